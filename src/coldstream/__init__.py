@@ -1,0 +1,1 @@
+"""Bottomless, serverless storage for RabbitMQ streams on AWS, with no broker plugin."""

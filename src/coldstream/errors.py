@@ -1,0 +1,156 @@
+"""The error tree, grouped by what the caller should do about an error.
+
+    ColdstreamError
+    ├── InvalidInputError      fix what you asked for           (usage; also a ValueError)
+    ├── NotFoundError          the thing named does not exist   (also a LookupError)
+    ├── CorruptDataError       bytes are damaged: repair or restore them, never guess
+    │   └── RefusedFragmentError   a fragment that must not enter a manifest
+    ├── ConflictError          somebody else won: read again, decide again, try again
+    │   ├── AlreadyExistsError     the key is taken by another write
+    │   └── FencedError            a higher epoch has claimed the stream: stop writing
+    ├── UnknownOutcomeError    it may have landed: read back, never clean up
+    ├── UnavailableError       the network or the service: try again later
+    ├── PermissionDeniedError  ask for the right
+    ├── DivergedError          local and remote history differ: nothing was changed, a person decides
+    └── InternalError          our bug
+
+Messages name the stream, the offset and the key wherever those are known. `kind` is stable and
+append-only; nothing ever decides on the text of a message.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Stable codes of errors, for logs, metrics and `--json` output."""
+
+    INVALID_INPUT = "invalid_input"
+    NOT_FOUND = "not_found"
+    CORRUPT_DATA = "corrupt_data"
+    REFUSED_FRAGMENT = "refused_fragment"
+    CONFLICT = "conflict"
+    ALREADY_EXISTS = "already_exists"
+    FENCED = "fenced"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    UNAVAILABLE = "unavailable"
+    PERMISSION_DENIED = "permission_denied"
+    DIVERGED = "diverged"
+    INTERNAL = "internal"
+
+
+class ColdstreamError(Exception):
+    """Base of every error that coldstream raises on purpose.
+
+    Args:
+        message: what failed and why, in one sentence.
+        stream: directory name of the stream, if known.
+        offset: offset in the stream, if known.
+        key: object key or file path, if known.
+    """
+
+    kind: Kind = Kind.INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stream: str | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.reason = message
+        self.stream = stream
+        self.offset = offset
+        self.key = key
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value}"
+            for name, value in (("stream", self.stream), ("offset", self.offset), ("key", self.key))
+            if value is not None
+        ]
+        return f"{self.reason} ({', '.join(where)})" if where else self.reason
+
+    def located(
+        self, *, stream: str | None = None, offset: int | None = None, key: str | None = None
+    ) -> ColdstreamError:
+        """Fill in the places that are still unknown; returns self, to be raised again."""
+        self.stream = self.stream if self.stream is not None else stream
+        self.offset = self.offset if self.offset is not None else offset
+        self.key = self.key if self.key is not None else key
+        return self
+
+
+class InvalidInputError(ColdstreamError, ValueError):
+    """The request itself is wrong."""
+
+    kind = Kind.INVALID_INPUT
+
+
+class NotFoundError(ColdstreamError, LookupError):
+    """The stream, object or item named does not exist."""
+
+    kind = Kind.NOT_FOUND
+
+
+class CorruptDataError(ColdstreamError):
+    """Bytes that break their format: truncated, flipped, or lying about a length."""
+
+    kind = Kind.CORRUPT_DATA
+
+
+class RefusedFragmentError(CorruptDataError):
+    """A fragment that was left out of the manifest because its trailer does not hold."""
+
+    kind = Kind.REFUSED_FRAGMENT
+
+
+class ConflictError(ColdstreamError):
+    """Another writer was first."""
+
+    kind = Kind.CONFLICT
+
+
+class AlreadyExistsError(ConflictError):
+    """The key exists and was not written by this very write."""
+
+    kind = Kind.ALREADY_EXISTS
+
+
+class FencedError(ConflictError):
+    """A higher epoch owns the stream; this writer must stop."""
+
+    kind = Kind.FENCED
+
+
+class UnknownOutcomeError(ColdstreamError):
+    """A write whose answer was lost: it may or may not have landed."""
+
+    kind = Kind.UNKNOWN_OUTCOME
+
+
+class UnavailableError(ColdstreamError):
+    """The service or the network did not answer properly; nothing is known to be wrong."""
+
+    kind = Kind.UNAVAILABLE
+
+
+class PermissionDeniedError(ColdstreamError):
+    """The credentials lack a right."""
+
+    kind = Kind.PERMISSION_DENIED
+
+
+class DivergedError(ColdstreamError):
+    """The remote tier and the local log hold different history at the same offsets."""
+
+    kind = Kind.DIVERGED
+
+
+class InternalError(ColdstreamError):
+    """A rule of our own was broken."""
+
+    kind = Kind.INTERNAL
