@@ -1,0 +1,1 @@
+"""What runs when something happens: one thin Lambda handler a file."""

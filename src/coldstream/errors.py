@@ -11,7 +11,8 @@
     ├── UnknownOutcomeError    it may have landed: read back, never clean up
     ├── UnavailableError       the network or the service: try again later
     ├── PermissionDeniedError  ask for the right
-    ├── DivergedError          local and remote history differ: nothing was changed, a person decides
+    ├── DivergedError          local and remote history differ; nothing was changed
+    ├── LostRangeError         local retention took data before it was uploaded: raise retention
     └── InternalError          our bug
 
 Messages name the stream, the offset and the key wherever those are known. `kind` is stable and
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     UNAVAILABLE = "unavailable"
     PERMISSION_DENIED = "permission_denied"
     DIVERGED = "diverged"
+    LOST_RANGE = "lost_range"
     INTERNAL = "internal"
 
 
@@ -148,6 +150,12 @@ class DivergedError(ColdstreamError):
     """The remote tier and the local log hold different history at the same offsets."""
 
     kind = Kind.DIVERGED
+
+
+class LostRangeError(ColdstreamError):
+    """The local log begins above the remote tier's end: the range between is in neither."""
+
+    kind = Kind.LOST_RANGE
 
 
 class InternalError(ColdstreamError):

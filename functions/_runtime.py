@@ -1,0 +1,60 @@
+"""What every handler shares: logger, tracer, metrics and the world, built once per container."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from functools import cache
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics, Tracer
+from botocore.config import Config
+
+from coldstream import names
+from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.usecases.load import World
+
+logger = Logger(service="coldstream")
+tracer = Tracer(service="coldstream")
+metrics = Metrics(namespace=names.METRIC_NAMESPACE, service="coldstream")
+
+_CLIENT = Config(
+    retries={"mode": "standard", "max_attempts": 4},
+    connect_timeout=3,
+    read_timeout=10,
+    max_pool_connections=20,
+)
+
+
+@cache
+def world() -> World:
+    """The bucket, the table and a source of ids, from the function's environment.
+
+    Raises:
+        KeyError: a variable that the stack sets is missing.
+    """
+    prefix = os.environ[names.ENV_PREFIX]
+    return World(
+        store=BotoObjectStore(
+            client=boto3.client("s3", config=_CLIENT), bucket=os.environ[names.ENV_BUCKET]
+        ),
+        catalog=DynamoCatalog(
+            client=boto3.client("dynamodb", config=_CLIENT),
+            table=os.environ[names.ENV_TABLE],
+            prefix=prefix,
+        ),
+        prefix=prefix,
+        new_uid=lambda: secrets.randbits(64),
+    )
+
+
+def pause(attempt: int) -> None:
+    """Sleep before another attempt: full jitter below 50 ms doubled for every failure, 2 s at most.
+
+    Args:
+        attempt: number of the attempt that failed, from 1.
+    """
+    longest = min(2.0, 0.05 * 2**attempt)
+    time.sleep(longest * secrets.randbelow(1000) / 1000)

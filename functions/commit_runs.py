@@ -1,0 +1,54 @@
+"""S3 -> SQS -> here: bring forward the manifests of the streams that a batch of messages names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream import names
+from coldstream.errors import RefusedFragmentError
+from coldstream.usecases.handle_events import handle_messages
+from functions._runtime import logger, metrics, pause, tracer, world
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Answer with the messages that failed; SQS delivers those again, and only those."""
+    batch = handle_messages(
+        world(), ((each["messageId"], each["body"]) for each in event["Records"]), pause=pause
+    )
+    for report in batch.reports:
+        logger.info(
+            "committed" if report.commits else "nothing to commit",
+            stream=report.stream,
+            version=report.version,
+            next_offset=report.next_offset,
+            fragments=report.fragments,
+            bytes=report.bytes,
+            conflicts=report.conflicts,
+        )
+        for refused in report.refused:
+            logger.error(
+                str(refused), stream=refused.stream, offset=refused.offset, key=refused.key
+            )
+    for message_id, error in batch.failed.items():
+        if not isinstance(error, RefusedFragmentError):
+            logger.error(
+                str(error), kind=error.kind, stream=error.stream, key=error.key, message=message_id
+            )
+    totals = {
+        names.METRIC_COMMITS: sum(report.commits for report in batch.reports),
+        names.METRIC_CONFLICTS: sum(report.conflicts for report in batch.reports),
+        names.METRIC_FRAGMENTS_COMMITTED: sum(report.fragments for report in batch.reports),
+        names.METRIC_BYTES_COMMITTED: sum(report.bytes for report in batch.reports),
+        names.METRIC_FRAGMENTS_REFUSED: sum(len(report.refused) for report in batch.reports),
+        names.METRIC_EVENTS_REFUSED: len(batch.failed),
+    }
+    for name, value in totals.items():
+        unit = MetricUnit.Bytes if name == names.METRIC_BYTES_COMMITTED else MetricUnit.Count
+        metrics.add_metric(name=name, unit=unit, value=value)
+    return {"batchItemFailures": [{"itemIdentifier": each} for each in batch.failed]}

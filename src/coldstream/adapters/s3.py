@@ -1,0 +1,185 @@
+"""The object store on S3 by obstore (Rust): for the agent and the reader, which move the bytes.
+
+It imports in 16 ms and sends a buffer without copying it in Python. The Lambdas use `s3_boto`
+instead, because boto3 is in their runtime and obstore would only make the bundle larger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError as ObstoreAlreadyExistsError,
+)
+from obstore.exceptions import (
+    BaseError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.exceptions import (
+    PermissionDeniedError as ObstorePermissionDeniedError,
+)
+from obstore.store import S3Store
+
+from coldstream.errors import (
+    AlreadyExistsError,
+    ColdstreamError,
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from coldstream.fragment import Buffer
+from coldstream.ports import ObjectInfo
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3Config
+
+_WRITE_ID = "write-id"
+
+
+def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> S3Store:
+    """An obstore S3 store from the same environment variables that every AWS SDK reads.
+
+    Only the endpoint and the region are read here; without keys in the environment, boto3's chain
+    (profile, container, instance role) is asked, so an agent on EC2 needs no keys.
+    """
+    env = os.environ if environment is None else environment
+    config: S3Config = {
+        # S3 computes the same CRC over the whole object and refuses one that differs.
+        "checksum_algorithm": "CRC64NVME",
+        "conditional_put": "etag",
+        "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1",
+    }
+    client: ClientConfig = {"timeout": timedelta(seconds=120), "connect_timeout": "5s"}
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        config["endpoint"] = endpoint
+        client["allow_http"] = endpoint.startswith("http://")
+    arguments: dict[str, Any] = {}
+    if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
+        config["access_key_id"] = env["AWS_ACCESS_KEY_ID"]
+        config["secret_access_key"] = env["AWS_SECRET_ACCESS_KEY"]
+        if env.get("AWS_SESSION_TOKEN"):
+            config["session_token"] = env["AWS_SESSION_TOKEN"]
+    else:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        arguments["credential_provider"] = Boto3CredentialProvider()
+    return S3Store(
+        bucket,
+        config=config,
+        client_options=client,
+        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
+        **arguments,
+    )
+
+
+class S3ObjectStore:
+    """The `ObjectStore` port on one bucket.
+
+    Args:
+        bucket: name.
+        store: an open obstore store, for tests; made from the environment otherwise.
+        put_attempts: how often a PUT without an answer is sent before it counts as unknown.
+    """
+
+    def __init__(self, *, bucket: str, store: S3Store | None = None, put_attempts: int = 4) -> None:
+        self._bucket = bucket
+        self._store = store if store is not None else open_store(bucket)
+        self._put_attempts = put_attempts
+
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+        for _ in range(self._put_attempts):
+            try:
+                obstore.put(
+                    self._store,
+                    key,
+                    body,
+                    attributes={_WRITE_ID: write_id},
+                    mode="create",
+                    use_multipart=False,
+                )
+                return
+            except (ObstoreAlreadyExistsError, PreconditionError) as exc:
+                if self._written_by(key) == write_id:
+                    return
+                raise AlreadyExistsError("the key is taken by another write", key=key) from exc
+            except (BaseError, OSError) as exc:
+                error = _translated(exc, key)
+                if not isinstance(error, UnavailableError):
+                    raise error from exc
+                # No answer. The same bytes go out again under the same key and write id: whichever
+                # arrives first wins, and the other finds its own id there.
+                if self._written_by(key) == write_id:
+                    return
+        raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
+
+    def _written_by(self, key: str) -> str | None:
+        """The write id of the object under `key`; None if there is no object or no answer."""
+        try:
+            found = obstore.get(self._store, key, options={"range": (0, 1)})
+        except (BaseError, OSError):
+            return None
+        value = found.attributes.get(_WRITE_ID)
+        return value if isinstance(value, str) else None
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        data = _translating(lambda: obstore.get_range(self._store, key, start=start, end=end), key)
+        if len(data) != end - start:
+            raise CorruptDataError(
+                f"bytes {start}-{end} were asked, the object gave {len(data)}", key=key
+            )
+        return memoryview(data)
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        found = _translating(lambda: obstore.get(self._store, key), key)
+        if found.meta["size"] > limit:
+            raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
+        return bytes(_translating(found.bytes, key))
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        def suffix() -> bytes:
+            return bytes(
+                obstore.get(self._store, key, options={"range": {"suffix": length}}).bytes()
+            )
+
+        return _translating(suffix, key)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        def page() -> list[ObjectInfo]:
+            stream = obstore.list(
+                self._store, prefix, offset=start_after or None, chunk_size=min(limit, 1000)
+            )
+            return [
+                ObjectInfo(row["path"], row["size"], round(row["last_modified"].timestamp() * 1000))
+                for row in next(iter(stream), [])
+            ]
+
+        return _translating(page, prefix)
+
+
+_T = TypeVar("_T")
+
+
+def _translating(call: Callable[[], _T], key: str) -> _T:
+    try:
+        return call()
+    except (BaseError, OSError) as exc:
+        raise _translated(exc, key) from exc
+
+
+def _translated(exc: BaseException, key: str) -> ColdstreamError:
+    """The error of ours that an obstore error means."""
+    if isinstance(exc, FileNotFoundError):
+        return NotFoundError("no such object", key=key)
+    if isinstance(exc, ObstorePermissionDeniedError | UnauthenticatedError):
+        return PermissionDeniedError("S3 refused the request", key=key)
+    if isinstance(exc, ObstoreAlreadyExistsError | PreconditionError):
+        return AlreadyExistsError("the key is taken by another write", key=key)
+    return UnavailableError(f"S3 did not answer properly: {exc}", key=key)

@@ -1,0 +1,153 @@
+"""The object store on S3 by boto3: for the Lambdas, whose runtime brings boto3 along.
+
+They read trailers and roots and write roots: small requests, for which this is fast enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from coldstream.errors import (
+    AlreadyExistsError,
+    ColdstreamError,
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from coldstream.fragment import Buffer
+from coldstream.ports import ObjectInfo
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_WRITE_ID = "write-id"
+_T = TypeVar("_T")
+
+#: S3's own codes, by what the caller should do. `tests/unit/adapters` keeps the list honest.
+TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+FORBIDDEN = frozenset({"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+
+
+class BotoObjectStore:
+    """The `ObjectStore` port on one bucket.
+
+    Args:
+        client: a boto3 S3 client with standard retries.
+        bucket: name.
+        put_attempts: how often a PUT without an answer is sent before it counts as unknown.
+    """
+
+    def __init__(self, *, client: S3Client, bucket: str, put_attempts: int = 4) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._put_attempts = put_attempts
+
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+        for _ in range(self._put_attempts):
+            try:
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=bytes(body),
+                    IfNoneMatch="*",
+                    ChecksumAlgorithm="CRC32",
+                    Metadata={_WRITE_ID: write_id},
+                )
+                return
+            except (ClientError, BotoCoreError) as exc:
+                if _code(exc) in TAKEN:
+                    written_by = self._written_by(key)
+                    if written_by == write_id:
+                        return
+                    if written_by is None:
+                        continue  # a write that raced ours and failed: the key is free again
+                    raise AlreadyExistsError("the key is taken by another write", key=key) from exc
+                error = _translated(exc, key)
+                if not isinstance(error, UnavailableError):
+                    raise error from exc
+                if self._written_by(key) == write_id:
+                    return
+        raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
+
+    def _written_by(self, key: str) -> str | None:
+        """The write id of the object under `key`, "" if it has none; None if there is no object."""
+        try:
+            found = self._client.head_object(Bucket=self._bucket, Key=key)
+        except (ClientError, BotoCoreError):
+            return None
+        return found["Metadata"].get(_WRITE_ID, "")
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        data = self._read(key, f"bytes={start}-{end - 1}")
+        if len(data) != end - start:
+            raise CorruptDataError(
+                f"bytes {start}-{end} were asked, the object gave {len(data)}", key=key
+            )
+        return data
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        def read() -> bytes:
+            found = self._client.get_object(Bucket=self._bucket, Key=key)
+            if found["ContentLength"] > limit:
+                raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
+            return found["Body"].read()
+
+        return _translating(read, key)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        return self._read(key, f"bytes=-{length}")
+
+    def _read(self, key: str, byte_range: str) -> bytes:
+        def read() -> bytes:
+            found = self._client.get_object(Bucket=self._bucket, Key=key, Range=byte_range)
+            return found["Body"].read()
+
+        return _translating(read, key)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        def page() -> list[ObjectInfo]:
+            found = self._client.list_objects_v2(
+                Bucket=self._bucket,
+                Prefix=prefix,
+                StartAfter=start_after,
+                MaxKeys=min(limit, 1000),
+            )
+            return [
+                ObjectInfo(row["Key"], row["Size"], round(row["LastModified"].timestamp() * 1000))
+                for row in found.get("Contents", [])
+            ]
+
+        return _translating(page, prefix)
+
+
+def _translating(call: Callable[[], _T], key: str) -> _T:
+    try:
+        return call()
+    except (ClientError, BotoCoreError) as exc:
+        raise _translated(exc, key) from exc
+
+
+def _code(exc: Exception) -> str:
+    return (
+        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
+    )
+
+
+def _translated(exc: Exception, key: str) -> ColdstreamError:
+    """The error of ours that a boto3 error means."""
+    code = _code(exc)
+    if code in MISSING:
+        return NotFoundError("no such object", key=key)
+    if code in FORBIDDEN:
+        return PermissionDeniedError(f"S3 refused the request: {code}", key=key)
+    if code == "InvalidRange":
+        return CorruptDataError("the object ends before the range that was asked", key=key)
+    if code in TAKEN:
+        return AlreadyExistsError("the key is taken by another write", key=key)
+    return UnavailableError(f"S3 did not answer properly: {exc}", key=key)

@@ -1,0 +1,120 @@
+"""The catalog item: one a stream, the only thing that ever changes in place.
+
+It holds the key of the current root and the summary that people list. Every new root raises
+`version` by one, under the condition that the item still is what the committer read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import Root
+
+
+class StreamState(StrEnum):
+    """Whether a stream takes commits."""
+
+    LIVE = "live"
+    DELETING = "deleting"
+    REBUILDING = "rebuilding"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """Which queue a directory belongs to. "" where nobody has said so."""
+
+    cluster: str = ""
+    vhost: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogItem:
+    """The catalog's word on one stream. Offsets are half-open, times ms, sizes bytes.
+
+    Attributes:
+        stream: directory name.
+        table_id: id of the table that the item was written to; another one after a restore.
+        uid: uid of the current root, 0 before the first.
+        root_key: full key of the current root, "" before the first.
+        epoch: epoch of the current root, 0 before the first claim.
+        version: number of roots so far.
+        first_offset: of the current root, or where the stream begins, before the first.
+        next_offset: of the current root.
+        first_timestamp: of the current root, 0 when it has no entries.
+        last_timestamp: of the current root, 0 when it has no entries.
+        total_size: bytes of all fragments.
+        fragments: number of entries in the root.
+        ledger: claims so far.
+        name: queue that the directory belongs to.
+        state: whether it takes commits.
+    """
+
+    stream: str
+    table_id: str
+    uid: int = 0
+    root_key: str = ""
+    epoch: int = 0
+    version: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+    total_size: int = 0
+    fragments: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    name: QueueName = field(default_factory=QueueName)
+    state: StreamState = StreamState.LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A change of a catalog item as a value: the update and the condition under which it holds.
+
+    The condition, clause by clause:
+      * `version` and `uid` still are what was read: nobody has committed since.
+      * `table_id` is the actual table's: this is no restored or foreign item.
+      * `state` is live: no deletion or rebuild has begun.
+      * for a claim `epoch < root.epoch`, else `epoch <= root.epoch`: a claim must be the first of
+        its epoch, and no other commit may lower the epoch.
+
+    Attributes:
+        stream: whose item.
+        table_id: id of the actual table.
+        read_version: version of the item that the plan was made from.
+        read_uid: uid of the item that the plan was made from.
+        root: the new root, already PUT under `root_key`.
+        root_key: full key of the new root.
+        uid: uid of the new root.
+        claim: whether the commit claims `root.epoch`.
+    """
+
+    stream: str
+    table_id: str
+    read_version: int
+    read_uid: int
+    root: Root
+    root_key: str
+    uid: int
+    claim: bool = False
+
+
+def moved(item: CatalogItem, commit: Commit) -> CatalogItem:
+    """The item as it is once `commit` has landed on it."""
+    root = commit.root
+    return replace(
+        item,
+        uid=commit.uid,
+        root_key=commit.root_key,
+        epoch=root.epoch,
+        version=root.version,
+        first_offset=root.first_offset,
+        next_offset=root.next_offset,
+        first_timestamp=root.first_timestamp,
+        last_timestamp=root.last_timestamp,
+        total_size=root.total_size,
+        fragments=len(root.entries),
+        ledger=root.ledger,
+    )

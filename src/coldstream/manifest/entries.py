@@ -1,0 +1,235 @@
+"""The fixed-width entries of a manifest node, looked at in the bytes that they came in.
+
+    0        8       16        24        32     33          40        44      48       56
+    ┌────────┬────────┬─────────┬─────────┬──────┬───────────┬─────────┬───────┬────────┐
+    │ first  │ next   │ min ts  │ max ts  │ kind │ size      │ records │ epoch │ uid    │
+    │ u64    │ u64    │ i64 ms  │ i64 ms  │ u8   │ u56 bytes │ u32     │ u32   │ u64    │
+    └────────┴────────┴─────────┴─────────┴──────┴───────────┴─────────┴───────┴────────┘
+
+Look-ups are binary searches that unpack only the entries they touch. `array` gives the same bytes
+to numpy, without a copy, for work over all entries; only then numpy is imported, because the commit
+Lambda does not carry it (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from coldstream.errors import CorruptDataError, InternalError
+from coldstream.names import MAX_OFFSET, DataKey
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_ENTRY = struct.Struct(
+    ">"
+    "Q"  # first offset
+    "Q"  # next offset
+    "q"  # minimum timestamp, ms
+    "q"  # maximum timestamp, ms
+    "Q"  # kind (8 bits), size in bytes (56 bits)
+    "I"  # records, or children of a group
+    "I"  # epoch
+    "Q"  # uid
+)
+ENTRY_SIZE = _ENTRY.size
+MAX_SIZE = 2**56 - 1
+MAX_RECORDS = 2**32 - 1
+
+
+class EntryKind(IntEnum):
+    """What an entry stands for."""
+
+    FRAGMENT = 0
+    GROUP = 1
+    KILO_GROUP = 2
+    MEGA_GROUP = 3
+    HOLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One child of a node.
+
+    Attributes:
+        first_offset: first offset below it.
+        next_offset: one past the last.
+        min_timestamp: smallest chunk timestamp below it, ms.
+        max_timestamp: greatest chunk timestamp below it, ms.
+        kind: fragment, group of some level, or hole.
+        size: bytes of the object; of all fragments below, for a group.
+        records: records of a fragment, children of a group; capped at 2**32 - 1.
+        epoch: epoch in the object's key.
+        uid: uid in the object's key.
+    """
+
+    first_offset: int
+    next_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    kind: EntryKind
+    size: int
+    records: int
+    epoch: int
+    uid: int
+
+    def data_key(self, stream: str) -> DataKey:
+        """The key of the fragment or hole that this entry stands for."""
+        if self.kind not in (EntryKind.FRAGMENT, EntryKind.HOLE):
+            raise InternalError(f"a {self.kind.name} is not a data object", stream=stream)
+        return DataKey(
+            stream=stream,
+            first_offset=self.first_offset,
+            next_offset=self.next_offset,
+            epoch=self.epoch,
+            uid=self.uid,
+            kind="hole" if self.kind is EntryKind.HOLE else "fragment",
+        )
+
+    def encode(self) -> bytes:
+        """The entry's 56 bytes."""
+        return _ENTRY.pack(
+            self.first_offset,
+            self.next_offset,
+            self.min_timestamp,
+            self.max_timestamp,
+            self.kind << 56 | self.size,
+            min(self.records, MAX_RECORDS),
+            self.epoch,
+            self.uid,
+        )
+
+
+class Entries:
+    """An immutable sequence of entries that tile [first, next) without gap or overlap.
+
+    Args:
+        data: a whole number of 56-byte entries.
+
+    Raises:
+        CorruptDataError: an entry is cut, of an unknown kind, empty, or does not join the next.
+    """
+
+    __slots__ = ("_data", "_length")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._length, rest = divmod(len(data), ENTRY_SIZE)
+        if rest:
+            raise CorruptDataError("the last manifest entry is cut")
+        self._data = data
+        self._check()
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Entries:
+        """Entries from values."""
+        return cls(b"".join(entry.encode() for entry in entries))
+
+    def _check(self) -> None:
+        joint: int | None = None
+        for first, following, low, high, kind_size, *_ in _ENTRY.iter_unpack(self._data):
+            if not first < following <= MAX_OFFSET or low > high:
+                raise CorruptDataError("a manifest entry that is no range", offset=first)
+            if kind_size >> 56 > EntryKind.HOLE:
+                raise CorruptDataError("a manifest entry of an unknown kind", offset=first)
+            if joint is not None and first != joint:
+                raise CorruptDataError(
+                    f"manifest entries leave a gap or overlap: {joint} is followed by {first}",
+                    offset=joint,
+                )
+            joint = following
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> Entry:
+        if number < 0:
+            number += self._length
+        if not 0 <= number < self._length:
+            raise IndexError(number)
+        first, following, low, high, kind_size, records, epoch, uid = _ENTRY.unpack_from(
+            self._data, number * ENTRY_SIZE
+        )
+        return Entry(
+            first_offset=first,
+            next_offset=following,
+            min_timestamp=low,
+            max_timestamp=high,
+            kind=EntryKind(kind_size >> 56),
+            size=kind_size & MAX_SIZE,
+            records=records,
+            epoch=epoch,
+            uid=uid,
+        )
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self[number] for number in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entries) and self._data == other._data
+
+    def __hash__(self) -> int:
+        return hash(self._data)
+
+    def __repr__(self) -> str:
+        return f"Entries({list(self)!r})"
+
+    def __bytes__(self) -> bytes:
+        return self._data
+
+    def appended(self, more: Iterable[Entry]) -> Entries:
+        """These entries and then `more`.
+
+        Raises:
+            CorruptDataError: they do not join.
+        """
+        return Entries(self._data + b"".join(entry.encode() for entry in more))
+
+    def number_of_offset(self, offset: int) -> int | None:
+        """Number of the entry that contains `offset`, None if it lies outside all."""
+        low, high = 0, self._length
+        while low < high:
+            middle = (low + high) // 2
+            if _ENTRY.unpack_from(self._data, middle * ENTRY_SIZE)[0] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return None
+        return low - 1 if offset < self[low - 1].next_offset else None
+
+    def number_of_timestamp(self, timestamp: int) -> int | None:
+        """Number of the first entry that has a chunk at or after `timestamp`, None if none has.
+
+        Clocks fall across fail-overs, so the maxima of the entries need not rise; the first entry
+        whose maximum reaches `timestamp` is also the first whose running maximum does.
+        """
+        for number, fields in enumerate(_ENTRY.iter_unpack(self._data)):
+            if fields[3] >= timestamp:
+                return number
+        return None
+
+    def array(self) -> NDArray[np.void]:
+        """A numpy view of shape (entries,), without a copy; fields as in the picture above.
+
+        `kind_size` holds the kind in its top 8 bits and the size in bytes in the other 56.
+        """
+        import numpy as np
+
+        dtype = np.dtype(
+            [
+                ("first_offset", ">u8"),
+                ("next_offset", ">u8"),
+                ("min_timestamp", ">i8"),
+                ("max_timestamp", ">i8"),
+                ("kind_size", ">u8"),
+                ("records", ">u4"),
+                ("epoch", ">u4"),
+                ("uid", ">u8"),
+            ]
+        )
+        return np.frombuffer(self._data, dtype)

@@ -1,0 +1,77 @@
+"""The ledger: which epoch claimed the stream at which offset, and what that lets in.
+
+A Lambda that commits is not the writer. An event of epoch 5 may come after epoch 6 was elected and
+still describe good committed data; a deposed writer may upload late. So a comparison of epochs
+alone is wrong in both directions, and the ledger decides instead (DESIGN section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coldstream.errors import CorruptDataError, FencedError
+from coldstream.names import MAX_EPOCH, MAX_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Epoch `epoch` owns the offsets from `floor` on, until a higher epoch's floor."""
+
+    epoch: int
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The claims of a stream, in rising order of epochs.
+
+    Raises:
+        CorruptDataError: the epochs do not rise or a number is out of range.
+    """
+
+    claims: tuple[Claim, ...] = ()
+
+    def __post_init__(self) -> None:
+        last = 0
+        for claim in self.claims:
+            if not last < claim.epoch <= MAX_EPOCH or not 0 <= claim.floor <= MAX_OFFSET:
+                raise CorruptDataError(f"a ledger with the claim {claim} after epoch {last}")
+            last = claim.epoch
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> Ledger:
+        """A ledger from (epoch, floor) pairs."""
+        return cls(tuple(Claim(epoch, floor) for epoch, floor in pairs))
+
+    @property
+    def epoch(self) -> int:
+        """The highest epoch that has claimed, 0 if none has."""
+        return self.claims[-1].epoch if self.claims else 0
+
+    def floor(self, epoch: int) -> int | None:
+        """The floor of `epoch`, or None if it never claimed."""
+        return next((c.floor for c in self.claims if c.epoch == epoch), None)
+
+    def ceiling(self, epoch: int) -> int:
+        """Where the right of `epoch` ends: the minimum of the floors of ALL higher epochs.
+
+        The next epoch's floor alone is not enough: with (4, 0), (5, 100), (6, 60) the range
+        [60, 100) of epoch 4 was cut off by epoch 6 and must not come back.
+        """
+        return min((c.floor for c in self.claims if c.epoch > epoch), default=MAX_OFFSET)
+
+    def accepts(self, epoch: int, first_offset: int, next_offset: int) -> bool:
+        """Whether data of `epoch` over [first_offset, next_offset) may enter the manifest."""
+        floor = self.floor(epoch)
+        return floor is not None and floor <= first_offset and next_offset <= self.ceiling(epoch)
+
+    def claimed(self, epoch: int, floor: int) -> Ledger:
+        """This ledger with one claim more.
+
+        Raises:
+            FencedError: the same or a higher epoch has claimed already.
+        """
+        if epoch <= self.epoch:
+            raise FencedError(f"epoch {epoch} cannot claim, epoch {self.epoch} has", offset=floor)
+        return Ledger((*self.claims, Claim(epoch, floor)))

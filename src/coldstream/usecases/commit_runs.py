@@ -1,0 +1,241 @@
+"""Move a manifest forward over every fragment that continues it.
+
+Cost of one commit, however many events asked for it: 1 read of the item, 1 LIST, 1 small GET a
+fragment, 1 PUT, 1 conditional write; and 1 GET of the root where it is not cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedFragmentError,
+)
+from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.manifest.root import Root
+from coldstream.names import data_prefix, list_start, parse_data_key
+from coldstream.plans.resolve import (
+    Listed,
+    Verified,
+    append_run,
+    check_fragment,
+    last_chunk_of,
+    resolve_run,
+)
+from coldstream.ports import Landed
+from coldstream.usecases.load import World, load, publish
+
+_PAGE = 1000  # keys in one LIST answer
+_TRAILERS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What could be appended to a root, and what was refused on the way.
+
+    Attributes:
+        root: with the run at its end; the very root that was given if there is no run.
+        run: the verified fragments.
+        refused: one error a fragment that was left out, each with stream, offset and key.
+        more: whether the run was cut at the limit, so that more may follow.
+    """
+
+    root: Root
+    run: tuple[Verified, ...]
+    refused: tuple[RefusedFragmentError, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """What one call of `commit_runs` did.
+
+    Attributes:
+        stream: which one.
+        commits: how many roots landed.
+        conflicts: how many attempts did not, or may not have.
+        fragments: how many fragments were appended.
+        bytes: their size.
+        version: of the catalog item at the end.
+        next_offset: of the manifest at the end.
+        refused: one error a fragment that was left out.
+    """
+
+    stream: str
+    commits: int
+    conflicts: int
+    fragments: int
+    bytes: int
+    version: int
+    next_offset: int
+    refused: tuple[RefusedFragmentError, ...]
+
+
+def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
+    """Resolve and verify the longest acceptable run of at most `limit` fragments behind `root`.
+
+    Raises:
+        UnavailableError: the store did not answer; nothing was changed.
+    """
+    refused: dict[str, RefusedFragmentError] = {}
+    verified: dict[tuple[str, int | None], Verified] = {}
+    listed = _list_candidates(world, stream, root)
+    while True:
+        resolved = resolve_run(root.next_offset, root.ledger, listed, without=refused.keys())
+        run: list[Verified] = []
+        known = {path for path, _ in verified}
+        tails = _fetch_tails(world, [each for each in resolved[:limit] if each.path not in known])
+        last_chunk = root.last_chunk
+        bad: RefusedFragmentError | None = None
+        for each in resolved[:limit]:
+            memo = (each.path, last_chunk.epoch if last_chunk else None)
+            try:
+                if memo not in verified:
+                    tail = tails.get(each.path)
+                    tail = tail if tail is not None else _fetch_tail(world, each)
+                    verified[memo] = _verify(each, tail, root, run)
+            except RefusedFragmentError as exc:
+                bad = exc
+                refused[each.path] = exc
+                break
+            run.append(verified[memo])
+            last_chunk = last_chunk_of(run[-1:], last_chunk)
+        if bad is None:
+            return Extension(
+                root=append_run(root, run),
+                run=tuple(run),
+                refused=tuple(refused.values()),
+                more=len(resolved) > limit,
+            )
+
+
+def _verify(
+    each: Listed, tail: bytes | RefusedFragmentError, root: Root, run: Sequence[Verified]
+) -> Verified:
+    if isinstance(tail, RefusedFragmentError):
+        raise tail
+    try:
+        trailer = parse_trailer(tail)
+    except CorruptDataError as exc:
+        raise _refusal(each, exc.reason) from exc
+    return check_fragment(
+        each, trailer, ledger=root.ledger, last_chunk=last_chunk_of(run, root.last_chunk)
+    )
+
+
+def _refusal(each: Listed, why: str) -> RefusedFragmentError:
+    return RefusedFragmentError(
+        f"fragment refused: {why}",
+        stream=each.data_key.stream,
+        offset=each.data_key.first_offset,
+        key=each.path,
+    )
+
+
+def _fetch_tail(world: World, each: Listed) -> bytes | RefusedFragmentError:
+    try:
+        return world.store.get_suffix(each.path, TRAILER_SIZE)
+    except NotFoundError:
+        return _refusal(each, "it vanished after it was listed")
+
+
+def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | RefusedFragmentError]:
+    if len(wanted) < 2:
+        return {each.path: _fetch_tail(world, each) for each in wanted}
+    with ThreadPoolExecutor(min(_TRAILERS_AT_ONCE, len(wanted))) as pool:
+        tails = pool.map(lambda each: _fetch_tail(world, each), wanted)
+        return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
+
+
+def _list_candidates(world: World, stream: str, root: Root) -> list[Listed]:
+    """Everything that may continue `root`, in one LIST unless a page ends inside the run.
+
+    Keys sort by first offset. So once the page's last key begins above the end of the best run,
+    every fragment that could continue that run has been seen.
+    """
+    listed: list[Listed] = []
+    start = list_start(world.prefix, stream, root.next_offset)
+    while True:
+        page = world.store.list(data_prefix(world.prefix, stream), start_after=start, limit=_PAGE)
+        for row in page:
+            try:
+                key = parse_data_key(row.key, world.prefix)
+            except InvalidInputError:
+                continue  # not ours; its own event, if any, is refused where it is read
+            listed.append(Listed(key, row.key, row.size))
+        if len(page) < _PAGE:
+            return listed
+        run = resolve_run(root.next_offset, root.ledger, listed)
+        end = run[-1].data_key.next_offset if run else root.next_offset
+        if listed and listed[-1].data_key.first_offset > end:
+            return listed
+        start = page[-1].key
+
+
+def commit_runs(
+    world: World,
+    stream: str,
+    *,
+    pause: Callable[[int], None],
+    attempts: int = 8,
+    limit: int = 500,
+) -> CommitReport:
+    """Append every acceptable run behind the stream's manifest, and say what was refused.
+
+    After a conflict, or an answer that nobody can know, the item is read again and the run is
+    resolved from the new root; a plan is never applied twice.
+
+    Args:
+        world: where.
+        stream: directory name.
+        pause: called with the number of the failed attempt before the next one; sleeps with jitter.
+        attempts: how many conflicts in a row are taken.
+        limit: fragments in one commit.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream, or its root is gone.
+        ConflictError: the stream takes no commits, or somebody else won `attempts` times.
+        CorruptDataError: the current root is damaged.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+    commits = conflicts = fragments = size = lost_in_a_row = 0
+    refused: dict[str | None, RefusedFragmentError] = {}
+    while True:
+        loaded = load(world, stream)
+        extension = extend(world, stream, loaded.root, limit=limit)
+        refused.update((each.key, each) for each in extension.refused)
+        item = loaded.item
+        more = False
+        if extension.run:
+            outcome = publish(world, loaded, extension.root)
+            if isinstance(outcome, Landed):
+                commits += 1
+                lost_in_a_row = 0
+                fragments += len(extension.run)
+                size += sum(each.listed.size for each in extension.run)
+                item = outcome.item
+                more = extension.more
+            else:
+                conflicts += 1
+                lost_in_a_row += 1
+                if lost_in_a_row >= attempts:
+                    raise ConflictError(f"{attempts} commits in a row did not land", stream=stream)
+                pause(lost_in_a_row)
+                continue
+        if not more:
+            return CommitReport(
+                stream=stream,
+                commits=commits,
+                conflicts=conflicts,
+                fragments=fragments,
+                bytes=size,
+                version=item.version,
+                next_offset=item.next_offset,
+                refused=tuple(refused.values()),
+            )

@@ -1,0 +1,112 @@
+"""From a batch of queue messages to one `commit_runs` a stream, and what to say of each message.
+
+Events carry no truth: they only name streams that are worth a look. Two kinds of message come in:
+
+  * S3's event notification for a fragment or a hole (keys are URL-encoded in it, `+` for a space);
+  * `{"stream": "<directory name>"}`, by which an agent or a person asks for a look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote_plus
+
+from coldstream.errors import ColdstreamError, InvalidInputError
+from coldstream.names import check_stream, parse_data_key
+from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.load import World
+
+_MAX_BODY = 256 * 1024  # SQS takes no more
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A stream that a message names, and the object that it is about ("" if none)."""
+
+    stream: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What came of a batch.
+
+    Attributes:
+        reports: one for each stream that was brought forward.
+        failed: message id -> why it must be delivered again, in the end to the dead letters.
+    """
+
+    reports: tuple[CommitReport, ...]
+    failed: Mapping[str, ColdstreamError]
+
+
+def parse_message(body: str, prefix: str) -> tuple[Mention, ...]:
+    """The streams that one message names; none for S3's own test message.
+
+    Raises:
+        InvalidInputError: it is no message that we know, or names a key that is not ours.
+    """
+    try:
+        message = json.loads(body[:_MAX_BODY])
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError("a message that is not JSON") from exc
+    if not isinstance(message, dict):
+        raise InvalidInputError("a message that is not an object")
+    if message.get("Event") == "s3:TestEvent":
+        return ()
+    if "stream" in message:
+        if not isinstance(message["stream"], str):
+            raise InvalidInputError("a message whose stream is not a string")
+        return (Mention(check_stream(message["stream"]), ""),)
+    records = message.get("Records")
+    if not isinstance(records, list) or not records:
+        raise InvalidInputError("a message that names neither a stream nor an object")
+    mentions = []
+    for record in records:
+        try:
+            key = unquote_plus(record["s3"]["object"]["key"])
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise InvalidInputError("an event record without an object key") from exc
+        mentions.append(Mention(parse_data_key(key, prefix).stream, key))
+    return tuple(mentions)
+
+
+def handle_messages(
+    world: World,
+    messages: Iterable[tuple[str, str]],
+    *,
+    pause: Callable[[int], None],
+) -> BatchReport:
+    """Bring forward every stream that the messages name, each once.
+
+    A message fails alone: because it cannot be read, because its stream cannot be brought forward,
+    or because the very object that it announces was refused.
+
+    Args:
+        world: where.
+        messages: (message id, body) pairs.
+        pause: as in `commit_runs`.
+    """
+    failed: dict[str, ColdstreamError] = {}
+    named: dict[str, list[tuple[str, str]]] = {}
+    for message_id, body in messages:
+        try:
+            for mention in parse_message(body, world.prefix):
+                named.setdefault(mention.stream, []).append((message_id, mention.key))
+        except InvalidInputError as exc:
+            failed[message_id] = exc
+    reports = []
+    for stream, mentions in named.items():
+        try:
+            report = commit_runs(world, stream, pause=pause)
+        except ColdstreamError as exc:
+            for message_id, key in mentions:
+                failed[message_id] = exc
+                exc.located(stream=stream, key=key or None)
+            continue
+        reports.append(report)
+        refused = {each.key: each for each in report.refused}
+        failed.update((message_id, refused[key]) for message_id, key in mentions if key in refused)
+    return BatchReport(tuple(reports), failed)

@@ -1,0 +1,164 @@
+"""Read a stream's item and root, and publish a new root: the two ends of every use case."""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, Commit, StreamState
+from coldstream.manifest.root import Root, parse_root
+from coldstream.names import root_path
+from coldstream.ports import Catalog, CommitOutcome, ObjectStore
+
+#: No root is ever larger: a million entries, far above the load at which it is rebalanced.
+MAX_ROOT_SIZE = 64 * 2**20
+
+
+class RootCache:
+    """Parsed roots by key. Roots never change, so an entry is never stale; the oldest go first."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._capacity = capacity
+        self._roots: OrderedDict[str, Root] = OrderedDict()
+
+    def get(self, key: str) -> Root | None:
+        """The root under `key`, if it is here."""
+        root = self._roots.get(key)
+        if root is not None:
+            self._roots.move_to_end(key)
+        return root
+
+    def put(self, key: str, root: Root) -> None:
+        """Remember a root."""
+        self._roots[key] = root
+        self._roots.move_to_end(key)
+        while len(self._roots) > self._capacity:
+            self._roots.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What every use case works with.
+
+    Attributes:
+        store: the bucket.
+        catalog: the table.
+        prefix: of all keys, ends in "/".
+        new_uid: gives a 64-bit id from a CSPRNG, new for every upload attempt.
+        roots: parsed roots that were seen before.
+    """
+
+    store: ObjectStore
+    catalog: Catalog
+    prefix: str
+    new_uid: Callable[[], int]
+    roots: RootCache = field(default_factory=RootCache)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A stream as it was at one moment."""
+
+    item: CatalogItem
+    root: Root
+
+
+def load_item(world: World, stream: str) -> CatalogItem:
+    """The stream's item, checked to belong to this table and to take commits.
+
+    Raises:
+        NotFoundError: no item; objects without an item are refused, never adopted silently.
+        ConflictError: the stream is being deleted or rebuilt, or the item is of a restored table.
+    """
+    item = world.catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    if item.state is not StreamState.LIVE:
+        raise ConflictError(f"the stream is {item.state}", stream=stream)
+    if item.table_id != world.catalog.table_id():
+        raise ConflictError(
+            "the item was written to another table (a restore?); it must be reconciled first",
+            stream=stream,
+        )
+    return item
+
+
+def load(world: World, stream: str) -> Loaded:
+    """The stream's item and current root: one read of the item, one GET unless the root is cached.
+
+    Raises:
+        NotFoundError: no item, or its root is missing.
+        ConflictError: the stream takes no commits.
+        CorruptDataError: the root is damaged or not the one that the item describes.
+    """
+    item = load_item(world, stream)
+    return Loaded(item, load_root(world, item))
+
+
+def load_root(world: World, item: CatalogItem) -> Root:
+    """The root that `item` names; an empty one where the stream begins, before the first.
+
+    Raises:
+        NotFoundError: the root is missing.
+        CorruptDataError: the root is damaged or not the one that the item describes.
+    """
+    if not item.root_key:
+        return Root(first_offset=item.first_offset, next_offset=item.first_offset)
+    cached = world.roots.get(item.root_key)
+    if cached is not None:
+        return cached
+    try:
+        data = world.store.get_all(item.root_key, limit=MAX_ROOT_SIZE)
+        root = parse_root(data)
+    except (CorruptDataError, NotFoundError) as exc:
+        raise exc.located(stream=item.stream, key=item.root_key) from exc
+    described = (root.version, root.epoch, root.next_offset) == (
+        item.version,
+        item.epoch,
+        item.next_offset,
+    )
+    if not described:
+        raise CorruptDataError(
+            f"the item says version {item.version}, epoch {item.epoch}, next {item.next_offset};"
+            f" its root says {root.version}, {root.epoch}, {root.next_offset}",
+            stream=item.stream,
+            key=item.root_key,
+        )
+    world.roots.put(item.root_key, root)
+    return root
+
+
+def publish(world: World, loaded: Loaded, root: Root, *, claim: bool = False) -> CommitOutcome:
+    """PUT `root` under a new uid, then move the item to it if the item is still what was read.
+
+    Nothing is cleaned up here, whatever the outcome: only `collect` deletes.
+
+    Args:
+        world: where.
+        loaded: what the new root was planned from.
+        root: planned; its version is set here to one above the item's.
+        claim: whether this commit claims `root.epoch`.
+    """
+    item = loaded.item
+    root = replace(root, version=item.version + 1)
+    uid = world.new_uid()
+    key = root_path(world.prefix, item.stream, root.epoch, root.version, uid)
+    data = root.encode()
+    world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    outcome = world.catalog.commit(
+        Commit(
+            stream=item.stream,
+            table_id=item.table_id,
+            read_version=item.version,
+            read_uid=item.uid,
+            root=root,
+            root_key=key,
+            uid=uid,
+            claim=claim,
+        )
+    )
+    world.roots.put(key, root)
+    return outcome
