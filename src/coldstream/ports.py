@@ -157,3 +157,15 @@ class Catalog(Protocol):
             NotFoundError: the stream has no item.
         """
         ...
+
+
+class CommitRequests(Protocol):
+    """A way to ask for a look at a stream when its events seem to be lost."""
+
+    def ask(self, stream: str) -> None:
+        """Ask once; the answer is the manifest that moves.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the request did not go out.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The test kit: generators, conformance suites, named invariants. Shared with `coldstream verify`."""

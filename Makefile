@@ -1,0 +1,63 @@
+# Everything a newcomer or CI runs. `make` alone lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(VENV)/.stamp ## Make the virtual environment .venv from uv.lock
+$(VENV)/.stamp: uv.lock pyproject.toml
+	@command -v uv >/dev/null 2>&1 || { test -x $(BIN)/uv || { python3 -m venv $(VENV) && $(BIN)/pip install -q 'uv>=0.13,<0.14'; }; }
+	$(UV) sync -q --frozen --all-extras --python 3.11
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Deploy to the embedded AWS, tier real segment files, read every byte back
+	$(BIN)/python -m coldstream.local.demo
+
+.PHONY: down
+down: setup ## Stop the embedded AWS and forget what it holds
+	$(BIN)/coldstream local down --wipe
+
+.PHONY: lint
+lint: setup ## Formatting, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: lint ## All checks and tests (what CI runs)
+	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
+	$(PYTEST) -q -m emulator tests
+
+.PHONY: test-fast
+test-fast: setup ## Tests that need no embedded AWS
+	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
+
+.PHONY: bench-upload
+bench-upload: setup ## Agent upload against plain parallel PUTs of the same bytes
+	$(BIN)/python -m bench.upload
+
+.PHONY: bench-read
+bench-read: setup ## Sequential read against plain range GETs of the same objects
+	$(BIN)/python -m bench.read
+
+.PHONY: bench-import
+bench-import: setup ## Cold import of the Lambda handler
+	$(BIN)/python -m bench.cold_import
+
+.PHONY: synth
+synth: setup ## Write the CloudFormation templates to cdk.out
+	$(BIN)/python app.py
+
+.PHONY: clean
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,96 @@
+"""Which data is committed: declared by whoever starts the agent.
+
+This is the agent's first mode. A broker's files alone prove nothing: a closed segment can be
+uncommitted. So either the operator says that all of it is (a stopped broker, a backup, a single
+node), or a file gives the committed offset of each stream. Proof by the live broker is another
+source behind the same two methods.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+from coldstream.errors import InvalidInputError
+from coldstream.names import MAX_OFFSET, check_stream
+
+_MAX_FILE = 64 * 2**20
+
+
+class CommittedOffsets(Protocol):
+    """Where the committed part of each stream ends."""
+
+    def limit(self, stream: str) -> int:
+        """All offsets below this are committed; 0 if nothing is known."""
+        ...
+
+
+class AllCommitted:
+    """Everything that an index file names is committed, because somebody said so."""
+
+    def limit(self, stream: str) -> int:
+        """No limit."""
+        return MAX_OFFSET
+
+
+class CommittedFile:
+    """A JSON file {stream directory: last committed offset, or "all"}; read again when it changes.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        InvalidInputError: it is missing or says something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._limits: dict[str, int] = {}
+        self.limit("")
+
+    def limit(self, stream: str) -> int:
+        """One past the last committed offset; 0 for a stream that the file does not name."""
+        try:
+            stat = self._path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_size)
+            if stamp != self._stamp:
+                self._limits = parse_offsets(self._path)
+                self._stamp = stamp
+        except OSError as exc:
+            raise InvalidInputError(
+                f"the file of committed offsets cannot be read: {exc.strerror}", key=str(self._path)
+            ) from exc
+        return self._limits.get(stream, 0)
+
+
+def parse_offsets(path: Path) -> dict[str, int]:
+    """Limits by stream from a file of committed offsets.
+
+    Raises:
+        InvalidInputError: the file is not a JSON object of offsets.
+        OSError: it cannot be read.
+    """
+    if path.stat().st_size > _MAX_FILE:
+        raise InvalidInputError(f"more than {_MAX_FILE} bytes of offsets", key=str(path))
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError("the file of committed offsets is not JSON", key=str(path)) from exc
+    if not isinstance(content, dict):
+        raise InvalidInputError("the file of committed offsets is not an object", key=str(path))
+    limits = {}
+    for stream, offset in content.items():
+        check_stream(stream)
+        if offset == "all":
+            limits[stream] = MAX_OFFSET
+        elif isinstance(offset, int) and not isinstance(offset, bool) and -1 <= offset < MAX_OFFSET:
+            limits[stream] = offset + 1
+        else:
+            raise InvalidInputError(
+                f'a committed offset is a number or "all", not {offset!r}',
+                stream=stream,
+                key=str(path),
+            )
+    return limits

@@ -1,0 +1,354 @@
+"""One stream: claimed, cut, uploaded, and watched until its manifest has followed.
+
+    waiting ── a committed chunk is there ──> open (anchor, claim) ──> cut ──> uploads in flight
+       ▲                                         ▲                               │
+       └── failed: tried again later             └── a chunk of a higher epoch ──┤
+                                                                                 ▼
+                          behind: asked for a commit, then cut again <── watched: manifest follows
+
+All state that matters is in S3 and the catalog. What this object remembers may be lost at any
+instant: another one, here or on another node, begins at the manifest's next offset.
+Only the agent's main thread calls it; uploads report through a queue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.log import StreamLog
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.upload import Uploaded
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    InternalError,
+    LostRangeError,
+    UnavailableError,
+)
+from coldstream.fragment import Placement
+from coldstream.manifest.catalog import QueueName
+from coldstream.plans.cut import Slice, cut
+from coldstream.ports import CommitRequests
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World
+
+_RECUTS = 3  # with `once`: so often is a stream cut again before its manifest counts as stuck
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A slice to upload, and under which claim."""
+
+    log: StreamLog
+    piece: Slice
+    placement: Placement
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one stream has come to, for reports. Sizes in bytes, times in seconds.
+
+    Attributes:
+        stream: directory name.
+        next_offset: of the manifest, as last seen.
+        cut_offset: everything below it has been cut.
+        fragments: uploaded by this agent.
+        bytes: uploaded by this agent.
+        durable_seconds: from the first look at the stream until its manifest had followed.
+        error: why it stands still, None while it does not.
+    """
+
+    stream: str
+    next_offset: int = 0
+    cut_offset: int = 0
+    fragments: int = 0
+    bytes: int = 0
+    durable_seconds: float | None = None
+    error: ColdstreamError | None = None
+
+
+@dataclass(slots=True)
+class StreamFollower:
+    """Follows one stream directory; see the module's picture.
+
+    Args:
+        world: bucket, table, prefix, ids.
+        log: the directory.
+        committed: what of it is committed.
+        settings: of the agent.
+        requests: for a commit, None if there is no queue.
+        name: which queue it belongs to.
+        pause: sleeps after a lost commit.
+        started: monotonic seconds of the first look.
+    """
+
+    world: World
+    log: StreamLog
+    committed: CommittedOffsets
+    settings: AgentSettings
+    requests: CommitRequests | None
+    name: QueueName
+    pause: Callable[[int], None]
+    started: float
+    progress: Progress = field(init=False)
+    _epoch: int = 0  # of the claim under which it uploads, 0 before the first
+    _floor: int = 0
+    _outdated: bool = False  # the claim must be made again
+    _position: int = 0  # everything below has been cut
+    _remaining: bool = True  # more can be cut at once
+    _in_flight: int = 0
+    _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
+    _retry_at: float = 0.0
+    _gave_up: bool = False
+    _sequence: tuple[int, int] = (-1, 0)  # segment, fragments cut from it
+    _seen: tuple[int, ...] = ()  # what the last look found
+    _wake_ms: int | None = None  # when the oldest waiting chunk has waited long enough
+    _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
+    _nudges: int = 0
+    _recuts: int = 0
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.log.stream)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is under way: all that is committed is in the manifest, or something failed."""
+        if self._in_flight:
+            return False
+        followed = self.progress.next_offset >= self._position
+        if self.progress.error is not None:
+            # What was uploaded before the fault may still be on its way into the manifest.
+            return self._epoch == 0 or followed or self._gave_up
+        return not self._outdated and not self._remaining and followed
+
+    def step(self, now: float, now_ms: int, *, most: int) -> list[Job]:
+        """Look at the directory and the manifest; give at most `most` slices to upload.
+
+        Never raises for a fault of this stream: that is `progress.error`, and other streams go on.
+
+        Args:
+            now: monotonic seconds.
+            now_ms: the wall clock, ms since the Unix epoch, as chunk timestamps have it.
+            most: how many uploads may start.
+        """
+        if now < self._retry_at:
+            if self._blocked_at is None:
+                self._watch_quietly(now)
+                return []
+        elif self._blocked_at is not None and not self.settings.once:
+            self._blocked_at = None  # perhaps the file was mended; a second fault blocks again
+        try:
+            closed = self._outdated or self._epoch == 0
+            if closed and (self._in_flight or not self._open(now)):
+                return []
+            if self._blocked_at is None:
+                self.progress.error = None
+            jobs = self._cut(now, now_ms, most) if most > 0 else []
+            self._watch(now)
+        except ColdstreamError as exc:
+            self._fail(exc, now)
+            return []
+        except OSError as exc:
+            self._fail(_translated(exc, self.log), now)
+            return []
+        return jobs
+
+    def finished(self, uploaded: Uploaded, now: float) -> None:
+        """An upload has landed in the store."""
+        self._in_flight -= 1
+        self._moved_at = now
+        self.progress.fragments += 1
+        self.progress.bytes += uploaded.size
+
+    def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
+        """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
+        self._in_flight -= 1
+        self._moved_at = now
+        self._position = min(self._position, piece.first_offset)
+        if isinstance(error, CorruptDataError) and error.offset is not None:
+            at = max(error.offset, piece.first_offset)
+            self._blocked_at = at if self._blocked_at is None else min(self._blocked_at, at)
+            self._retry_at = now + self.settings.rescan_seconds
+            self.progress.error = error
+            self._remaining = True
+        else:
+            self._fail(error, now)
+
+    def _fail(self, error: ColdstreamError, now: float) -> None:
+        error.located(stream=self.log.stream)
+        self.progress.error = error
+        self._retry_at = now + self.settings.rescan_seconds
+        self._remaining = True
+        self._outdated = self._epoch != 0
+
+    def _limit(self) -> int:
+        limit = self.committed.limit(self.log.stream)
+        return limit if self._blocked_at is None else min(limit, self._blocked_at)
+
+    def _open(self, now: float) -> bool:
+        """Anchor and claim the stream; False while it has no committed chunk.
+
+        The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
+        """
+        limit = self._limit()
+        segments = self.log.segments()
+        newest = self.log.chunks_near(2**64 - 1, committed=limit)
+        if not segments or not newest:
+            return False
+        stream, epoch = self.log.stream, newest[-1].epoch
+        item = anchor(self.world, stream, segments[0], self.name)
+        if self.name.queue and item.name != self.name:
+            self.world.catalog.set_name(stream, self.name)
+        claimed = claim(
+            self.world,
+            stream,
+            epoch,
+            chunks_near=lambda offset: self.log.chunks_near(offset, committed=limit),
+            pause=self.pause,
+        )
+        floor = claimed.item.ledger.floor(epoch)
+        if floor is None:
+            raise InternalError("a claim that is not in the ledger", stream=stream)
+        # What an earlier life of this agent has uploaded may have lost its events.
+        report = commit_runs(self.world, stream, pause=self.pause)
+        self._epoch, self._floor = epoch, floor
+        self._outdated = False
+        self._restart_at(report.next_offset)
+        self.progress.next_offset = report.next_offset
+        self._moved_at = now
+        self._nudges = 0
+        return True
+
+    def _restart_at(self, offset: int) -> None:
+        self._position = offset
+        self._sequence = (-1, 0)
+        self._remaining = True
+        self.progress.cut_offset = offset
+
+    def _cut(self, now: float, now_ms: int, most: int) -> list[Job]:
+        limit = self._limit()
+        segments = self.log.segments()
+        if not segments:
+            return []
+        if segments[0] > self._position:
+            raise LostRangeError(
+                f"the local log begins at {segments[0]}; {self._position} up to there was never"
+                " uploaded and is gone",
+                stream=self.log.stream,
+                offset=self._position,
+            )
+        seen = (segments[-1], self.log.index_path(segments[-1]).stat().st_size, limit)
+        waiting = self._wake_ms is not None and now_ms >= self._wake_ms
+        if seen == self._seen and not self._remaining and not waiting:
+            return []
+        self._seen, self._remaining, self._wake_ms = seen, False, None
+        jobs: list[Job] = []
+        for at in range(bisect_right(segments, self._position) - 1, len(segments)):
+            view = self.log.view(segments[at], since=self._position, closed=at + 1 < len(segments))
+            if view is None:
+                continue
+            newer_epoch = int(view.records["epoch"][-1]) > self._epoch
+            ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
+            pieces = cut(
+                view,
+                target_size=self.settings.target_size,
+                committed=limit,
+                epoch=self._epoch,
+                flush=self.settings.once
+                or newer_epoch
+                or self._blocked_at is not None
+                or now_ms >= ripe_ms,
+            )
+            for piece in pieces[: most - len(jobs)]:
+                jobs.append(Job(self.log, piece, self._place(piece)))
+                self._position = piece.next_offset
+            self._remaining = len(jobs) == most and self._position < view.next_offset
+            if self._position < view.next_offset:
+                self._wake_ms = ripe_ms
+                break
+        if jobs:
+            self._in_flight += len(jobs)
+            self._moved_at = now
+            self.progress.cut_offset = self._position
+        elif not self._in_flight and self._newest_epoch(limit) > self._epoch:
+            self._outdated = True  # everything older is uploaded; the rest needs a new claim
+        return jobs
+
+    def _newest_epoch(self, limit: int) -> int:
+        newest = self.log.chunks_near(2**64 - 1, committed=limit)
+        return newest[-1].epoch if newest else 0
+
+    def _place(self, piece: Slice) -> Placement:
+        segment, count = self._sequence
+        if segment != piece.segment_offset:
+            count = 0
+        self._sequence = (piece.segment_offset, count + 1)
+        return Placement(
+            epoch=self._epoch,
+            floor=self._floor,
+            segment_offset=piece.segment_offset,
+            sequence=count,
+            segment_position=piece.start,
+        )
+
+    def _watch_quietly(self, now: float) -> None:
+        """Watch a stream that waits for another try; its first fault stays the one that is told."""
+        if self._epoch == 0 or self.progress.next_offset >= self._position:
+            return
+        try:
+            self._watch(now)
+        except ColdstreamError:
+            self._gave_up = True
+
+    def _watch(self, now: float) -> None:
+        """See how far the manifest has followed; ask for a commit, or cut again, if it does not."""
+        if self.progress.next_offset >= self._position and self._nudges == 0:
+            return
+        item = self.world.catalog.get(self.log.stream)
+        if item is None:
+            raise UnavailableError("the stream's item is gone", stream=self.log.stream)
+        if item.epoch > self._epoch:
+            self._outdated = True
+            return
+        if item.next_offset > self.progress.next_offset:
+            self.progress.next_offset = item.next_offset
+            self._moved_at = now
+            self._nudges = self._recuts = 0
+            if item.next_offset > self._position and not self._in_flight:
+                self._restart_at(item.next_offset)  # another agent of this epoch is ahead
+        if self.progress.next_offset >= self._position:
+            self._nudges = 0
+            self.progress.durable_seconds = now - self.started
+            return
+        if self._in_flight or now - self._moved_at < self.settings.nudge_seconds:
+            return
+        self._moved_at = now
+        self._nudges += 1
+        if self._nudges <= 2 and self.requests is not None:
+            self.requests.ask(self.log.stream)
+        elif self._nudges > 2:
+            # The manifest does not take these fragments: it has gone another way through equal
+            # data, or one of them is damaged. Cut again from where it stands.
+            self._nudges = 0
+            self._recuts += 1
+            if self.settings.once and self._recuts > _RECUTS:
+                raise UnavailableError(
+                    f"the manifest has not moved although everything below {self._position} was"
+                    f" uploaded {self._recuts} times",
+                    stream=self.log.stream,
+                    offset=self.progress.next_offset,
+                )
+            self._restart_at(item.next_offset)
+
+
+def _translated(exc: OSError, log: StreamLog) -> ColdstreamError:
+    """A file that cannot be read right now: gone by retention or deletion, or forbidden."""
+    return UnavailableError(
+        f"a file cannot be read: {exc.strerror or exc}",
+        stream=log.stream,
+        key=str(exc.filename) if exc.filename else str(log.directory),
+    )

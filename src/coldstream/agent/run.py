@@ -1,0 +1,216 @@
+"""The agent's main loop: look at every stream, hand slices to the uploaders, collect what came.
+
+One thread decides; `uploads` threads move bytes. A slice is retried for as long as the store does
+not answer, with a growing pause, and its buffer is given back meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.follower import Job, Progress, StreamFollower
+from coldstream.agent.log import StreamLog
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.upload import BufferPool, Uploaded, fragment_size, upload
+from coldstream.errors import (
+    AlreadyExistsError,
+    ColdstreamError,
+    InternalError,
+    InvalidInputError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from coldstream.manifest.catalog import QueueName
+from coldstream.names import check_stream
+from coldstream.ports import CommitRequests
+from coldstream.usecases.load import World
+
+_LONGEST_PAUSE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    follower: StreamFollower
+    job: Job
+    outcome: Uploaded | ColdstreamError
+
+
+@dataclass(slots=True)
+class Agent:
+    """Follows every stream directory below one data directory.
+
+    Args:
+        world: bucket, table, prefix, ids.
+        data_dir: holds one directory a stream.
+        committed: what of each stream is committed.
+        settings: how to cut, upload and wait.
+        requests: for a commit when events seem lost, None if there is no queue.
+        names: queue of each directory, where somebody has said so.
+        pause: sleeps after the n-th commit in a row that did not land.
+        report: called with all progress after every look.
+    """
+
+    world: World
+    data_dir: Path
+    committed: CommittedOffsets
+    settings: AgentSettings
+    requests: CommitRequests | None
+    names: Mapping[str, QueueName]
+    pause: Callable[[int], None]
+    report: Callable[[list[Progress]], None] = lambda progress: None
+    _followers: dict[str, StreamFollower] = field(default_factory=dict)
+    _results: queue.Queue[_Result] = field(default_factory=queue.Queue)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _waiting: int = 0
+    _turn: int = 0
+
+    def stop(self) -> None:
+        """Ask the loop to end after the uploads that are under way; safe from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> list[Progress]:
+        """Follow until stopped; with `settings.once` until every stream has settled.
+
+        Returns:
+            What every stream has come to.
+
+        Raises:
+            InvalidInputError: the data directory cannot be read.
+        """
+        buffers = BufferPool(self.settings.memory_budget)
+        with ThreadPoolExecutor(self.settings.uploads, "upload") as pool:
+            try:
+                while not self._stop.is_set():
+                    self._discover()
+                    self._look(pool, buffers)
+                    self.report(self.progress())
+                    if self.settings.once and all(f.settled for f in self._followers.values()):
+                        break
+                    self._collect()
+            finally:
+                self._stop.set()
+        while not self._results.empty():
+            self._note(self._results.get_nowait())
+        return self.progress()
+
+    def progress(self) -> list[Progress]:
+        """What every stream has come to so far, by name."""
+        return [self._followers[stream].progress for stream in sorted(self._followers)]
+
+    def _discover(self) -> None:
+        try:
+            found = sorted(entry.name for entry in self.data_dir.iterdir() if entry.is_dir())
+        except OSError as exc:
+            raise InvalidInputError(
+                f"the data directory cannot be read: {exc.strerror}", key=str(self.data_dir)
+            ) from exc
+        for stream in found:
+            if stream in self._followers or not _is_stream(stream):
+                continue
+            self._followers[stream] = StreamFollower(
+                world=self.world,
+                log=StreamLog(self.data_dir / stream),
+                committed=self.committed,
+                settings=self.settings,
+                requests=self.requests,
+                name=self.names.get(stream, QueueName()),
+                pause=self.pause,
+                started=time.monotonic(),
+            )
+
+    def _look(self, pool: ThreadPoolExecutor, buffers: BufferPool) -> None:
+        """One step of every stream, beginning with another one each time, so that none starves."""
+        for follower in self._in_turn():
+            room = 2 * self.settings.uploads - self._waiting
+            jobs = follower.step(time.monotonic(), time.time_ns() // 1_000_000, most=room)
+            for job in jobs:
+                self._waiting += 1
+                pool.submit(self._upload, follower, job, buffers)
+        self._turn += 1
+
+    def _in_turn(self) -> Iterator[StreamFollower]:
+        followers = list(self._followers.values())
+        first = self._turn % len(followers) if followers else 0
+        yield from followers[first:]
+        yield from followers[:first]
+
+    def _collect(self) -> None:
+        """Take in finished uploads; wait for one, or for the next look, if there is none."""
+        timeout = self.settings.poll_seconds
+        if self.settings.once:
+            timeout = min(timeout, 0.1)
+        try:
+            self._note(self._results.get(timeout=timeout))
+            while True:
+                self._note(self._results.get_nowait())
+        except queue.Empty:
+            return
+
+    def _note(self, result: _Result) -> None:
+        self._waiting -= 1
+        now = time.monotonic()
+        if isinstance(result.outcome, Uploaded):
+            result.follower.finished(result.outcome, now)
+        else:
+            result.follower.failed(result.job.piece, result.outcome, now)
+
+    def _upload(self, follower: StreamFollower, job: Job, buffers: BufferPool) -> None:
+        """In a worker thread: upload one slice, for as long as it takes."""
+        outcome: Uploaded | ColdstreamError
+        try:
+            outcome = self._upload_stubbornly(job, buffers)
+        except ColdstreamError as exc:
+            outcome = exc
+        except OSError as exc:
+            outcome = UnavailableError(
+                f"a file cannot be read: {exc}",
+                stream=job.log.stream,
+                offset=job.piece.first_offset,
+            )
+        except BaseException as exc:
+            outcome = InternalError(f"an upload died: {exc!r}", stream=job.log.stream)
+            self._results.put(_Result(follower, job, outcome))
+            raise
+        self._results.put(_Result(follower, job, outcome))
+
+    def _upload_stubbornly(self, job: Job, buffers: BufferPool) -> Uploaded:
+        attempt = 0
+        while True:
+            buffer = buffers.take(fragment_size(job.piece), stop=self._stop.is_set)
+            if buffer is None:
+                raise UnavailableError("the agent is stopping", stream=job.log.stream)
+            try:
+                return upload(
+                    self.world.store,
+                    job.log,
+                    job.piece,
+                    job.placement,
+                    prefix=self.world.prefix,
+                    uid=self.world.new_uid(),
+                    buffer=buffer,
+                )
+            except (UnavailableError, UnknownOutcomeError, AlreadyExistsError):
+                # Whatever became of it: the next attempt has a uid of its own, and of two good
+                # uploads of one range the manifest takes one.
+                attempt += 1
+                if self._stop.is_set() or (self.settings.once and attempt >= 5):
+                    raise
+            finally:
+                buffers.give_back(buffer)
+            self._stop.wait(random.uniform(0, min(_LONGEST_PAUSE, 0.2 * 2**attempt)))
+
+
+def _is_stream(name: str) -> bool:
+    try:
+        check_stream(name)
+    except InvalidInputError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""The agent's settings, with the limits within which they make sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coldstream.errors import InvalidInputError
+from coldstream.fragment import MAX_FRAGMENT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How the agent cuts, uploads and waits.
+
+    Attributes:
+        target_size: bytes of chunks in a full fragment.
+        flush_ms: a chunk waits at most this long before its fragment is cut, full or not.
+        memory_budget: bytes of all upload buffers together.
+        uploads: PUTs at the same time.
+        poll_seconds: between two looks at the directories.
+        nudge_seconds: the manifest may stand still this long before a commit is asked for.
+        once: upload what is there, wait until the manifests have followed, end.
+        once_seconds: with `once`, how long the manifests may stand still before that is an error.
+        rescan_seconds: a stream that failed is tried again after this long.
+
+    Raises:
+        InvalidInputError: a value is outside its limits.
+    """
+
+    target_size: int = 64 * 2**20
+    flush_ms: int = 60_000
+    memory_budget: int = 256 * 2**20
+    uploads: int = 3
+    poll_seconds: float = 1.0
+    nudge_seconds: float = 5.0
+    once: bool = False
+    once_seconds: float = 120.0
+    rescan_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        rules = (
+            (1 <= self.target_size <= MAX_FRAGMENT_SIZE // 2, "target size: 1 byte to 2.5 GiB"),
+            (self.flush_ms >= 0, "flush time: not negative"),
+            (
+                self.memory_budget >= self.target_size + 2**20,
+                "memory budget: at least one full fragment and 1 MiB",
+            ),
+            (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
+            (self.poll_seconds > 0, "poll interval: more than 0 s"),
+            (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),
+        )
+        for holds, words in rules:
+            if not holds:
+                raise InvalidInputError(f"setting out of range; {words}")

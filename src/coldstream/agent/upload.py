@@ -1,0 +1,204 @@
+"""One slice of a segment becomes one object: read, check every chunk, PUT.
+
+The data goes from the page cache into one buffer by `preadv`, is checked there, and leaves from
+there: it is never copied inside Python. Buffers are used again, because fresh pages cost as much
+as the checksums.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from coldstream import fragment
+from coldstream.agent.log import StreamLog
+from coldstream.errors import CorruptDataError
+from coldstream.fragment import Placement, Trailer
+from coldstream.names import DataKey
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
+from coldstream.plans.cut import Slice
+from coldstream.ports import ObjectStore
+
+_FRAGMENT_INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
+
+
+class BufferPool:
+    """Buffers of one size class, bounded by a budget of bytes for the whole process.
+
+    Args:
+        budget: bytes that all buffers together may have.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._used = 0
+        self._free: list[bytearray] = []
+        self._changed = threading.Condition()
+
+    def take(self, size: int, *, stop: Callable[[], bool]) -> bytearray | None:
+        """A buffer of at least `size` bytes, waiting for one; None once `stop` says so.
+
+        A buffer larger than the whole budget is given out alone, so that one oversized chunk can
+        pass, and with it the message that names it.
+        """
+        with self._changed:
+            while not stop():
+                fitting = [each for each in self._free if len(each) >= size]
+                if fitting:
+                    buffer = min(fitting, key=len)
+                    self._free.remove(buffer)
+                    return buffer
+                while self._free and self._used + size > self._budget:
+                    self._used -= len(self._free.pop())
+                if self._used + size <= self._budget or self._used == 0:
+                    self._used += size
+                    return bytearray(size)
+                self._changed.wait(0.2)
+        return None
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Return a buffer that nothing refers to any more."""
+        with self._changed:
+            if self._used > self._budget:
+                self._used -= len(buffer)
+            else:
+                self._free.append(buffer)
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An object that is in the store.
+
+    Attributes:
+        key: what its key says.
+        size: bytes of the object.
+    """
+
+    key: DataKey
+    size: int
+
+
+def fragment_size(piece: Slice) -> int:
+    """Bytes of the object that `piece` becomes."""
+    return (
+        len(fragment.HEADER)
+        + piece.size
+        + len(fragment.INDEX_HEADER)
+        + len(piece.records) * fragment.INDEX_RECORD_SIZE
+        + fragment.TRAILER_SIZE
+    )
+
+
+def upload(
+    store: ObjectStore,
+    log: StreamLog,
+    piece: Slice,
+    placement: Placement,
+    *,
+    prefix: str,
+    uid: int,
+    buffer: bytearray,
+) -> Uploaded:
+    """Read `piece` into `buffer`, check every chunk of it, and PUT it under a new key.
+
+    Raises:
+        CorruptDataError: a chunk is damaged or not what the index said; names stream, offset, file.
+        UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store.
+        FileNotFoundError: local retention or a deletion took the segment.
+    """
+    size = fragment_size(piece)
+    body = memoryview(buffer)[:size]
+    trailer = _fill(body, log, piece, placement)
+    key = DataKey(log.stream, trailer.first_offset, trailer.next_offset, trailer.epoch, uid)
+    store.put(key.path(prefix), body, write_id=f"{uid:016x}")
+    return Uploaded(key, size)
+
+
+def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) -> Trailer:
+    """Write a whole fragment into `body`."""
+    data_start = len(fragment.HEADER)
+    data_end = data_start + piece.size
+    body[:data_start] = fragment.HEADER
+    data = body[data_start:data_end]
+    _read(log, piece, data)
+    check_chunks(log, piece, data)
+
+    index = np.empty(len(piece.records), _FRAGMENT_INDEX)
+    index["chunk_id"] = piece.records["offset"]
+    index["timestamp"] = piece.records["timestamp"]
+    index["position"] = piece.records["position"].astype(np.int64) - piece.start
+    index_bytes = index.tobytes()
+
+    trailer = fragment.build_trailer(
+        placement=placement,
+        index=index_bytes,
+        next_offset=piece.next_offset,
+        first_chunk_epoch=int(piece.records["epoch"][0]),
+        last_chunk_epoch=int(piece.records["epoch"][-1]),
+        data_size=piece.size,
+        data_crc=zlib.crc32(data),
+    )
+    body[data_end:] = fragment.INDEX_HEADER + index_bytes + trailer.encode()
+    return trailer
+
+
+def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:
+    path = log.segment_path(piece.segment_offset)
+    with path.open("rb", buffering=0) as file:
+        done = 0
+        while done < len(into):
+            count = os.preadv(file.fileno(), [into[done:]], piece.start + done)
+            if count == 0:
+                raise CorruptDataError(
+                    f"the segment ends at byte {piece.start + done}, its index goes on to"
+                    f" {piece.end}",
+                    stream=log.stream,
+                    offset=piece.first_offset,
+                    key=str(path),
+                )
+            done += count
+
+
+def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:
+    """Every chunk in `data` is what its index record says, whole, and matches its CRC.
+
+    Raises:
+        CorruptDataError: with the offset of the first chunk that is not.
+    """
+    offsets = piece.records["offset"].tolist()
+    timestamps = piece.records["timestamp"].tolist()
+    epochs = piece.records["epoch"].tolist()
+    types = piece.records["type"].tolist()
+    starts = (piece.records["position"].astype(np.int64) - piece.start).tolist()
+    nexts = [*offsets[1:], piece.next_offset]
+    ends = [*starts[1:], piece.size]
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        offset = offsets[number]
+        try:
+            header = parse_chunk_header(data, start)
+            agrees = (
+                header.chunk_id == offset
+                and header.next_offset == nexts[number]
+                and header.timestamp == timestamps[number]
+                and header.epoch == epochs[number]
+                and header.chunk_type == types[number]
+                and header.size == end - start
+            )
+            if not agrees:
+                raise CorruptDataError("the chunk is not the one that its index record describes")
+            body = start + CHUNK_HEADER_SIZE + header.bloom_size
+            if zlib.crc32(data[body : body + header.data_size]) != header.crc:
+                raise CorruptDataError("the chunk's CRC does not match")
+        except CorruptDataError as exc:
+            raise CorruptDataError(
+                exc.reason,
+                stream=log.stream,
+                offset=offset,
+                key=str(log.segment_path(piece.segment_offset)),
+            ) from exc

@@ -1,0 +1,205 @@
+"""`coldstream agent`: the process beside a broker node."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    TableOption,
+    connect,
+)
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.catalog import QueueName
+from coldstream.names import ENV_QUEUE_URL, check_stream
+
+if TYPE_CHECKING:
+    from coldstream.agent.follower import Progress
+
+agent_app = typer.Typer(
+    no_args_is_help=True, help="The process beside a broker node that uploads segments."
+)
+_MIB = 2**20
+
+
+@agent_app.callback()
+def agent() -> None:
+    """The process beside a broker node that uploads committed segment data."""
+
+
+@agent_app.command("run")
+def run(
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            "--data-dir",
+            help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
+        ),
+    ],
+    committed: Annotated[
+        str,
+        typer.Option(
+            help='What is committed: "all" if you know that everything in the files is, or a JSON'
+            " file {directory: last committed offset}, read again when it changes."
+        ),
+    ],
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Upload what is there, wait for the manifests, end."),
+    ] = False,
+    names: Annotated[
+        Path | None,
+        typer.Option(help='JSON file {directory: {"vhost": V, "queue": Q}} for listings.'),
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="Cluster name for listings.")] = "",
+    fragment_mib: Annotated[float, typer.Option(help="Size of a full fragment, MiB.")] = 64,
+    flush_seconds: Annotated[
+        float, typer.Option(help="A chunk waits at most this long for its fragment to fill.")
+    ] = 60,
+    memory_mib: Annotated[float, typer.Option(help="All upload buffers together, MiB.")] = 256,
+    uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3,
+    queue_url: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_QUEUE_URL, help="Commit queue, asked when a manifest does not follow."
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on stdout.")] = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Follow the stream directories below DATA_DIR and upload what is committed.
+
+    Killed at any instant it loses nothing: where to go on is in the bucket and the catalog.
+
+    Examples:
+        coldstream agent run --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream --committed all
+
+        coldstream agent run --data-dir ./streams --committed offsets.json --once --json
+    """
+    import boto3
+
+    from coldstream.adapters.sqs import QueueCommitRequests
+    from coldstream.agent.committed import AllCommitted, CommittedFile
+    from coldstream.agent.run import Agent
+    from coldstream.agent.settings import AgentSettings
+    from coldstream.usecases.load import World
+
+    settings = AgentSettings(
+        target_size=int(fragment_mib * _MIB),
+        flush_ms=int(flush_seconds * 1000),
+        memory_budget=int(memory_mib * _MIB),
+        uploads=uploads,
+        once=once,
+    )
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    line = _ProgressLine()
+    worker = Agent(
+        world=World(
+            store=remote.store,
+            catalog=remote.catalog,
+            prefix=prefix,
+            new_uid=lambda: secrets.randbits(64),
+        ),
+        data_dir=data_dir,
+        committed=AllCommitted() if committed == "all" else CommittedFile(Path(committed)),
+        settings=settings,
+        requests=QueueCommitRequests(client=boto3.client("sqs"), queue_url=queue_url)
+        if queue_url
+        else None,
+        names=read_names(names, cluster) if names else {},
+        pause=lambda attempt: time.sleep(
+            min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000
+        ),
+        report=line.show,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.stop())
+    progress = worker.run()
+    line.end()
+    if as_json:
+        print(json.dumps([_row(each) for each in progress]))  # noqa: T201 - stdout is for data
+    failed = [each.error for each in progress if each.error is not None]
+    for error in failed[1:]:
+        print(f"coldstream: {error}", file=sys.stderr)  # noqa: T201
+    if failed:
+        raise failed[0]
+
+
+def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
+    """Queue names by directory from a JSON file {directory: {"vhost": V, "queue": Q}}.
+
+    Raises:
+        InvalidInputError: the file cannot be read or says something else.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        return {
+            check_stream(stream): QueueName(cluster, str(name["vhost"]), str(name["queue"]))
+            for stream, name in content.items()
+        }
+    except OSError as exc:
+        raise InvalidInputError(f"cannot be read: {exc.strerror}", key=str(path)) from exc
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+        raise InvalidInputError(
+            'not a JSON object {directory: {"vhost": V, "queue": Q}}', key=str(path)
+        ) from exc
+
+
+def _row(progress: Progress) -> dict[str, object]:
+    error = progress.error
+    return {
+        "stream": progress.stream,
+        "next_offset": progress.next_offset,
+        "fragments_uploaded": progress.fragments,
+        "bytes_uploaded": progress.bytes,
+        "seconds_to_durable": progress.durable_seconds,
+        "error": None if error is None else {"kind": error.kind, "message": str(error)},
+    }
+
+
+class _ProgressLine:
+    """One line on stderr that says how far all streams are; a line a minute without a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._last = 0.0
+        self._shown: set[str] = set()
+
+    def show(self, rows: list[Progress]) -> None:
+        for row in rows:
+            if row.error is not None and str(row.error) not in self._shown:
+                self._shown.add(str(row.error))
+                print(f"\ncoldstream: {row.error}", file=sys.stderr)  # noqa: T201
+        now = time.monotonic()
+        if now - self._last < (0.2 if self._terminal else 60.0):
+            return
+        self._last = now
+        behind = sum(each.next_offset < each.cut_offset for each in rows)
+        mib = sum(each.bytes for each in rows) / _MIB
+        fragments = sum(each.fragments for each in rows)
+        text = (
+            f"{len(rows)} streams, {fragments} fragments, {mib:,.1f} MiB uploaded,"
+            f" {behind} manifests behind"
+        )
+        print(  # noqa: T201
+            f"\r\x1b[K{text}" if self._terminal else text,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def end(self) -> None:
+        if self._terminal:
+            print(file=sys.stderr)  # noqa: T201
