@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
-export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help
@@ -56,7 +56,7 @@ bench-import: setup ## Cold import of the Lambda handler
 
 .PHONY: synth
 synth: setup ## Write the CloudFormation templates to cdk.out
-	$(BIN)/python app.py
+	CDK_OUTDIR=cdk.out $(BIN)/python app.py
 
 .PHONY: clean
 clean: ## Remove everything that the other targets made

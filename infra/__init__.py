@@ -1,0 +1,1 @@
+"""What exists in the AWS account: the stack composes, constructs create."""

@@ -33,6 +33,7 @@ OUTPUT_DEAD_LETTERS_URL = "CommitDeadLettersUrl"
 OUTPUT_COMMIT_FUNCTION = "CommitFunctionName"
 OUTPUT_RECONCILE_FUNCTION = "ReconcileFunctionName"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
+OUTPUT_AGENT_POLICY = "AgentPolicyArn"
 
 # The catalog table: partition key = prefix + stream, sort key = what the item is about.
 CATALOG_PARTITION_KEY = "stream"

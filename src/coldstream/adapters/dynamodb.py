@@ -113,7 +113,8 @@ class DynamoCatalog:
                     "table_id": {"S": item.table_id},
                     "state": {"S": item.state},
                 },
-                ConditionExpression=f"attribute_not_exists({CATALOG_PARTITION_KEY})",
+                ConditionExpression="attribute_not_exists(#key)",
+                ExpressionAttributeNames={"#key": CATALOG_PARTITION_KEY},
             )
         except (ClientError, BotoCoreError) as exc:
             if _code(exc) != _REFUSED:
@@ -183,7 +184,8 @@ class DynamoCatalog:
                 TableName=self._table,
                 Key=self._key(stream),
                 UpdateExpression="SET cluster = :cluster, vhost = :vhost, queue = :queue",
-                ConditionExpression=f"attribute_exists({CATALOG_PARTITION_KEY})",
+                ConditionExpression="attribute_exists(#key)",
+                ExpressionAttributeNames={"#key": CATALOG_PARTITION_KEY},
                 ExpressionAttributeValues={f":{k}": v for k, v in _name(name).items()},
             )
         except (ClientError, BotoCoreError) as exc:

@@ -99,7 +99,7 @@ class StreamFollower:
     _floor: int = 0
     _outdated: bool = False  # the claim must be made again
     _position: int = 0  # everything below has been cut
-    _remaining: bool = True  # more can be cut at once
+    _remaining: bool = False  # more can be cut at once
     _in_flight: int = 0
     _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
     _retry_at: float = 0.0

@@ -1,0 +1,36 @@
+"""Reading the remote tier: an offset spec in, checked chunks and messages out."""
+
+from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
+from coldstream.reader.gap import Gap, GapReason
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.spec import (
+    Bound,
+    First,
+    Last,
+    Next,
+    Offset,
+    OffsetSpec,
+    Timestamp,
+    parse_bound,
+    parse_spec,
+)
+from coldstream.reader.stream import Message, StreamReader
+
+__all__ = [
+    "PROCESS_BUDGET",
+    "Bound",
+    "First",
+    "Gap",
+    "GapReason",
+    "Last",
+    "MemoryBudget",
+    "Message",
+    "Next",
+    "Offset",
+    "OffsetSpec",
+    "ReaderSettings",
+    "StreamReader",
+    "Timestamp",
+    "parse_bound",
+    "parse_spec",
+]

@@ -1,0 +1,184 @@
+"""What a person is told about, and one page to look at.
+
+Few alarms, each for something that needs a person: what heals by itself has none.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from coldstream import names
+from infra.commit import CommitQueue
+from infra.function import SERVICE
+
+_MINUTE = Duration.minutes(1)
+_FIVE_MINUTES = Duration.minutes(5)
+
+
+class Alarms(Construct):
+    """The alarms, a topic for them where somebody wants to be told, and a dashboard.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        commit_queue: watched for lateness and dead letters.
+        commit_runs: watched for errors.
+        reconcile: watched for errors.
+        email: who is told; empty for nobody.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        commit_queue: CommitQueue,
+        commit_runs: lambda_.IFunction,
+        reconcile: lambda_.IFunction,
+        email: str,
+    ) -> None:
+        super().__init__(scope, id)
+        dead_letters = commit_queue.dead_letters.metric_approximate_number_of_messages_visible(
+            period=_MINUTE, statistic="Maximum"
+        )
+        oldest = commit_queue.queue.metric_approximate_age_of_oldest_message(
+            period=_MINUTE, statistic="Maximum"
+        )
+        refused = _own(names.METRIC_FRAGMENTS_REFUSED)
+        alarms = [
+            self._alarm(
+                "DeadLetters",
+                dead_letters,
+                "Events that failed five times wait in the dead-letter queue. No data is lost: read"
+                " the error in the commit function's log, mend the cause, and redrive the queue.",
+            ),
+            self._alarm(
+                "CommitsLate",
+                oldest,
+                "For five minutes the oldest event has waited longer than five minutes: manifests"
+                " fall behind uploads. Look for throttling and errors of the commit function.",
+                threshold=300,
+                periods=5,
+            ),
+            self._alarm(
+                "CommitErrors",
+                commit_runs.metric_errors(period=_FIVE_MINUTES, statistic="Sum"),
+                "The commit function failed as a whole; its events will be tried again.",
+            ),
+            self._alarm(
+                "ReconcileErrors",
+                reconcile.metric_errors(period=_FIVE_MINUTES, statistic="Sum"),
+                "The reconciler failed twice in a quarter of an hour: lost events stay lost.",
+                periods=3,
+                datapoints=2,
+            ),
+            self._alarm(
+                "FragmentsRefused",
+                refused,
+                "A fragment was left out of its manifest because its bytes do not hold. The log of"
+                " the function names the stream, the offset and the key.",
+            ),
+        ]
+        if email:
+            # Alarms cannot publish to a topic under the AWS managed key, and say nothing secret.
+            topic = sns.Topic(self, "Topic", enforce_ssl=True)
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+            for alarm in alarms:
+                alarm.add_alarm_action(actions.SnsAction(topic))
+                alarm.add_ok_action(actions.SnsAction(topic))
+        self._dashboard(alarms, commit_queue.queue, dead_letters, oldest, commit_runs, reconcile)
+
+    def _alarm(
+        self,
+        name: str,
+        metric: cloudwatch.IMetric,
+        description: str,
+        *,
+        threshold: float = 1,
+        periods: int = 1,
+        datapoints: int | None = None,
+    ) -> cloudwatch.Alarm:
+        return cloudwatch.Alarm(
+            self,
+            name,
+            metric=metric,
+            alarm_description=description,
+            threshold=threshold,
+            evaluation_periods=periods,
+            datapoints_to_alarm=datapoints,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            # No traffic is no fault.
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+
+    def _dashboard(
+        self,
+        alarms: list[cloudwatch.Alarm],
+        queue: sqs.IQueue,
+        dead_letters: cloudwatch.IMetric,
+        oldest: cloudwatch.IMetric,
+        commit_runs: lambda_.IFunction,
+        reconcile: lambda_.IFunction,
+    ) -> None:
+        def graph(title: str, *left: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
+            return cloudwatch.GraphWidget(title=title, left=list(left), width=12)
+
+        def total(metric: cloudwatch.Metric) -> cloudwatch.Metric:
+            return metric.with_(period=_MINUTE, statistic="Sum")
+
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            widgets=[
+                [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24)],
+                [
+                    graph("Bytes committed", _own(names.METRIC_BYTES_COMMITTED)),
+                    graph(
+                        "Commits and fragments",
+                        _own(names.METRIC_COMMITS),
+                        _own(names.METRIC_CONFLICTS),
+                        _own(names.METRIC_FRAGMENTS_COMMITTED),
+                    ),
+                ],
+                [
+                    graph(
+                        "Refused",
+                        _own(names.METRIC_FRAGMENTS_REFUSED),
+                        _own(names.METRIC_EVENTS_REFUSED),
+                        dead_letters,
+                    ),
+                    graph("Events waiting: oldest, seconds", oldest),
+                ],
+                [
+                    graph(
+                        "Events",
+                        total(queue.metric_number_of_messages_sent()),
+                        total(queue.metric_number_of_messages_deleted()),
+                    ),
+                    graph(
+                        "Functions",
+                        total(commit_runs.metric_invocations(label="commit_runs")),
+                        total(commit_runs.metric_errors(label="commit_runs errors")),
+                        total(reconcile.metric_errors(label="reconcile errors")),
+                    ),
+                ],
+            ],
+        )
+
+
+def _own(name: str) -> cloudwatch.Metric:
+    """A metric that the handlers report."""
+    return cloudwatch.Metric(
+        namespace=names.METRIC_NAMESPACE,
+        metric_name=name,
+        dimensions_map={"service": SERVICE},
+        statistic="Sum",
+        period=_FIVE_MINUTES,
+    )

@@ -1,0 +1,163 @@
+"""From "an object was created" to "the manifest has moved": the queue and `commit_runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from aws_cdk.aws_lambda_event_sources import SqsEventSource
+from constructs import Construct
+
+from infra import rights
+from infra.config import Settings
+from infra.function import Function
+from infra.nag import accept_keys
+
+COMMIT_TIMEOUT_SECONDS = 60
+
+# In the worst case each message is about another stream, and each stream is a commit of its own of
+# some 0.2 s. A hundred of them stay well inside the time-out.
+BATCH_SIZE = 100
+
+# Events only wake a commit up and carry no truth, so one that failed five times is worth a look by
+# a person and never worth data: the reconciler will have done its work.
+MAX_RECEIVES = 5
+
+
+class CommitQueue(Construct):
+    """Where S3 reports new fragments, and where agents ask for a commit.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        batch_window_seconds: how long the function's event source gathers messages.
+
+    Attributes:
+        queue: the queue.
+        dead_letters: what could not be handled, for 14 days.
+        policy: who may send; to be there before the bucket is.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        batch_window_seconds: int,
+    ) -> None:
+        super().__init__(scope, id)
+        self.dead_letters = sqs.Queue(
+            self,
+            "DeadLetters",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            # AWS's rule for SQS and Lambda: six times the function's time-out, plus the window.
+            # Less would hand a message out again while throttled pollers still hold it.
+            visibility_timeout=Duration.seconds(6 * COMMIT_TIMEOUT_SECONDS + batch_window_seconds),
+            retention_period=Duration.days(4),
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=self.dead_letters, max_receive_count=MAX_RECEIVES
+            ),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        stack = Stack.of(self)
+        self.queue.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AllowBucketEvents",
+                principals=[iam.ServicePrincipal("s3.amazonaws.com")],
+                actions=["sqs:SendMessage"],
+                resources=[self.queue.queue_arn],
+                conditions={
+                    # The bucket's events need this policy before the bucket exists, and its name is
+                    # CloudFormation's choice: <stack>-<logical id>-<random>. The pattern covers
+                    # that, and the account keeps out buckets of the same name pattern elsewhere.
+                    "StringEquals": {"aws:SourceAccount": stack.account},
+                    "ArnLike": {
+                        "aws:SourceArn": (
+                            f"arn:{stack.partition}:s3:::{stack.stack_name.lower()}-bucket-*"
+                        )
+                    },
+                },
+            )
+        )
+        self.policy = self.queue.node.find_child("Policy")
+
+
+class CommitRuns(Construct):
+    """The function that appends runs of fragments to manifests, and what wakes it.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        settings: of the deployment.
+        bucket: where fragments and manifests lie.
+        table: the catalog.
+        queue: whose messages wake it.
+        code: the bundle.
+        environment: what every handler reads.
+
+    Attributes:
+        function: the function.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        settings: Settings,
+        bucket: s3.IBucket,
+        table: dynamodb.ITable,
+        queue: sqs.IQueue,
+        code: lambda_.Code,
+        environment: Mapping[str, str],
+    ) -> None:
+        super().__init__(scope, id)
+        made = Function(
+            self,
+            "CommitRuns",
+            handler="functions.commit_runs.handler",
+            code=code,
+            timeout=Duration.seconds(COMMIT_TIMEOUT_SECONDS),
+            environment=environment,
+            rights=commit_rights(bucket=bucket, table=table, prefix=settings.prefix),
+            log_retention_days=settings.log_retention_days,
+            description="Appends verified runs of fragments to the manifests of their streams",
+        )
+        accept_keys(made.role, bucket=bucket, prefix=settings.prefix, kinds=("data", "metadata"))
+        self.function = made.function
+        self.function.add_event_source(
+            SqsEventSource(
+                queue,
+                batch_size=BATCH_SIZE,
+                max_batching_window=Duration.seconds(settings.batch_window_seconds),
+                max_concurrency=settings.max_concurrency,
+                # One stream that fails must not send the events of the others round again.
+                report_batch_item_failures=True,
+            )
+        )
+
+
+def commit_rights(
+    *, bucket: s3.IBucket, table: dynamodb.ITable, prefix: str
+) -> list[iam.PolicyStatement]:
+    """What committing takes: see what was uploaded, write a root, move the item."""
+    return [
+        rights.read_objects(bucket=bucket, prefix=prefix),
+        rights.write_metadata(bucket=bucket, prefix=prefix),
+        rights.list_streams(bucket=bucket, prefix=prefix),
+        rights.commit_to_catalog(table=table),
+    ]

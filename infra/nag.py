@@ -1,0 +1,35 @@
+"""How findings of cdk-nag are accepted: one by one, each with a reason. All others fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aws_cdk import Acknowledgment, Stack, Validations
+from aws_cdk import aws_s3 as s3
+from constructs import IConstruct
+
+
+def accept(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept one finding on `construct` and what lies below it.
+
+    The full form of the id, with the name of the rule pack, is the only one that the CDK takes for
+    findings whose own name contains "::".
+    """
+    Validations.of(construct).acknowledge(
+        Acknowledgment(id=f"AwsSolutions::AwsSolutions-{rule}", reason=reason)
+    )
+
+
+def accept_keys(
+    construct: IConstruct, *, bucket: s3.IBucket, prefix: str, kinds: Iterable[str]
+) -> None:
+    """Accept a right to all keys of some kinds ("data", "metadata"): streams come and go."""
+    resource = bucket.node.default_child
+    logical_id = Stack.of(bucket).resolve(resource.logical_id)  # type: ignore[union-attr]
+    for kind in kinds:
+        accept(
+            construct,
+            f"IAM5[Resource::<{logical_id}.Arn>/{prefix}stream/*/{kind}/*]",
+            f"All keys below {kind}/ of every stream with this prefix: as narrow as a right can be"
+            " that does not change with each stream and object",
+        )

@@ -1,0 +1,99 @@
+"""What a role may do with a deployment's objects and catalog, one function for each right.
+
+Every statement names one bucket or table and one prefix. None of them can delete anything: that is
+for the workflows that collect garbage and delete streams (DESIGN section 8), with their own roles.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+
+
+def read_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """GET and HEAD of fragments and manifest nodes."""
+    return iam.PolicyStatement(
+        sid="ReadObjects",
+        actions=["s3:GetObject"],
+        resources=[_objects(bucket, prefix, "data"), _objects(bucket, prefix, "metadata")],
+    )
+
+
+def write_metadata(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of manifest nodes. The bucket policy refuses to overwrite one."""
+    return iam.PolicyStatement(
+        sid="WriteMetadata",
+        actions=["s3:PutObject"],
+        resources=[_objects(bucket, prefix, "metadata")],
+    )
+
+
+def write_data(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of fragments and holes. The bucket policy refuses to overwrite one."""
+    return iam.PolicyStatement(
+        sid="WriteData",
+        actions=["s3:PutObject"],
+        resources=[_objects(bucket, prefix, "data")],
+    )
+
+
+def list_streams(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """LIST below the prefix, and only there.
+
+    A GET or HEAD of a key that does not exist carries no `s3:prefix`, so S3 answers it with 403
+    instead of 404 under this right. Who needs to know whether a key exists has to LIST it.
+    """
+    return iam.PolicyStatement(
+        sid="ListStreams",
+        actions=["s3:ListBucket"],
+        resources=[bucket.bucket_arn],
+        conditions={"StringLike": {"s3:prefix": f"{prefix}stream/*"}},
+    )
+
+
+def commit_to_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Read an item, move it by a conditional update, and ask for the table's id.
+
+    The id belongs to each commit: a table that was restored from a backup has another one, and
+    nothing may be committed to it before `reconcile` has adopted the roots (DESIGN section 5).
+    """
+    return iam.PolicyStatement(
+        sid="CommitToCatalog",
+        actions=["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:UpdateItem"],
+        resources=[table.table_arn],
+    )
+
+
+def survey_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Walk through the items of all streams."""
+    return iam.PolicyStatement(
+        sid="SurveyCatalog",
+        actions=["dynamodb:Query", "dynamodb:Scan"],
+        resources=[table.table_arn],
+    )
+
+
+def anchor_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:
+    """What an agent does with the items of its own prefix: anchor a stream, claim it, report.
+
+    `ForAllValues` also holds where a request names no key at all; these three actions always name
+    one, so it cannot be got round that way.
+    """
+    return [
+        iam.PolicyStatement(
+            sid="AnchorInCatalog",
+            actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"],
+            resources=[table.table_arn],
+            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}},
+        ),
+        iam.PolicyStatement(
+            sid="IdentifyCatalog",
+            actions=["dynamodb:DescribeTable"],
+            resources=[table.table_arn],
+        ),
+    ]
+
+
+def _objects(bucket: s3.IBucket, prefix: str, kind: str) -> str:
+    return bucket.arn_for_objects(f"{prefix}stream/*/{kind}/*")

@@ -1,0 +1,147 @@
+"""The bucket: private, encrypted, TLS only, and no object in it is ever overwritten."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX
+from infra.commit import CommitQueue
+from infra.nag import accept
+
+
+class Storage(Construct):
+    """The bucket and its policy. It outlives the stack: what is in it is all there is.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        prefix: what lies below it is ours, and protected.
+        commit_queue: told of every new fragment and hole.
+
+    Attributes:
+        bucket: the bucket.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        prefix: str,
+        commit_queue: CommitQueue,
+    ) -> None:
+        super().__init__(scope, id)
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            # Nothing is overwritten, so versions would only keep what `collect` has proved garbage.
+            versioned=False,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="AbortUnfinishedUploads",
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        # A new logical id would mean a new, empty bucket: this one must survive any refactoring.
+        resource = cast("s3.CfnBucket", self.bucket.node.default_child)
+        resource.override_logical_id("Bucket")
+        _notify(resource, prefix, commit_queue)
+
+        for statement in _immutability(self.bucket, prefix):
+            self.bucket.add_to_resource_policy(statement)
+        if self.bucket.policy is not None:
+            # A bucket that stays must not lose its protection when the stack goes.
+            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+
+        accept(
+            self.bucket,
+            "S1",
+            "Server access logs are best effort, need a second bucket and cost a record for each of"
+            " millions of range GETs. Who needs an audit trail turns on CloudTrail data events for"
+            " this bucket: those are complete, and the account's own choice.",
+        )
+
+
+def _notify(bucket: s3.CfnBucket, prefix: str, commit_queue: CommitQueue) -> None:
+    """Send an event for each new fragment and hole, by a property of the bucket itself.
+
+    The CDK's own way, `add_event_notification`, deploys a custom resource: one more function with
+    rights over all buckets. A property needs nothing, but CloudFormation then asks S3 to check the
+    queue's policy while it creates the bucket, so the policy has to be there first. For the same
+    reason the policy names the bucket by a pattern (see `CommitQueue`).
+
+    Only data triggers anything. Manifest nodes end in other suffixes, so a commit never causes an
+    event, let alone another commit.
+    """
+    bucket.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+        queue_configurations=[
+            s3.CfnBucket.QueueConfigurationProperty(
+                event="s3:ObjectCreated:*",
+                queue=commit_queue.queue.queue_arn,
+                filter=s3.CfnBucket.NotificationFilterProperty(
+                    s3_key=s3.CfnBucket.S3KeyFilterProperty(
+                        rules=[
+                            s3.CfnBucket.FilterRuleProperty(name="prefix", value=prefix),
+                            s3.CfnBucket.FilterRuleProperty(name="suffix", value=suffix),
+                        ]
+                    )
+                ),
+            )
+            for suffix in (FRAGMENT_SUFFIX, HOLE_SUFFIX)
+        ]
+    )
+    bucket.node.add_dependency(commit_queue.policy)
+
+
+def _immutability(bucket: s3.Bucket, prefix: str) -> list[iam.PolicyStatement]:
+    """Refuse every write that could replace an object (DESIGN section 3, invariant 5).
+
+    `s3:PutObject` stands for many operations. The keys: `s3:if-none-match` is the header of that
+    name, and `s3:ObjectCreationOperation` is true where an operation makes an object appear. What
+    S3 documents (User Guide, "Enforce conditional writes on Amazon S3 buckets"), and what follows:
+
+        PutObject, form POST       Without the header: 403, also with `If-Match` in its place.
+                                   With `If-None-Match: *`: 200, or 412 where the key exists.
+        CompleteMultipartUpload    Creates the object, takes the header: as PutObject.
+        CreateMultipartUpload,     Take no conditional headers and create no object: exempt by the
+        UploadPart,                second key. Without it no multipart upload could ever start.
+        UploadPartCopy
+        CopyObject                 Without the header: 403. With it the guide promises a 501, but
+                                   since October 2025 S3 carries it out. Nothing here copies whole
+                                   objects (a copy brings its source's write-id along, so a lost
+                                   answer could not be told from another's write): always 403.
+
+    Anybody can add roles to an account, so it is this Deny for everybody that makes the invariant
+    hold, and not only the care taken in our own roles. Where neither key is known (an emulator),
+    both statements are without effect, because `Bool` does not match a key that is absent.
+    """
+    creates = {"Bool": {"s3:ObjectCreationOperation": "true"}}
+    return [
+        iam.PolicyStatement(
+            sid="DenyOverwrites",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:PutObject"],
+            resources=[bucket.arn_for_objects(f"{prefix}*")],
+            conditions={"Null": {"s3:if-none-match": "true"}, **creates},
+        ),
+        iam.PolicyStatement(
+            sid="DenyCopies",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:PutObject"],
+            resources=[bucket.arn_for_objects(f"{prefix}*")],
+            conditions={"Null": {"s3:x-amz-copy-source": "false"}, **creates},
+        ),
+    ]

@@ -1,0 +1,68 @@
+"""What the exit code of `coldstream` says; the numbers of sysexits.h, as RabbitMQ's tools use them.
+
+Documented in docs/reference/cli.md, which is generated from this file.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from coldstream.errors import ColdstreamError, Kind
+
+
+class ExitCode(IntEnum):
+    """Exit codes; `meaning` is the sentence for the reference."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DATA = 65
+    NO_STREAM = 66
+    UNAVAILABLE = 69
+    INTERNAL = 70
+    TRY_AGAIN = 75
+    NO_PERMISSION = 77
+    CONFIGURATION = 78
+    INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """What it tells the caller."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "all is well",
+    ExitCode.FAILED: "a check failed",
+    ExitCode.USAGE: "the command line is wrong",
+    ExitCode.DATA: "data is damaged or lost",
+    ExitCode.NO_STREAM: "no such stream or object",
+    ExitCode.UNAVAILABLE: "AWS cannot be reached or does not answer properly",
+    ExitCode.INTERNAL: "a bug in coldstream",
+    ExitCode.TRY_AGAIN: "busy or overtaken by another writer: try again",
+    ExitCode.NO_PERMISSION: "the credentials lack a permission",
+    ExitCode.CONFIGURATION: "a setting is missing or wrong",
+    ExitCode.INTERRUPTED: "interrupted from the keyboard",
+}
+
+BY_KIND = {
+    Kind.INVALID_INPUT: ExitCode.USAGE,
+    Kind.NOT_FOUND: ExitCode.NO_STREAM,
+    Kind.CORRUPT_DATA: ExitCode.DATA,
+    Kind.REFUSED_FRAGMENT: ExitCode.DATA,
+    Kind.CONFLICT: ExitCode.TRY_AGAIN,
+    Kind.ALREADY_EXISTS: ExitCode.TRY_AGAIN,
+    Kind.FENCED: ExitCode.TRY_AGAIN,
+    Kind.UNKNOWN_OUTCOME: ExitCode.TRY_AGAIN,
+    Kind.UNAVAILABLE: ExitCode.UNAVAILABLE,
+    Kind.PERMISSION_DENIED: ExitCode.NO_PERMISSION,
+    Kind.DIVERGED: ExitCode.DATA,
+    Kind.LOST_RANGE: ExitCode.DATA,
+    Kind.INTERNAL: ExitCode.INTERNAL,
+}
+
+
+def exit_code_of(error: ColdstreamError) -> ExitCode:
+    """The exit code for an error: its own if it has one, else that of its kind."""
+    own = getattr(error, "exit_code", None)
+    return own if isinstance(own, ExitCode) else BY_KIND[error.kind]

@@ -1,0 +1,95 @@
+"""Tables and JSON on stdout, notes on stderr.
+
+A table is drawn for people on a terminal; into a pipe it goes as tab-separated lines with a header,
+for `cut` and `awk`. NO_COLOR is respected (by rich).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
+    """Rows as a table: drawn on a terminal, tab-separated elsewhere.
+
+    Args:
+        rows: values by column; a missing one is empty.
+        columns: which, and in which order.
+    """
+    if not sys.stdout.isatty():
+        lines = [columns, *([plain(row.get(name)) for name in columns] for row in rows)]
+        sys.stdout.writelines("\t".join(line) + "\n" for line in lines)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    rows = list(rows)
+    for name in columns:
+        numbers = all(isinstance(row.get(name), int | None) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(row.get(name)) for name in columns), style=row.get("_style"))
+    Console().print(table)
+
+
+def print_section(title: str, values: Mapping[str, Any]) -> None:
+    """A titled list of names and values."""
+    width = max(map(len, values), default=0)
+    heading = f"\033[1m{title}\033[0m" if _colour() else title
+    sys.stdout.write(f"{heading}\n")
+    for name, value in values.items():
+        sys.stdout.write(f"  {name:<{width}}  {plain(value)}\n")
+    sys.stdout.write("\n")
+
+
+def note(text: str) -> None:
+    """A remark on stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def plain(value: object) -> str:
+    """A value as a cell: nothing that would break a line or a column, or drive a terminal."""
+    if value is None:
+        return "-"
+    text = str(value)
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def when(timestamp: int | None) -> str | None:
+    """Milliseconds since the Unix epoch as ISO 8601 in UTC; the number itself if out of range."""
+    if timestamp is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03d}Z"
+
+
+def size(count: int) -> str:
+    """Bytes as people write them, with the exact number."""
+    value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    for unit in units:
+        if value < 1024 or unit == units[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit} ({count} B)"
+
+
+def _colour() -> bool:
+    import os
+
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -1,0 +1,93 @@
+"""Errors as people see them: what failed, why, what to try. Three lines on stderr, always."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from coldstream.cli.exit_codes import ExitCode, exit_code_of
+from coldstream.errors import ColdstreamError, InternalError, InvalidInputError, Kind
+
+_TRY = {
+    Kind.INVALID_INPUT: "see `coldstream --help` and the help of the command",
+    Kind.NOT_FOUND: "list what there is with `coldstream streams`, check a stream with "
+    "`coldstream verify STREAM`",
+    Kind.CORRUPT_DATA: "find the extent with `coldstream verify STREAM --deep`; the broker or a "
+    "replica may still have the range",
+    Kind.REFUSED_FRAGMENT: "find the extent with `coldstream verify STREAM --deep`",
+    Kind.CONFLICT: "run the command again",
+    Kind.ALREADY_EXISTS: "run the command again",
+    Kind.FENCED: "another node is the writer now; nothing to do here",
+    Kind.UNKNOWN_OUTCOME: "run the command again: it may or may not have landed, both are safe",
+    Kind.UNAVAILABLE: "check the network, AWS_REGION and AWS_ENDPOINT_URL, then run it again",
+    Kind.PERMISSION_DENIED: "check the credentials (`aws sts get-caller-identity`) and their role",
+    Kind.DIVERGED: "nothing was changed; compare the two histories before you go on",
+    Kind.LOST_RANGE: "the range is in neither tier; read on after it, and raise the retention",
+    Kind.INTERNAL: "report this with the lines above; nothing was changed by the error itself",
+}
+
+
+class ConfigurationError(InvalidInputError):
+    """A setting that the command needs is missing or wrong.
+
+    Args:
+        message: what is missing.
+        remedy: what to set.
+    """
+
+    exit_code = ExitCode.CONFIGURATION
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+def explain(error: ColdstreamError, what: str) -> str:
+    """The three lines for an error.
+
+    Args:
+        error: to be told.
+        what: the command that failed, e.g. "read".
+    """
+    reason = " ".join(str(error).split())
+    remedy = getattr(error, "remedy", None) or _TRY[error.kind]
+    return f"coldstream {what} failed: {reason}\n  why: {error.kind}\n  try: {remedy}"
+
+
+class Commands(TyperGroup):
+    """A group of commands whose errors end as three lines and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; see `typer.core`."""
+        try:
+            return super().invoke(ctx)
+        except ColdstreamError as error:
+            fail(error, ctx.invoked_subcommand or "")
+        except BrokenPipeError:
+            # The reader of our output has gone (`| head`): it has what it wanted.
+            silence_stdout()
+            raise typer.Exit(ExitCode.OK) from None
+        except Exception as error:
+            if type(error).__module__.startswith("typer.") or isinstance(error, EOFError):
+                raise  # usage errors, exits and aborts are typer's own business
+            traceback.print_exc()
+            fail(InternalError(f"{type(error).__name__}: {error}"), ctx.invoked_subcommand or "")
+
+
+def fail(error: ColdstreamError, what: str) -> None:
+    """Tell the error on stderr and leave with its exit code."""
+    sys.stdout.flush()
+    print(explain(error, what), file=sys.stderr)  # noqa: T201
+    raise typer.Exit(exit_code_of(error))
+
+
+def silence_stdout() -> None:
+    """Send what is still buffered nowhere, so that the interpreter's exit does not complain."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)

@@ -1,0 +1,71 @@
+"""Which stream a person means: the broker's directory name, or vhost and queue name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import check_stream
+from coldstream.ports import Catalog
+
+StreamArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STREAM",
+        help="Directory name, or VHOST/QUEUE (//orders for queue orders in vhost /), or the queue "
+        "alone; where that is unique.",
+        show_default=False,
+    ),
+]
+_SHOWN = 10
+
+
+def resolve(catalog: Catalog, text: str) -> str:
+    """The directory name that `text` stands for.
+
+    A directory name is looked up directly; only a name that is none costs a listing.
+
+    Raises:
+        NotFoundError: nothing has this name.
+        InvalidInputError: several streams have it; the message lists them.
+    """
+    try:
+        if catalog.get(check_stream(text)) is not None:
+            return text
+    except InvalidInputError:
+        pass  # has characters that no directory has; it may still name a queue
+    return pick(catalog.streams(), text)
+
+
+def pick(items: Iterable[CatalogItem], text: str) -> str:
+    """The one stream among `items` that `text` names as VHOST/QUEUE or as QUEUE.
+
+    A queue that was deleted and declared again has several directories; one that is alone in being
+    live is meant.
+
+    Raises:
+        NotFoundError: none is called so.
+        InvalidInputError: several are.
+    """
+    matches = [
+        item
+        for item in items
+        if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
+    ]
+    live = [item for item in matches if item.state is StreamState.LIVE]
+    if len(live) == 1:
+        return live[0].stream
+    if not matches:
+        raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
+    if len(matches) > 1:
+        names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in matches)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise InvalidInputError(
+            f"{text!r} names {len(names)} streams, give the directory name of one: "
+            f"{', '.join(names[:_SHOWN])}{more}"
+        )
+    return matches[0].stream

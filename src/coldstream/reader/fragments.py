@@ -1,0 +1,262 @@
+"""One fragment of the remote tier: its index by one suffix range, its chunks by ranges.
+
+Everything fetched is checked before it is handed on: the trailer against key, size and manifest
+entry; the index against the trailer; every chunk against the index. Errors name stream, offset and
+key.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from coldstream.errors import ColdstreamError, CorruptDataError
+from coldstream.fragment import (
+    HEADER,
+    TRAILER_SIZE,
+    FragmentIndex,
+    Trailer,
+    check_against_key,
+    parse_trailer,
+)
+from coldstream.manifest.entries import MAX_RECORDS, Entry
+from coldstream.names import DataKey
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
+from coldstream.ports import ObjectStore
+from coldstream.reader.check import USER, Checked, check_chunks
+from coldstream.reader.crc import crc32
+from coldstream.reader.settings import ReaderSettings
+
+_OPEN_FRAGMENTS = 4
+_TAIL_WINDOW = 256 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFragment:
+    """A fragment whose trailer and index have been checked.
+
+    Attributes:
+        key: what its key says.
+        path: its key in the store.
+        index: its index, with its trailer.
+    """
+
+    key: DataKey
+    path: str
+    index: FragmentIndex
+
+    @property
+    def trailer(self) -> Trailer:
+        """What the fragment says about itself."""
+        return self.index.trailer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Chunks `first` to `last` (included) of a fragment, fetched and checked.
+
+    Attributes:
+        fragment: where they are from.
+        first: number of the first chunk.
+        last: number of the last chunk.
+        checked: the chunks, and the first error.
+        crc: CRC32 of their bytes; None unless the fragment is being read from end to end.
+        size: bytes of data.
+    """
+
+    fragment: OpenFragment
+    first: int
+    last: int
+    checked: Checked
+    crc: int | None
+    size: int
+
+
+class Fragments:
+    """Fetches fragments of one stream; safe between threads.
+
+    Args:
+        store: where they are.
+        prefix: of all keys.
+        stream: directory name.
+        settings: sizes of ranges.
+    """
+
+    def __init__(
+        self, store: ObjectStore, prefix: str, stream: str, settings: ReaderSettings
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._stream = stream
+        self._settings = settings
+        self._open: OrderedDict[int, OpenFragment] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def path(self, entry: Entry) -> str:
+        """The key under which the object of `entry` lies."""
+        return entry.data_key(self._stream).path(self._prefix)
+
+    def open(self, entry: Entry) -> OpenFragment:
+        """Trailer and index of a fragment: one GET, two where there are very many chunks.
+
+        Raises:
+            NotFoundError: the object is gone.
+            CorruptDataError: trailer or index are damaged, or not what the manifest says.
+        """
+        with self._lock:
+            known = self._open.get(entry.uid)
+            if known is not None:
+                self._open.move_to_end(entry.uid)
+                return known
+        key, path = entry.data_key(self._stream), self.path(entry)
+        try:
+            suffix = self._store.get_suffix(path, min(self._settings.index_guess, entry.size))
+            trailer = checked_trailer(suffix, entry, key)
+            missing = trailer.index_size + TRAILER_SIZE - len(suffix)
+            if missing > 0:
+                at = trailer.index_position
+                section = bytes(self._store.get(path, at, at + trailer.index_size))
+            else:
+                section = suffix[-missing : len(suffix) - TRAILER_SIZE]
+            opened = OpenFragment(key, path, FragmentIndex(section, trailer))
+        except ColdstreamError as error:
+            error.located(stream=self._stream, offset=entry.first_offset, key=path)
+            raise
+        self._remember(entry.uid, opened)
+        return opened
+
+    def whole(self, entry: Entry, start: int, end: int) -> Piece:
+        """A small fragment by one GET, every byte of it checked.
+
+        Args:
+            entry: of a fragment.
+            start: chunks wholly below this offset are left out,
+            end: and chunks that begin at or above this one.
+
+        Raises:
+            NotFoundError, CorruptDataError: as `open`; of a chunk the error is in the piece.
+        """
+        key, path = entry.data_key(self._stream), self.path(entry)
+        try:
+            data = memoryview(self._store.get(path, 0, entry.size))
+            trailer = checked_trailer(data, entry, key)
+            _check_header(data)
+            at = trailer.index_position
+            index = FragmentIndex(data[at : at + trailer.index_size], trailer)
+        except ColdstreamError as error:
+            error.located(stream=self._stream, offset=entry.first_offset, key=path)
+            raise
+        fragment = OpenFragment(key, path, index)
+        piece = self._piece(fragment, 0, len(index) - 1, data[len(HEADER) : at], with_crc=True)
+        if start <= entry.first_offset and entry.next_offset <= end:
+            return piece
+        wanted = [
+            chunk
+            for chunk in piece.checked.chunks
+            if start < chunk.header.next_offset and chunk.header.chunk_id < end
+        ]
+        return replace(piece, checked=replace(piece.checked, chunks=wanted))
+
+    def chunks(
+        self, fragment: OpenFragment, first: int, last: int, *, with_crc: bool = False
+    ) -> Piece:
+        """Chunks `first` to `last` (included) of a fragment by one GET.
+
+        Raises:
+            NotFoundError: the object is gone.
+            CorruptDataError: it ends too early or begins with something else; of a chunk the error
+                is in the piece.
+        """
+        start, end = fragment.index.data_range(first, last)
+        lead = len(HEADER) if first == 0 else 0
+        try:
+            data = memoryview(self._store.get(fragment.path, start - lead, end))
+            if lead:
+                _check_header(data)
+        except ColdstreamError as error:
+            self._locate(error, fragment, first)
+            raise
+        return self._piece(fragment, first, last, data[lead:], with_crc=with_crc)
+
+    def last_user_chunk(self, fragment: OpenFragment) -> int | None:
+        """Number of the last chunk that holds messages; None if all hold tracking data.
+
+        Reads the last header first, which nearly always is enough, then headers backwards.
+        """
+        index, number, window = fragment.index, len(fragment.index) - 1, 1
+        while number >= 0:
+            lowest = max(0, index.chunk_at_position(index[number].position - window))
+            start = index.data_range(lowest, lowest)[0]
+            end = index.data_range(number, number)[0] + CHUNK_HEADER_SIZE
+            data = memoryview(self._store.get(fragment.path, start, end))
+            base = index[lowest].position
+            for each in range(number, lowest - 1, -1):
+                try:
+                    header = parse_chunk_header(data, index[each].position - base)
+                except CorruptDataError as error:
+                    self._locate(error, fragment, each)
+                    raise
+                if header.chunk_type == USER:
+                    return each
+            number, window = lowest - 1, _TAIL_WINDOW
+        return None
+
+    def _piece(
+        self, fragment: OpenFragment, first: int, last: int, data: memoryview, *, with_crc: bool
+    ) -> Piece:
+        checked = check_chunks(data, fragment.index, first, last)
+        if checked.error is not None:
+            self._locate(checked.error, fragment, first)
+        crc = crc32(data) if with_crc else None
+        return Piece(fragment, first, last, checked, crc, len(data))
+
+    def _locate(self, error: ColdstreamError, fragment: OpenFragment, number: int) -> None:
+        """Say where, as far as the error does not know yet."""
+        offset = fragment.index[number].chunk_id
+        error.located(stream=self._stream, offset=offset, key=fragment.path)
+
+    def _remember(self, uid: int, opened: OpenFragment) -> None:
+        with self._lock:
+            self._open[uid] = opened
+            while len(self._open) > _OPEN_FRAGMENTS:
+                self._open.popitem(last=False)
+
+
+def checked_trailer(suffix: bytes | memoryview, entry: Entry, key: DataKey) -> Trailer:
+    """The trailer at the end of `suffix`, which must say what key and manifest entry say.
+
+    Raises:
+        CorruptDataError: it is damaged, or of another fragment.
+    """
+    trailer = parse_trailer(suffix)
+    check_against_key(trailer, key, entry.size)
+    if entry.records not in (trailer.records, MAX_RECORDS):
+        raise CorruptDataError(
+            f"the trailer counts {trailer.records} records, the manifest {entry.records}"
+        )
+    return trailer
+
+
+def ranges(
+    index: FragmentIndex, first: int, last: int, sizes: Iterator[int]
+) -> Iterator[tuple[int, int]]:
+    """Cut the chunks `first` to `last` (included) into ranges of about the given sizes in bytes.
+
+    Every range has whole chunks and at least one; it is longer than asked only if it has just one.
+    """
+    while first <= last:
+        begin = index[first].position
+        size = next(sizes)
+        end = last
+        if index.data_range(first, last)[1] - len(HEADER) - begin > size:
+            # The last chunk that begins at or below the limit is the first that may end beyond it.
+            end = max(first, min(index.chunk_at_position(begin + size + 1) - 2, last))
+        yield first, end
+        first = end + 1
+
+
+def _check_header(data: memoryview) -> None:
+    if bytes(data[: len(HEADER)]) != HEADER:
+        raise CorruptDataError(f"a fragment begins with {HEADER!r}")

@@ -1,0 +1,153 @@
+"""Plan the GETs that cover a range of offsets, run them ahead, and hand on what they bring.
+
+A small fragment is one GET. Of a larger one the index comes first (asked for while the fragments
+before it are read), then ranges of whole chunks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
+
+from coldstream.errors import ColdstreamError, CorruptDataError
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.root import Root
+from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.check import Checked
+from coldstream.reader.crc import combine
+from coldstream.reader.fragments import Fragments, OpenFragment, Piece, ranges
+from coldstream.reader.gap import Gap
+from coldstream.reader.locate import entries_from
+from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.settings import ReaderSettings
+
+_OPEN_AHEAD = 2
+
+
+def pieces(
+    root: Root,
+    start: int,
+    end: int,
+    *,
+    fragments: Fragments,
+    settings: ReaderSettings,
+    budget: MemoryBudget,
+) -> Generator[Piece | Gap, None, None]:
+    """What covers [start, end), in order, fetched ahead and checked.
+
+    The CRC over the data of a fragment is checked wherever all of it is read. Closing the generator
+    ends the threads.
+
+    Raises:
+        NotFoundError: an object is gone.
+        CorruptDataError: a trailer, index or range is damaged; damage within a piece is told in it.
+    """
+    with workers(settings.in_flight) as pool:
+        plan = _Plan(start, end, fragments, settings, pool)
+        results = in_order(plan.fetches(root), pool, budget=budget, in_flight=settings.in_flight)
+        crc: int | None = None
+        with closing(results):
+            for piece in results:
+                if isinstance(piece, Gap) or piece.crc is None:
+                    yield piece
+                    continue
+                crc = piece.crc if crc is None else combine(crc, piece.crc, piece.size)
+                if piece.last + 1 < piece.fragment.trailer.chunks:
+                    yield piece
+                    continue
+                yield _completed(piece, crc)
+                crc = None
+
+
+def _completed(piece: Piece, crc: int) -> Piece:
+    """The last piece of a fragment; an error in its place if the CRC of all of it is wrong."""
+    trailer = piece.fragment.trailer
+    if piece.checked.error is not None or crc == trailer.data_crc:
+        return piece
+    error = CorruptDataError(
+        "the CRC of the fragment's data does not match, though that of every chunk does: the type, "
+        "number of entries, bloom filter or trailer of a chunk is damaged",
+        stream=piece.fragment.key.stream,
+        offset=trailer.first_offset,
+        key=piece.fragment.path,
+    )
+    return replace(piece, checked=Checked([], error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The fetches for [start, end)."""
+
+    start: int
+    end: int
+    fragments: Fragments
+    settings: ReaderSettings
+    pool: ThreadPoolExecutor
+
+    def fetches(self, root: Root) -> Iterator[Fetch[Piece | Gap]]:
+        """In order; waits for the index of a large fragment when its turn has come."""
+        sizes = _doubling(self.settings.first_range_size, self.settings.range_size)
+        entries = (e for e in entries_from(root, self.start) if e.first_offset < self.end)
+        ahead: deque[tuple[Entry, Future[OpenFragment] | None]] = deque()
+        while True:
+            while len(ahead) <= _OPEN_AHEAD and (entry := next(entries, None)) is not None:
+                by_ranges = self._by_ranges(entry)
+                opened = self.pool.submit(self.fragments.open, entry) if by_ranges else None
+                ahead.append((entry, opened))
+            if not ahead:
+                return
+            entry, opened = ahead.popleft()
+            if entry.kind is EntryKind.HOLE:
+                first, following = entry.first_offset, entry.next_offset
+                yield Fetch(
+                    0, partial(_told, Gap(max(first, self.start), min(following, self.end)))
+                )
+            elif opened is None:
+                fetch = partial(self.fragments.whole, entry, self.start, self.end)
+                yield Fetch(entry.size, fetch)
+            else:
+                yield from self._ranges(opened, sizes)
+
+    def _by_ranges(self, entry: Entry) -> bool:
+        """Whether a fragment is fetched by ranges of its index, or whole by one GET."""
+        if entry.kind is EntryKind.HOLE or entry.size <= self.settings.first_range_size:
+            return False
+        inside = entry.first_offset < self.start or entry.next_offset > self.end
+        return inside or entry.size > self.settings.range_size
+
+    def _ranges(
+        self, opened: Future[OpenFragment], sizes: Iterator[int]
+    ) -> Iterator[Fetch[Piece | Gap]]:
+        try:
+            fragment = opened.result()
+        except ColdstreamError as error:
+            # What comes before it is still on its way; the error is told in its turn.
+            yield Fetch(0, partial(_failed, error))
+            return
+        index = fragment.index
+        first, last = index.chunk_of_offset(self.start), index.chunk_of_offset(self.end - 1)
+        whole = first == 0 and last == len(index) - 1
+        for begin, until in ranges(index, first, last, sizes):
+            low, high = index.data_range(begin, until)
+            fetch = partial(self.fragments.chunks, fragment, begin, until, with_crc=whole)
+            yield Fetch(high - low, fetch)
+
+
+def _doubling(first: int, last: int) -> Iterator[int]:
+    while first < last:
+        yield first
+        first *= 2
+    yield from repeat(last)
+
+
+def _told(gap: Gap) -> Piece | Gap:
+    return gap
+
+
+def _failed(error: ColdstreamError) -> Piece | Gap:
+    raise error

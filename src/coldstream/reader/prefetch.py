@@ -1,0 +1,83 @@
+"""Run fetches ahead of their consumer: in threads, within a budget, results in order.
+
+The consumer's thread plans and submits; worker threads fetch and verify. Read-ahead starts small
+and doubles with every result that is consumed, so that reading one chunk does not cost a hundred
+megabytes and a long read soon has everything in flight that it may have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from coldstream.reader.budget import MemoryBudget
+
+T = TypeVar("T")
+
+_FIRST_WINDOW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Generic[T]):
+    """Something to be fetched.
+
+    Attributes:
+        size: bytes that its result holds.
+        run: does it, in a worker thread; what it raises is raised to the consumer, in its turn.
+    """
+
+    size: int
+    run: Callable[[], T]
+
+
+@contextmanager
+def workers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool whose threads have ended when this is left, however it is left.
+
+    What has not begun is dropped; what is in flight is waited for.
+    """
+    pool = ThreadPoolExecutor(count, thread_name_prefix="coldstream-read")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(
+    fetches: Iterator[Fetch[T]], pool: ThreadPoolExecutor, *, budget: MemoryBudget, in_flight: int
+) -> Generator[T, None, None]:
+    """Yield the result of every fetch, in order, with at most `in_flight` of them ahead.
+
+    A result counts against the budget until the next one is asked for. Closing the iterator gives
+    everything back.
+
+    Args:
+        fetches: the plan; asked for more only when there is room.
+        pool: where they run.
+        budget: shared with other readers.
+        in_flight: fetches ahead of the consumer, at least 1.
+    """
+    window: deque[tuple[int, Future[T]]] = deque()
+    waiting: Fetch[T] | None = None
+    allowed = min(_FIRST_WINDOW, in_flight)
+    try:
+        while True:
+            while len(window) < allowed:
+                waiting = waiting or next(fetches, None)
+                if waiting is None or not budget.take(waiting.size, needed=not window):
+                    break
+                window.append((waiting.size, pool.submit(waiting.run)))
+                waiting = None
+            if not window:
+                return
+            yield window[0][1].result()
+            budget.give_back(window.popleft()[0])
+            allowed = min(2 * allowed, in_flight)
+    finally:
+        for size, future in window:
+            future.cancel()
+            budget.give_back(size)

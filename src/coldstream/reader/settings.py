@@ -1,0 +1,31 @@
+"""How a reader fetches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coldstream.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """Numbers that were found by measuring (bench/); sizes in bytes.
+
+    Attributes:
+        range_size: one GET asks for about this much, in whole chunks; a larger chunk goes alone.
+            A smaller fragment is fetched in one GET, with its index.
+        first_range_size: the first GET of a read, doubled until `range_size` is reached, so that
+            the first message does not wait for a whole range.
+        in_flight: GETs ahead of the consumer. One S3 connection gives about 40 MB/s.
+        index_guess: the first look at the end of a large fragment; an index that is longer costs
+            one GET more.
+    """
+
+    range_size: int = 8 * 2**20
+    first_range_size: int = 2**20
+    in_flight: int = 16
+    index_guess: int = 128 * 2**10
+
+    def __post_init__(self) -> None:
+        if min(self.range_size, self.first_range_size, self.in_flight, self.index_guess) < 1:
+            raise InvalidInputError("sizes and counts of a reader are at least 1")

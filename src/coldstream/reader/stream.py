@@ -1,0 +1,234 @@
+"""Read one stream out of the remote tier, from a spec, in order, every byte checked.
+
+    reader = StreamReader(store, catalog, "rabbitmq/", "__orders_1745252105682952932")
+    for offset, timestamp, body in reader.messages(Offset(1000)):
+        ...
+
+A read ends at the next offset of the manifest as it was when the read began. It follows the
+manifest while it reads: when an object is gone because a newer manifest no longer refers to it,
+reading goes on in the newer one; offsets that exist nowhere any more are told to `on_gap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.fragment import Buffer
+from coldstream.osiris.chunk import Chunk
+from coldstream.osiris.entry import iter_records
+from coldstream.ports import Catalog, ObjectStore
+from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
+from coldstream.reader.check import USER
+from coldstream.reader.fragments import Fragments, Piece
+from coldstream.reader.gap import Gap, GapReason, refuse_gap
+from coldstream.reader.locate import (
+    chunk_reaching,
+    fragments_backwards,
+    fragments_reaching,
+    locate,
+)
+from coldstream.reader.pieces import pieces
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.snapshot import Snapshot, Snapshots
+from coldstream.reader.spec import Bound, Last, OffsetSpec, Timestamp
+
+
+class Message(NamedTuple):
+    """One message.
+
+    Attributes:
+        offset: in the stream.
+        timestamp: of its chunk, ms since the Unix epoch.
+        body: its wire bytes; a view into the chunk where the entry is not compressed.
+    """
+
+    offset: int
+    timestamp: int
+    body: Buffer
+
+
+class StreamReader:
+    """Reads one stream; may be used by several threads, each iteration by one.
+
+    Args:
+        store: the bucket.
+        catalog: the table.
+        prefix: of all keys, ends in "/".
+        stream: directory name.
+        settings: sizes and numbers of requests.
+        budget: bytes that fetched data may hold; one for the whole process by default.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        catalog: Catalog,
+        prefix: str,
+        stream: str,
+        *,
+        settings: ReaderSettings | None = None,
+        budget: MemoryBudget = PROCESS_BUDGET,
+    ) -> None:
+        self.stream = stream
+        self._settings = settings or ReaderSettings()
+        self._budget = budget
+        self._snapshots = Snapshots(store, catalog)
+        self._fragments = Fragments(store, prefix, stream, self._settings)
+
+    def snapshot(self) -> Snapshot:
+        """The stream as it is now.
+
+        Raises:
+            NotFoundError: the catalog has no such stream.
+            CorruptDataError: its root is damaged.
+        """
+        return self._snapshots.load(self.stream)
+
+    def locate(self, spec: OffsetSpec) -> int:
+        """The offset at which a read from `spec` begins now; the next offset if it would wait.
+
+        For times and `last` this is the id of a chunk; an offset stays as it is, and the chunk
+        that contains it is the first to be read.
+        """
+        return self._begin(spec, None)[1]
+
+    def chunks(
+        self,
+        spec: OffsetSpec,
+        to: Bound | None = None,
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+    ) -> Generator[Chunk, None, None]:
+        """Every chunk (also of tracking data) from the one that `spec` means, in order.
+
+        Closing the generator ends its threads and gives its memory back. A chunk is a view into
+        fetched bytes; to keep a few for long, copy them.
+
+        Args:
+            spec: where to begin.
+            to: where to end: chunks that begin at or after this offset, or at or after the first
+                chunk of this time, are not read. The manifest's end if None.
+            on_gap: told of offsets that exist nowhere, in their turn; raises LostRangeError unless
+                given.
+
+        Raises:
+            NotFoundError: no such stream, or an object that the current manifest refers to is gone.
+            CorruptDataError: damaged bytes; all good chunks before them have been yielded.
+            LostRangeError: a gap, unless `on_gap` is given.
+            UnavailableError, PermissionDeniedError: from the adapters.
+        """
+        return self._chunks(*self._begin(spec, to), on_gap)
+
+    def messages(
+        self,
+        spec: OffsetSpec,
+        to: Bound | None = None,
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+    ) -> Generator[Message, None, None]:
+        """Every message at or after `spec` and below `to`; arguments and errors as `chunks`.
+
+        From an offset the messages before it in its chunk are left out, from anything else a read
+        begins with the whole chunk.
+        """
+        return self._all_messages(*self._begin(spec, to), on_gap)
+
+    def _all_messages(
+        self, snapshot: Snapshot, start: int, end: int, on_gap: Callable[[Gap], None]
+    ) -> Generator[Message, None, None]:
+        with closing(self._chunks(snapshot, start, end, on_gap)) as chunks:
+            for chunk in chunks:
+                if chunk.header.chunk_type == USER:
+                    yield from self._messages(chunk, start, end)
+
+    def _messages(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
+        header = chunk.header
+        timestamp = header.timestamp
+        whole = start <= header.chunk_id and header.next_offset <= end
+        try:
+            for offset, body in iter_records(chunk):
+                if whole or start <= offset < end:
+                    yield Message(offset, timestamp, body)
+        except CorruptDataError as error:
+            error.located(stream=self.stream, offset=header.chunk_id)
+            raise
+
+    def _chunks(
+        self, snapshot: Snapshot, position: int, end: int, on_gap: Callable[[Gap], None]
+    ) -> Generator[Chunk, None, None]:
+        while position < end:
+            try:
+                with closing(self._pieces(snapshot, position, end)) as found:
+                    for piece in found:
+                        if isinstance(piece, Gap):
+                            on_gap(piece)
+                            position = piece.next_offset
+                            continue
+                        for chunk in piece.checked.chunks:
+                            position = chunk.header.next_offset
+                            yield chunk
+                        if piece.checked.error is not None:
+                            raise piece.checked.error
+                return
+            except NotFoundError as error:
+                snapshot = self._newer(snapshot, error)
+            root = snapshot.root
+            if position < root.first_offset:
+                on_gap(Gap(position, min(root.first_offset, end), GapReason.RETENTION))
+                position = root.first_offset
+            if root.next_offset < end:
+                on_gap(Gap(root.next_offset, end, GapReason.TRUNCATION))
+                end = root.next_offset
+
+    def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Snapshot, int, int]:
+        """A snapshot, and in it the offsets at which the read begins and ends."""
+        snapshot = self.snapshot()
+        while True:
+            try:
+                start = self._resolve(snapshot, spec)
+                end = snapshot.root.next_offset if to is None else self._resolve(snapshot, to)
+                return snapshot, start, end
+            except NotFoundError as error:
+                snapshot = self._newer(snapshot, error)
+
+    def _resolve(self, snapshot: Snapshot, spec: OffsetSpec) -> int:
+        root = snapshot.root
+        match spec:
+            case Timestamp(value):
+                for entry in fragments_reaching(root, value):
+                    index = self._fragments.open(entry).index
+                    number = chunk_reaching(index, value, root.first_offset)
+                    if number is not None:
+                        return max(index[number].chunk_id, root.first_offset)
+                return root.next_offset
+            case Last():
+                for entry in fragments_backwards(root):
+                    opened = self._fragments.open(entry)
+                    number = self._fragments.last_user_chunk(opened)
+                    if number is not None:
+                        return max(opened.index[number].chunk_id, root.first_offset)
+                return root.next_offset
+            case _:
+                return locate(root, spec)
+
+    def _newer(self, snapshot: Snapshot, error: NotFoundError) -> Snapshot:
+        """The stream as it is now, if its manifest has moved since; else `error` stands."""
+        fresh = self.snapshot()
+        if fresh.item.root_key == snapshot.item.root_key:
+            raise error
+        return fresh
+
+    def _pieces(
+        self, snapshot: Snapshot, start: int, end: int
+    ) -> Generator[Piece | Gap, None, None]:
+        return pieces(
+            snapshot.root,
+            start,
+            end,
+            fragments=self._fragments,
+            settings=self._settings,
+            budget=self._budget,
+        )

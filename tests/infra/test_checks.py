@@ -1,0 +1,47 @@
+"""cdk-nag and cfn-lint have nothing to say, and were really asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cfnlint.api import ManualArgs, lint
+
+if TYPE_CHECKING:
+    from conftest import Assembly
+
+
+@pytest.mark.parametrize("which", ["assembly", "customised"])
+def test_cdk_nag_finds_nothing_that_is_not_accepted_with_a_reason(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    # That the fixture exists means that synthesis did not fail, which it does on any finding.
+    assembly: Assembly = request.getfixturevalue(which)
+    (report,) = [
+        each for each in assembly.report["pluginReports"] if each["pluginName"] == "AwsSolutions"
+    ]
+
+    assert report["conclusion"] == "success"
+    assert report["violations"] == []
+    assert all(len(each["reason"]) > 40 for each in report["suppressedViolations"])
+
+
+def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None:
+    (report,) = assembly.report["pluginReports"]
+
+    assert {each["ruleName"] for each in report["suppressedViolations"]} == {
+        "AwsSolutions-S1",
+        "AwsSolutions-L1",
+        "AwsSolutions-IAM5[Resource::*]",
+        "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/data/*]",
+        "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/metadata/*]",
+    }
+
+
+@pytest.mark.parametrize("which", ["assembly", "customised"])
+def test_cfn_lint_finds_nothing(which: str, request: pytest.FixtureRequest) -> None:
+    assembly: Assembly = request.getfixturevalue(which)
+
+    findings = lint(assembly.template_path.read_text(), config=ManualArgs(regions=["eu-central-1"]))
+
+    assert [str(each) for each in findings] == []

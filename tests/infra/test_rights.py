@@ -1,0 +1,236 @@
+"""Who may do what: exact lists, so that a right that slips in fails here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Assembly
+
+DATA, METADATA = (
+    "<Bucket.Arn>/rabbitmq/stream/*/data/*",
+    "<Bucket.Arn>/rabbitmq/stream/*/metadata/*",
+)
+
+COMMIT = {
+    "s3:GetObject": [DATA, METADATA],
+    "s3:PutObject": [METADATA],
+    "s3:ListBucket": ["<Bucket.Arn>"],
+    "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
+    "dynamodb:GetItem": ["<CatalogTable.Arn>"],
+    "dynamodb:UpdateItem": ["<CatalogTable.Arn>"],
+}
+OWN_TRACES = {"xray:PutTelemetryRecords": ["*"], "xray:PutTraceSegments": ["*"]}
+
+
+def granted(assembly: Assembly, part: str) -> dict[str, list[str]]:
+    """Each action that a role has, with the resources it has it for."""
+    actions: dict[str, set[str]] = {}
+    for statement in assembly.rights(part):
+        assert statement["Effect"] == "Allow"
+        for action in statement["Action"]:
+            actions.setdefault(action, set()).update(statement["Resource"])
+    return {action: sorted(resources) for action, resources in actions.items()}
+
+
+def without(actions: dict[str, list[str]], *services: str) -> dict[str, list[str]]:
+    return {name: where for name, where in actions.items() if name.split(":")[0] not in services}
+
+
+def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
+    assembly: Assembly,
+) -> None:
+    actions = granted(assembly, "CommitRuns")
+
+    assert without(actions, "logs", "sqs") == COMMIT | OWN_TRACES
+    assert {name for name in actions if name.startswith("sqs:")} == {
+        "sqs:ChangeMessageVisibility",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+        "sqs:ReceiveMessage",
+    }
+
+
+def test_the_reconciler_may_besides_look_through_the_whole_catalog(assembly: Assembly) -> None:
+    actions = granted(assembly, "Reconcile")
+
+    survey = {name: ["<CatalogTable.Arn>"] for name in ("dynamodb:Query", "dynamodb:Scan")}
+    assert without(actions, "logs") == COMMIT | survey | OWN_TRACES
+
+
+@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile"])
+def test_a_function_writes_to_its_own_log_group_only(assembly: Assembly, part: str) -> None:
+    actions = granted(assembly, part)
+
+    assert set(without(actions, "s3", "dynamodb", "sqs", "xray")) == {
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+    }
+    (group,) = actions["logs:PutLogEvents"]
+    assert group.startswith(f"<{part}Logs")
+
+
+def test_an_agent_writes_below_its_prefix_and_asks_for_commits(assembly: Assembly) -> None:
+    actions = granted(assembly, "Agents")
+    (queue,) = actions.pop("sqs:SendMessage")
+
+    assert queue.startswith("<CommitQueue")
+    assert "DeadLetters" not in queue
+    assert actions == COMMIT | {
+        "s3:PutObject": [DATA, METADATA],
+        "dynamodb:PutItem": ["<CatalogTable.Arn>"],
+    }
+
+
+def test_an_agent_reaches_only_items_of_its_own_prefix(assembly: Assembly) -> None:
+    for statement in assembly.rights("Agents"):
+        actions = set(statement["Action"]) - {"dynamodb:DescribeTable"}
+        if any(action.startswith("dynamodb:") for action in actions):
+            assert statement["Condition"] == {
+                "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["rabbitmq/*"]}
+            }
+
+
+@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile", "Agents"])
+def test_nobody_lists_outside_the_prefix(assembly: Assembly, part: str) -> None:
+    (statement,) = (each for each in assembly.rights(part) if each["Action"] == ["s3:ListBucket"])
+
+    assert statement["Condition"] == {"StringLike": {"s3:prefix": "rabbitmq/stream/*"}}
+
+
+@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile", "Agents"])
+def test_nobody_deletes_anything_but_handled_messages(assembly: Assembly, part: str) -> None:
+    deletes = {action for action in granted(assembly, part) if "Delete" in action}
+
+    assert deletes <= {"sqs:DeleteMessage"}
+
+
+def test_only_tracing_which_knows_no_resources_is_granted_on_everything(
+    assembly: Assembly,
+) -> None:
+    for resource in assembly.resources.values():
+        if resource["Type"] not in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+            continue
+        for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
+            actions = statement["Action"]
+            actions = [actions] if isinstance(actions, str) else actions
+            assert not any("*" in action for action in actions)
+            if statement["Resource"] == "*":
+                assert all(action.startswith("xray:") for action in actions)
+
+
+def test_no_role_has_a_policy_that_aws_manages(assembly: Assembly) -> None:
+    for role in assembly.of_type("AWS::IAM::Role").values():
+        for policy in role["Properties"].get("ManagedPolicyArns", []):
+            assert list(policy) == ["Ref"]
+
+
+def test_each_role_is_assumed_by_the_one_service_that_needs_it(assembly: Assembly) -> None:
+    trusted = {
+        name[: name.index("Role")]: each["Principal"]
+        for name, role in assembly.of_type("AWS::IAM::Role").items()
+        for each in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    }
+
+    assert trusted == {
+        "CommitRuns": {"Service": "lambda.amazonaws.com"},
+        "Reconcile": {"Service": "lambda.amazonaws.com"},
+        "ReconcileSchedule": {"Service": "scheduler.amazonaws.com"},
+        "Agents": {"Service": "ec2.amazonaws.com"},
+    }
+
+
+def test_the_schedule_may_call_the_reconciler_and_nothing_else(assembly: Assembly) -> None:
+    role = assembly.only("AWS::IAM::Role", "ReconcileScheduleRole")["Properties"]
+    (policy,) = role["Policies"]
+    (statement,) = policy["PolicyDocument"]["Statement"]
+
+    assert statement["Action"] == "lambda:InvokeFunction"
+    assert statement["Resource"]["Fn::GetAtt"][0].startswith("ReconcileFunction")
+
+
+def test_only_our_bucket_of_our_account_sends_events(assembly: Assembly) -> None:
+    policy = assembly.only("AWS::SQS::QueuePolicy", "CommitQueuePolicy")
+    (statement,) = (
+        each
+        for each in policy["Properties"]["PolicyDocument"]["Statement"]
+        if each["Effect"] == "Allow"
+    )
+
+    assert statement["Principal"] == {"Service": "s3.amazonaws.com"}
+    assert statement["Action"] == "sqs:SendMessage"
+    assert statement["Condition"]["StringEquals"] == {
+        "aws:SourceAccount": {"Ref": "AWS::AccountId"}
+    }
+    # CloudFormation names a bucket <stack>-<logical id>-<random>, all in lower case.
+    pattern = statement["Condition"]["ArnLike"]["aws:SourceArn"]["Fn::Join"][1][-1]
+    assert pattern == ":s3:::coldstream-bucket-*"
+
+
+@pytest.mark.parametrize("kind", ["AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"])
+def test_nothing_is_read_or_written_without_tls(assembly: Assembly, kind: str) -> None:
+    policies = assembly.of_type(kind)
+    assert policies
+    for policy in policies.values():
+        refused = [
+            each
+            for each in policy["Properties"]["PolicyDocument"]["Statement"]
+            if each.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
+        ]
+        (statement,) = refused
+        assert statement["Effect"] == "Deny"
+        assert statement["Principal"] == {"AWS": "*"}
+        assert statement["Action"] in ("s3:*", "sqs:*")
+
+
+CREATES = {"s3:ObjectCreationOperation": "true"}
+CREATES_NOTHING = {"s3:ObjectCreationOperation": "false"}
+ABSENT = {"s3:if-none-match": "*"}
+SOURCE = {"s3:x-amz-copy-source": "bucket/key"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "context", "refused"),
+    [
+        ("PutObject without a condition", CREATES, True),
+        ("PutObject with If-Match", CREATES | {"s3:if-match": "etag"}, True),
+        ("PutObject with If-None-Match: *", CREATES | ABSENT, False),
+        ("CreateMultipartUpload", CREATES_NOTHING, False),
+        ("UploadPart", CREATES_NOTHING, False),
+        ("UploadPartCopy", CREATES_NOTHING | SOURCE, False),
+        ("CompleteMultipartUpload without a condition", CREATES, True),
+        ("CompleteMultipartUpload with If-None-Match: *", CREATES | ABSENT, False),
+        ("CopyObject without a condition", CREATES | SOURCE, True),
+        ("CopyObject with If-None-Match: *", CREATES | SOURCE | ABSENT, True),
+    ],
+)
+def test_the_bucket_refuses_every_write_that_could_replace_an_object(
+    assembly: Assembly, operation: str, context: dict[str, str], refused: bool
+) -> None:
+    denials = [
+        each
+        for each in assembly.only("AWS::S3::BucketPolicy")["Properties"]["PolicyDocument"][
+            "Statement"
+        ]
+        if each["Action"] == "s3:PutObject"
+    ]
+
+    assert any(_matches(each["Condition"], context) for each in denials) is refused, operation
+    for each in denials:
+        assert each["Effect"] == "Deny"
+        assert each["Principal"] == {"AWS": "*"}
+        assert each["Resource"]["Fn::Join"][1][-1] == "/rabbitmq/*"
+
+
+def _matches(condition: dict[str, dict[str, Any]], context: dict[str, str]) -> bool:
+    """IAM's rules for the two operators in use: every clause has to hold."""
+    assert set(condition) <= {"Null", "Bool"}
+    nulls = (
+        (key not in context) == (wanted == "true")
+        for key, wanted in condition.get("Null", {}).items()
+    )
+    bools = (context.get(key) == wanted for key, wanted in condition.get("Bool", {}).items())
+    return all(nulls) and all(bools)

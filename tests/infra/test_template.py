@@ -1,0 +1,237 @@
+"""Rules that the template keeps, whatever is refactored above it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldstream import names
+from infra.commit import COMMIT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from conftest import Assembly
+
+BUCKET, TABLE = "AWS::S3::Bucket", "AWS::DynamoDB::Table"
+QUEUE, FUNCTION = "AWS::SQS::Queue", "AWS::Lambda::Function"
+
+
+@pytest.mark.parametrize("kind", [BUCKET, TABLE, "AWS::S3::BucketPolicy"])
+def test_what_holds_or_protects_data_stays_when_the_stack_goes(
+    assembly: Assembly, kind: str
+) -> None:
+    resource = assembly.only(kind)
+
+    assert resource["DeletionPolicy"] == "Retain"
+    assert resource["UpdateReplacePolicy"] == "Retain"
+
+
+def test_the_logical_ids_of_what_holds_data_never_change(assembly: Assembly) -> None:
+    # Another id would make CloudFormation create an empty bucket beside the full one.
+    assert list(assembly.of_type(BUCKET)) == ["Bucket"]
+    assert list(assembly.of_type(TABLE)) == ["CatalogTable"]
+
+
+def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly) -> None:
+    kinds = {one["Type"] for one in assembly.resources.values()}
+    handlers = {one["Properties"]["Handler"] for one in assembly.of_type(FUNCTION).values()}
+
+    assert not {kind for kind in kinds if kind.startswith("Custom::")}
+    assert "AWS::CloudFormation::CustomResource" not in kinds
+    assert handlers == {"functions.commit_runs.handler", "functions.reconcile.handler"}
+
+
+def test_the_bucket_is_private_encrypted_and_without_versions(assembly: Assembly) -> None:
+    properties = assembly.only(BUCKET)["Properties"]
+
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(properties["PublicAccessBlockConfiguration"]) == 4
+    assert properties["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    (encryption,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    assert "VersioningConfiguration" not in properties
+
+
+def test_the_bucket_expires_unfinished_uploads_and_nothing_else(assembly: Assembly) -> None:
+    (rule,) = assembly.only(BUCKET)["Properties"]["LifecycleConfiguration"]["Rules"]
+
+    assert rule == {
+        "Id": "AbortUnfinishedUploads",
+        "Status": "Enabled",
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+    }
+
+
+def test_new_fragments_and_holes_and_no_other_keys_go_to_the_commit_queue(
+    assembly: Assembly,
+) -> None:
+    (policy_id,) = (
+        name for name in assembly.of_type("AWS::SQS::QueuePolicy") if "Dead" not in name
+    )
+    bucket = assembly.only(BUCKET)
+    configuration = bucket["Properties"]["NotificationConfiguration"]
+
+    assert list(configuration) == ["QueueConfigurations"]
+    filters = []
+    for one in configuration["QueueConfigurations"]:
+        assert one["Event"] == "s3:ObjectCreated:*"
+        (queue_id, attribute) = one["Queue"]["Fn::GetAtt"]
+        assert (queue_id.startswith("CommitQueue"), attribute) == (True, "Arn")
+        assert "DeadLetters" not in queue_id
+        filters.append({rule["Name"]: rule["Value"] for rule in one["Filter"]["S3Key"]["Rules"]})
+    assert filters == [
+        {"prefix": "rabbitmq/", "suffix": names.FRAGMENT_SUFFIX},
+        {"prefix": "rabbitmq/", "suffix": names.HOLE_SUFFIX},
+    ]
+    manifest = names.root_path("rabbitmq/", "s", 1, 1, 1)
+    assert not manifest.endswith((names.FRAGMENT_SUFFIX, names.HOLE_SUFFIX))
+    # S3 checks that it may send while CloudFormation creates the bucket.
+    assert policy_id in bucket["DependsOn"]
+
+
+def test_the_catalog_can_be_restored_and_followed_and_not_be_deleted(assembly: Assembly) -> None:
+    properties = assembly.only(TABLE)["Properties"]
+
+    assert properties["KeySchema"] == [
+        {"AttributeName": names.CATALOG_PARTITION_KEY, "KeyType": "HASH"},
+        {"AttributeName": names.CATALOG_SORT_KEY, "KeyType": "RANGE"},
+    ]
+    assert {one["AttributeType"] for one in properties["AttributeDefinitions"]} == {"S"}
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties["DeletionProtectionEnabled"] is True
+    assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert properties["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
+
+
+def test_an_event_that_fails_five_times_is_kept_for_a_person_for_two_weeks(
+    assembly: Assembly,
+) -> None:
+    queues = assembly.of_type(QUEUE)
+    (dead_id,) = (name for name in queues if "DeadLetters" in name)
+    (queue,) = (one for name, one in queues.items() if name != dead_id)
+    redrive = queue["Properties"]["RedrivePolicy"]
+
+    assert redrive["maxReceiveCount"] == 5
+    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": [dead_id, "Arn"]}
+    assert queues[dead_id]["Properties"]["MessageRetentionPeriod"] == 14 * 24 * 3600
+    assert all(one["Properties"]["SqsManagedSseEnabled"] for one in queues.values())
+
+
+def test_no_event_is_handed_out_again_while_a_function_may_still_hold_it(
+    assembly: Assembly,
+) -> None:
+    visible_after = assembly.only(QUEUE, "CommitQueue5")["Properties"]["VisibilityTimeout"]
+    timeout = assembly.only(FUNCTION, "CommitRuns")["Properties"]["Timeout"]
+
+    assert timeout == COMMIT_TIMEOUT_SECONDS == 60
+    assert visible_after >= 6 * timeout
+
+
+def test_one_stream_that_fails_does_not_repeat_the_events_of_others(assembly: Assembly) -> None:
+    properties = assembly.only("AWS::Lambda::EventSourceMapping")["Properties"]
+
+    assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert properties["MaximumBatchingWindowInSeconds"] == 1
+    assert properties["BatchSize"] == 100
+    assert properties["ScalingConfig"] == {"MaximumConcurrency": 10}
+
+
+def test_every_function_is_arm64_traced_and_logs_to_a_group_that_forgets(
+    assembly: Assembly,
+) -> None:
+    groups = assembly.of_type("AWS::Logs::LogGroup")
+    for function in assembly.of_type(FUNCTION).values():
+        properties = function["Properties"]
+        assert properties["Architectures"] == ["arm64"]
+        assert properties["Runtime"] == "python3.13"
+        assert properties["MemorySize"] == 512
+        assert properties["TracingConfig"] == {"Mode": "Active"}
+        group = groups[properties["LoggingConfig"]["LogGroup"]["Ref"]]
+        assert group["Properties"]["RetentionInDays"] == 30
+
+
+def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
+    assembly: Assembly,
+) -> None:
+    for function in assembly.of_type(FUNCTION).values():
+        variables = function["Properties"]["Environment"]["Variables"]
+        assert variables[names.ENV_BUCKET] == {"Ref": "Bucket"}
+        assert variables[names.ENV_TABLE] == {"Ref": "CatalogTable"}
+        assert variables[names.ENV_PREFIX] == "rabbitmq/"
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == names.METRIC_NAMESPACE
+        assert variables["POWERTOOLS_SERVICE_NAME"] == "coldstream"
+
+
+def test_all_functions_share_one_bundle(assembly: Assembly) -> None:
+    codes = [one["Properties"]["Code"] for one in assembly.of_type(FUNCTION).values()]
+
+    assert codes[0] == codes[1]
+    assert len(list(assembly.directory.glob("asset.*"))) == 1
+
+
+def test_the_reconciler_runs_every_five_minutes_and_never_twice_at_once(
+    assembly: Assembly,
+) -> None:
+    schedule = assembly.only("AWS::Scheduler::Schedule")["Properties"]
+
+    assert schedule["ScheduleExpression"] == "rate(5 minutes)"
+    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("Reconcile")
+    assert assembly.only(FUNCTION, "Reconcile")["Properties"]["Timeout"] <= 5 * 60
+
+
+def test_dead_letters_lateness_errors_and_refused_fragments_raise_an_alarm(
+    assembly: Assembly,
+) -> None:
+    watched = {
+        (one["Properties"]["Namespace"], one["Properties"]["MetricName"])
+        for one in assembly.of_type("AWS::CloudWatch::Alarm").values()
+    }
+
+    assert watched == {
+        ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
+        ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
+        ("AWS/Lambda", "Errors"),
+        (names.METRIC_NAMESPACE, names.METRIC_FRAGMENTS_REFUSED),
+    }
+    assert all(
+        one["Properties"]["AlarmDescription"] and one["Properties"]["TreatMissingData"]
+        for one in assembly.of_type("AWS::CloudWatch::Alarm").values()
+    )
+
+
+def test_the_outputs_are_those_that_the_command_line_looks_for(assembly: Assembly) -> None:
+    expected = {value for name, value in vars(names).items() if name.startswith("OUTPUT_")}
+
+    assert set(assembly.template["Outputs"]) == expected
+    assert assembly.template["Outputs"][names.OUTPUT_BUCKET]["Value"] == {"Ref": "Bucket"}
+    assert assembly.template["Outputs"][names.OUTPUT_PREFIX]["Value"] == "rabbitmq/"
+
+
+def test_the_template_names_no_account_and_no_region(assembly: Assembly) -> None:
+    manifest = (assembly.directory / "manifest.json").read_text()
+
+    assert "aws://unknown-account/unknown-region" in manifest
+
+
+def test_every_setting_reaches_the_template(customised: Assembly) -> None:
+    bucket = customised.only(BUCKET)["Properties"]
+    mapping = customised.only("AWS::Lambda::EventSourceMapping")["Properties"]
+    trusted = str(customised.only("AWS::IAM::Role", "Agents")["Properties"])
+    (topic_id,) = customised.of_type("AWS::SNS::Topic")
+
+    assert "'prod/eu/'" in str(bucket["NotificationConfiguration"])
+    assert "rabbitmq/" not in customised.template_path.read_text()
+    assert customised.only("AWS::SNS::Subscription")["Properties"]["Endpoint"] == "ops@example.com"
+    for alarm in customised.of_type("AWS::CloudWatch::Alarm").values():
+        assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic_id}]
+    assert mapping["MaximumBatchingWindowInSeconds"] == 7
+    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 3}
+    assert customised.only(QUEUE, "CommitQueue5")["Properties"]["VisibilityTimeout"] == 367
+    schedule = customised.only("AWS::Scheduler::Schedule")["Properties"]
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert {
+        one["Properties"]["RetentionInDays"]
+        for one in customised.of_type("AWS::Logs::LogGroup").values()
+    } == {90}
+    assert ":iam::123456789012:root" in trusted
+    assert "arn:aws:iam::210987654321:role/broker" in trusted

@@ -1,0 +1,101 @@
+"""A world in memory, and agents that look at a temporary data directory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.agent.committed import AllCommitted
+from coldstream.agent.follower import Progress
+from coldstream.agent.run import Agent
+from coldstream.agent.settings import AgentSettings
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World, load
+
+
+def no_pause(attempt: int) -> None:
+    del attempt
+
+
+@dataclass
+class Site:
+    """A data directory, and the remote tier that agents fill from it."""
+
+    data_dir: Path
+    store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    seed: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    def world(self, store: Any = None) -> World:
+        """What one process sees; every process has ids of its own."""
+        self.seed += 1
+        source = random.Random(self.seed)
+        return World(
+            store=store if store is not None else self.store,
+            catalog=self.catalog,
+            prefix="rabbitmq/",
+            new_uid=lambda: source.getrandbits(64),
+        )
+
+    def ask(self, stream: str) -> None:
+        self.asked.append(stream)
+        commit_runs(self.world(), stream, pause=no_pause)
+
+    def agent(self, *, committed: Any = None, store: Any = None, **settings: Any) -> Agent:
+        values = {
+            "target_size": 20_000,
+            "memory_budget": 4 * 2**20,
+            "nudge_seconds": 0.05,
+            "once": True,
+            "poll_seconds": 0.05,
+            "rescan_seconds": 0.1,
+            **settings,
+        }
+        return Agent(
+            world=self.world(store),
+            data_dir=self.data_dir,
+            committed=committed if committed is not None else AllCommitted(),
+            settings=AgentSettings(**values),
+            requests=self,
+            names={},
+            pause=no_pause,
+        )
+
+    def run(self, **arguments: Any) -> dict[str, Progress]:
+        return {each.stream: each for each in self.agent(**arguments).run()}
+
+    def remote_chunks(self, stream: str) -> bytes:
+        """Every chunk byte that the manifest refers to, in offset order."""
+        root = load(self.world(), stream).root
+        parts = []
+        for entry in root.entries:
+            data = self.store.objects[entry.data_key(stream).path("rabbitmq/")]
+            from coldstream.fragment import TRAILER_SIZE, parse_trailer
+
+            trailer = parse_trailer(data[-TRAILER_SIZE:])
+            parts.append(data[8 : trailer.index_position])
+        return b"".join(parts)
+
+    def local_chunks(self, stream: str) -> bytes:
+        """Every chunk byte of the local segments, in offset order."""
+        paths = sorted((self.data_dir / stream).glob("*.segment"))
+        return b"".join(path.read_bytes()[8:] for path in paths)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    data_dir = tmp_path / "streams"
+    data_dir.mkdir()
+    return Site(data_dir)
+
+
+@pytest.fixture
+def data() -> Callable[[str], Path]:
+    return lambda name: Path(__file__).parents[2] / "data" / name

@@ -1,0 +1,412 @@
+"""The agent as a whole, on real files and a remote tier in memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream.agent.committed import CommittedFile
+from coldstream.errors import (
+    CorruptDataError,
+    DivergedError,
+    FencedError,
+    InvalidInputError,
+    LostRangeError,
+    UnavailableError,
+)
+from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+
+from .conftest import Site
+
+STREAM = "__orders_1745252105682952932"
+FIXTURES = [
+    "plain-3.10.8",
+    "subgzip-3.10.8",
+    "subgzip-4.3.6",
+    "codecs-4.3.6",
+    "dedup-3.10.8",
+    "dedup-4.3.6",
+    "filter-4.3.6",
+    "epochs-4.3.6",
+    "retention-3.10.8",
+]
+
+
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_what_is_remote_is_the_segment_data_byte_for_byte(
+    site: Site, data: Callable[[str], Path], fixture: str
+) -> None:
+    shutil.copytree(data(fixture), site.data_dir / STREAM)
+
+    progress = site.run()[STREAM]
+
+    assert progress.error is None
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_fragment_never_crosses_a_segment_and_is_cut_at_the_target_size(site: Site) -> None:
+    write_stream(
+        site.data_dir / STREAM, messages=400, message_size=500, chunk_messages=8,
+        segment_bytes=50_000,
+    )  # fmt: skip
+
+    site.run(target_size=20_000)
+
+    trailers = [
+        parse_trailer(body[-TRAILER_SIZE:])
+        for key, body in sorted(site.store.objects.items())
+        if key.endswith(".fragment")
+    ]
+    assert all(t.data_size <= 20_000 for t in trailers)
+    assert {t.segment_offset for t in trailers} == {
+        int(path.stem) for path in (site.data_dir / STREAM).glob("*.segment")
+    }
+    full = [t for t in trailers if t.sequence == 0]
+    assert all(t.data_size > 15_000 for t in full)
+    assert {t.segment_position for t in full} == {8}
+
+
+def test_uncommitted_data_is_never_uploaded(
+    site: Site, data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copytree(data("epochs-stale-4.3.6"), site.data_dir / STREAM)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({STREAM: 707}))
+
+    progress = site.run(committed=CommittedFile(offsets))[STREAM]
+
+    assert progress.next_offset == 708
+    assert site.local_chunks(STREAM).startswith(site.remote_chunks(STREAM))
+    assert all(
+        int(key.split("-")[1].split(".")[0]) <= 708
+        for key in site.store.objects
+        if key.endswith(".fragment")
+    )
+
+
+def test_a_chunk_that_is_only_half_committed_waits(site: Site, tmp_path: Path) -> None:
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({STREAM: 18}))
+
+    assert site.run(committed=CommittedFile(offsets))[STREAM].next_offset == 10
+
+
+def test_a_stream_that_the_offsets_do_not_name_is_left_alone(site: Site, tmp_path: Path) -> None:
+    write_stream(site.data_dir / STREAM, messages=30)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text("{}")
+
+    site.run(committed=CommittedFile(offsets))
+
+    assert not site.store.objects
+    assert not site.catalog.items
+
+
+def test_a_second_run_uploads_nothing(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=300)
+    site.run()
+    before = dict(site.store.objects)
+
+    progress = site.run()[STREAM]
+
+    assert progress.fragments == 0
+    assert site.store.objects == before
+
+
+def test_data_that_came_since_is_appended_under_the_same_claim(site: Site) -> None:
+    written = write_stream(site.data_dir / STREAM, messages=300, chunk_messages=50)
+    site.run()
+    append_chunks(
+        site.data_dir / STREAM,
+        [build_chunk(written.next_offset, 1, written.next_timestamp, [b"a", b"bc"])],
+    )
+
+    progress = site.run()[STREAM]
+
+    assert (progress.next_offset, progress.fragments) == (302, 1)
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_chunk_of_a_higher_epoch_leads_to_a_claim_whose_floor_is_above_all_before(
+    site: Site,
+) -> None:
+    written = write_stream(site.data_dir / STREAM, messages=300, chunk_messages=50)
+    site.run()
+    chunk = build_chunk(written.next_offset, 4, written.next_timestamp, [b"new"])
+    append_chunks(site.data_dir / STREAM, [chunk], roll=True)
+
+    site.run()
+
+    claims = site.catalog.items[STREAM].ledger.claims
+    assert [(c.epoch, c.floor) for c in claims] == [(1, 0), (4, 300)]
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_an_agent_that_follows_claims_again_when_the_epoch_rises_under_it(site: Site) -> None:
+    written = write_stream(site.data_dir / STREAM, messages=100, chunk_messages=50)
+    agent = site.agent(once=False, flush_ms=0)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        _wait(lambda: STREAM in site.catalog.items and site.catalog.items[STREAM].next_offset == 100)
+        append_chunks(
+            site.data_dir / STREAM,
+            [
+                build_chunk(written.next_offset, 1, written.next_timestamp, [b"old"]),
+                build_chunk(written.next_offset + 1, 3, written.next_timestamp + 1, [b"new"]),
+            ],
+        )
+        _wait(lambda: site.catalog.items[STREAM].next_offset == 102)
+    finally:
+        agent.stop()
+        thread.join()
+
+    assert [c.epoch for c in site.catalog.items[STREAM].ledger.claims] == [1, 3]
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_chunk_waits_for_its_fragment_to_fill_until_the_flush_time(site: Site) -> None:
+    write_stream(
+        site.data_dir / STREAM, messages=10, chunk_messages=10, start_timestamp=4_000_000_000_000
+    )
+    agent = site.agent(once=False, flush_ms=3_600_000)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        _wait(lambda: STREAM in site.catalog.items and site.catalog.items[STREAM].epoch == 1)
+        _wait(lambda: bool(agent.progress()))
+        assert not [key for key in site.store.objects if key.endswith(".fragment")]
+    finally:
+        agent.stop()
+        thread.join()
+
+
+def test_events_that_never_come_are_replaced_by_a_request(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100)
+
+    site.run()
+
+    assert site.asked == [STREAM]
+
+
+def test_two_agents_on_one_directory_end_in_one_manifest(site: Site) -> None:
+    for number in range(3):
+        write_stream(
+            site.data_dir / f"__s{number}_1", messages=500, chunk_messages=10, seed=number
+        )
+    agents = [site.agent(target_size=size) for size in (15_000, 21_000)]
+    threads = [threading.Thread(target=agent.run) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    for agent in agents:
+        assert all(each.error is None for each in agent.progress())
+    for number in range(3):
+        assert site.remote_chunks(f"__s{number}_1") == site.local_chunks(f"__s{number}_1")
+
+
+class Dies(BaseException):
+    """kill -9, as seen from inside."""
+
+
+class DyingStore:
+    """Passes calls on until the n-th PUT, before or after which the process dies."""
+
+    def __init__(self, store: Any, puts: int, *, after: bool) -> None:
+        self._store, self._puts, self._after = store, puts, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        self._puts -= 1
+        if self._puts < 0 or (self._puts == 0 and not self._after):
+            raise Dies
+        self._store.put(key, body, write_id=write_id)
+        if self._puts == 0:
+            raise Dies
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("puts", range(1, 9))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_agent_that_dies_at_any_put_loses_nothing(site: Site, puts: int, after: bool) -> None:
+    write_stream(site.data_dir / STREAM, messages=120, chunk_messages=10)
+    doomed = site.agent(store=DyingStore(site.store, puts, after=after), once_seconds=1.0)
+    try:
+        doomed.run()
+    except Dies:
+        pass
+
+    progress = site.run()[STREAM]
+
+    assert progress.error is None
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_flipped_bit_stops_the_stream_at_its_chunk_and_only_there(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    write_stream(site.data_dir / "__other_1", messages=100, chunk_messages=10)
+    path = site.data_dir / STREAM / "00000000000000000000.segment"
+    body = bytearray(path.read_bytes())
+    body[len(body) * 11 // 20] ^= 4
+    path.write_bytes(body)
+
+    result = site.run()
+
+    error = result[STREAM].error
+    assert isinstance(error, CorruptDataError)
+    assert (error.stream, error.offset, error.key) == (STREAM, 50, str(path))
+    assert result[STREAM].next_offset == 50
+    assert result["__other_1"].error is None
+    assert result["__other_1"].next_offset == 100
+
+
+def test_a_segment_that_was_mended_is_taken_up_again(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    path = site.data_dir / STREAM / "00000000000000000000.segment"
+    good = path.read_bytes()
+    path.write_bytes(good[:50_000] + bytes([good[50_000] ^ 1]) + good[50_001:])
+    assert site.run()[STREAM].error is not None
+    path.write_bytes(good)
+
+    assert site.run()[STREAM].error is None
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_an_index_that_points_past_its_segment_is_told_with_file_and_offset(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    path = site.data_dir / STREAM / "00000000000000000000.segment"
+    path.write_bytes(path.read_bytes()[:-700])
+
+    error = site.run()[STREAM].error
+
+    assert isinstance(error, CorruptDataError)
+    assert (error.stream, error.offset, error.key) == (STREAM, 90, str(path))
+
+
+def test_a_stray_file_or_directory_is_no_stream(site: Site) -> None:
+    (site.data_dir / "not a stream.txt").write_text("hello")
+    (site.data_dir / "lost+found").mkdir()
+    write_stream(site.data_dir / STREAM, messages=10)
+    (site.data_dir / STREAM / "notes.segment").write_text("hello")
+
+    assert set(site.run()) == {STREAM}
+
+
+def test_local_retention_that_beat_the_upload_is_an_error_and_not_a_silent_gap(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    site.run()
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10, start_offset=150)
+
+    progress = site.run()[STREAM]
+
+    assert isinstance(progress.error, LostRangeError)
+    assert "100" in str(progress.error)
+    assert site.catalog.items[STREAM].next_offset == 100
+
+
+def test_a_log_of_another_history_changes_nothing(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    site.run()
+    before = site.catalog.items[STREAM]
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(
+        site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 60))
+    )
+
+    progress = site.run()[STREAM]
+
+    assert isinstance(progress.error, DivergedError)
+    assert site.catalog.items[STREAM] == before
+
+
+def test_a_deposed_writer_is_fenced(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((2, 0),))
+    site.run()
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(site.data_dir / STREAM, messages=200, chunk_messages=10, epochs=((1, 0),))
+
+    progress = site.run()[STREAM]
+
+    assert isinstance(progress.error, FencedError)
+    assert site.catalog.items[STREAM].next_offset == 100
+
+
+def test_a_log_that_is_merely_shorter_is_no_evidence(site: Site) -> None:
+    written = write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    site.run()
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10)
+
+    progress = site.run()[STREAM]
+
+    assert progress.error is None
+    assert site.catalog.items[STREAM].next_offset == written.next_offset
+
+
+class FailingStore:
+    """Gives no answer to the first PUTs of fragments, as a network that comes and goes."""
+
+    def __init__(self, store: Any, failures: int) -> None:
+        self._store, self._failures = store, failures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        if key.endswith(".fragment") and self._failures > 0:
+            self._failures -= 1
+            raise UnavailableError("no answer", key=key)
+        self._store.put(key, body, write_id=write_id)
+
+
+def test_a_store_that_does_not_answer_at_first_delays_and_loses_nothing(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+
+    progress = site.run(store=FailingStore(site.store, 3))[STREAM]
+
+    assert progress.error is None
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_store_that_never_answers_ends_one_shot_runs_with_an_error(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=10)
+
+    progress = site.run(store=FailingStore(site.store, 10**9))[STREAM]
+
+    assert isinstance(progress.error, UnavailableError)
+
+
+def test_settings_out_of_range_are_refused(site: Site) -> None:
+    with pytest.raises(InvalidInputError, match="memory budget"):
+        site.agent(memory_budget=2**20, target_size=2**21)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"a/b": 1}', '{"a": -2}', '{"a": true}'])
+def test_a_bad_file_of_offsets_is_refused_with_its_name(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text(content)
+
+    with pytest.raises(InvalidInputError):
+        CommittedFile(path)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    import time
+
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
