@@ -20,7 +20,7 @@ $(VENV)/.stamp: uv.lock pyproject.toml
 
 .PHONY: demo
 demo: setup ## Deploy to the embedded AWS, tier real segment files, read every byte back
-	$(BIN)/python -m coldstream.local.demo
+	$(BIN)/python -m coldstream.cli.demo
 
 .PHONY: down
 down: setup ## Stop the embedded AWS and forget what it holds

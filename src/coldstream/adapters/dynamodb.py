@@ -87,7 +87,8 @@ class DynamoCatalog:
                 "TableName": self._table,
                 "ConsistentRead": True,
                 # A scan reads every item anyway; what it filters is what it would have to skip.
-                "FilterExpression": "kind = :kind AND prefix = :prefix",
+                "FilterExpression": "#kind = :kind AND #prefix = :prefix",
+                "ExpressionAttributeNames": {"#kind": "kind", "#prefix": "prefix"},
                 "ExpressionAttributeValues": {
                     ":kind": {"S": CATALOG_ITEM},
                     ":prefix": {"S": self._prefix},
@@ -183,9 +184,12 @@ class DynamoCatalog:
             self._client.update_item(
                 TableName=self._table,
                 Key=self._key(stream),
-                UpdateExpression="SET cluster = :cluster, vhost = :vhost, queue = :queue",
+                UpdateExpression="SET " + ", ".join(f"#{k} = :{k}" for k in _name(name)),
                 ConditionExpression="attribute_exists(#key)",
-                ExpressionAttributeNames={"#key": CATALOG_PARTITION_KEY},
+                ExpressionAttributeNames={
+                    "#key": CATALOG_PARTITION_KEY,
+                    **{f"#{k}": k for k in _name(name)},
+                },
                 ExpressionAttributeValues={f":{k}": v for k, v in _name(name).items()},
             )
         except (ClientError, BotoCoreError) as exc:

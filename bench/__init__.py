@@ -1,0 +1,1 @@
+"""Side-by-side measurements against peers; each prints the figures and then its ratios."""

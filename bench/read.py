@@ -1,0 +1,103 @@
+"""Sequential read of a 300 MB stream against plain range GETs of the same objects by obstore.
+
+The plain side GETs every byte of the stream's fragments in 8 MiB ranges, as many at once as our
+reader has in flight, and looks at none. Ours resolves the manifest, checks trailers, indexes and
+every chunk's CRC, and gives chunks in order.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+import obstore
+
+from bench.report import megabytes_per_second, ratio
+from bench.site import site, stream, world
+from coldstream import names
+from coldstream.adapters.s3 import open_store
+from coldstream.agent.committed import AllCommitted
+from coldstream.agent.run import Agent
+from coldstream.agent.settings import AgentSettings
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.spec import First
+from coldstream.reader.stream import StreamReader
+from coldstream.usecases.load import World, load
+
+ROUNDS = 7
+STREAM = "__bench_read"
+RANGE = ReaderSettings().range_size
+
+
+def plain(keys: list[tuple[str, int]], parallel: int) -> float:
+    """Seconds to GET every byte of the objects."""
+    store = open_store(os.environ[names.ENV_BUCKET])
+    jobs = [
+        (key, start, min(start + RANGE, size))
+        for key, size in keys
+        for start in range(0, size, RANGE)
+    ]
+
+    def get(job: tuple[str, int, int]) -> int:
+        key, start, end = job
+        return len(obstore.get_range(store, key, start=start, end=end))
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(parallel) as pool:
+        total = sum(pool.map(get, jobs))
+    seconds = time.perf_counter() - began
+    assert total == sum(size for _, size in keys)
+    return seconds
+
+
+def ours(there: World) -> tuple[float, int]:
+    """Seconds to read every chunk in order, and how many bytes of chunks there were."""
+    reader = StreamReader(world().store, there.catalog, there.prefix, STREAM)
+    size = 0
+    began = time.perf_counter()
+    for chunk in reader.chunks(First()):
+        size += chunk.header.size
+    return time.perf_counter() - began, size
+
+
+def main() -> None:
+    with site() as work:
+        stream(work / "data", STREAM)
+        there = world()
+        Agent(
+            world=there,
+            data_dir=work / "data",
+            committed=AllCommitted(),
+            settings=AgentSettings(once=True),
+            requests=None,
+            names={},
+            pause=lambda attempt: time.sleep(0.02 * attempt),
+        ).run()
+        root = load(world(), STREAM).root
+        keys = [(e.data_key(STREAM).path(there.prefix), e.size) for e in root.entries]
+        plain_s: dict[int, deque[float]] = {2: deque(), 4: deque(), 16: deque()}
+        ours_s = []
+        size = 0
+        for number in range(ROUNDS):
+            order = [*plain_s, 0] if number % 2 else [0, *plain_s]
+            for parallel in order:
+                if parallel:
+                    plain_s[parallel].append(plain(keys, parallel))
+                else:
+                    seconds, size = ours(there)
+                    ours_s.append(seconds)
+    print(f"{size / 1e6:.0f} MB in {len(keys)} fragments, {ROUNDS} rounds in turn, median (range)")
+    for parallel, seconds_each in plain_s.items():
+        print(
+            f"  plain range GETs, {parallel:2} at once  {megabytes_per_second(size, seconds_each)}"
+        )
+    print(f"  our reader, chunks in order  {megabytes_per_second(size, ours_s)}")
+    best = min(statistics.median(each) for each in plain_s.values())
+    ratio("read", best / statistics.median(ours_s), ">= 0.8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""An embedded AWS of its own for a benchmark, with the app deployed, and a 300 MB stream."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coldstream import names
+from coldstream.cli.connect import connect
+from coldstream.local import environment
+from coldstream.testing.generator import Written, write_stream
+from coldstream.usecases.load import World
+
+ROOT = Path(__file__).resolve().parents[1]
+MESSAGES = 300_000
+MESSAGE_SIZE = 1000
+
+
+@contextmanager
+def site() -> Iterator[Path]:
+    """Start and deploy; the environment variables point every SDK there. Yields a work folder."""
+    work = Path(tempfile.mkdtemp(prefix="coldstream-bench-"))
+    state = work / "state"
+    try:
+        environment.up(ROOT, port=0, state_dir=state, progress=lambda text: print("  " + text))
+        os.environ.update(environment.environment(ROOT, state_dir=state))
+        yield work
+    finally:
+        environment.down(ROOT, state_dir=state)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def stream(data_dir: Path, name: str, *, messages: int = MESSAGES) -> Written:
+    """A generated stream of 1 KB messages in chunks of 256 below `data_dir`."""
+    return write_stream(
+        data_dir / name, messages=messages, message_size=MESSAGE_SIZE, chunk_messages=256
+    )
+
+
+def world() -> World:
+    """Bucket, table and ids from the environment."""
+    remote = connect(
+        bucket=os.environ[names.ENV_BUCKET],
+        table=os.environ[names.ENV_TABLE],
+        prefix=os.environ[names.ENV_PREFIX],
+    )
+    return World(
+        store=remote.store,
+        catalog=remote.catalog,
+        prefix=remote.prefix,
+        new_uid=lambda: secrets.randbits(64),
+    )

@@ -1,0 +1,155 @@
+"""Agent upload of a 300 MB stream against plain parallel PUTs of the same bytes by obstore.
+
+Both sides read the same files from the page cache and send 64 MiB objects to the same server, three
+at a time, in turn, several rounds. The plain side checks nothing; ours checks every chunk's CRC,
+builds index and trailer, claims, and is counted from its first look at the directory until its last
+PUT is answered. obstore was the fastest client that could be had (facts: boto3, CRT, obstore).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import obstore
+
+from bench.report import megabytes_per_second, ratio
+from bench.site import site, stream, world
+from coldstream import names
+from coldstream.adapters.s3 import open_store
+from coldstream.agent.committed import AllCommitted
+from coldstream.agent.run import Agent
+from coldstream.agent.settings import AgentSettings
+from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
+from coldstream.ports import ObjectStore
+
+ROUNDS = 5
+OBJECT = 64 * 2**20
+PARALLEL = AgentSettings().uploads
+
+
+def plain(files: list[Path], round_number: int) -> float:
+    """Seconds to PUT all files' bytes in objects of 64 MiB."""
+    store = open_store(os.environ[names.ENV_BUCKET])
+    slices = [
+        (path, start)
+        for path in files
+        for start in range(SEGMENT_HEADER_SIZE, path.stat().st_size, OBJECT)
+    ]
+
+    def put(job: tuple[Path, int]) -> None:
+        path, start = job
+        with path.open("rb", buffering=0) as file:
+            data = os.pread(file.fileno(), OBJECT, start)
+        key = f"rabbitmq/plain/{round_number}/{path.name}-{start}"
+        obstore.put(store, key, data, mode="create", use_multipart=False)
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(put, slices))
+    return time.perf_counter() - began
+
+
+class TimedStore:
+    """Passes everything on, and remembers when the last fragment's PUT was answered."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.last_put = 0.0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def put(self, key: str, body: bytes, *, write_id: str) -> None:
+        self._store.put(key, body, write_id=write_id)
+        if key.endswith(names.FRAGMENT_SUFFIX):
+            self.last_put = time.perf_counter()
+
+
+def ours(data_dir: Path) -> tuple[float, float]:
+    """Seconds until the last PUT, and until the manifest had followed."""
+    real = world()
+    store = TimedStore(real.store)
+    agent = Agent(
+        world=type(real)(store, real.catalog, real.prefix, real.new_uid),  # type: ignore[arg-type]
+        data_dir=data_dir,
+        committed=AllCommitted(),
+        settings=AgentSettings(once=True),
+        requests=None,
+        names={},
+        pause=lambda attempt: time.sleep(0.02 * attempt),
+    )
+    began = time.perf_counter()
+    (progress,) = agent.run()
+    ended = time.perf_counter()
+    if progress.error is not None:
+        raise progress.error
+    return store.last_put - began, ended - began
+
+
+def peak_memory(data_dir: Path, work: Path) -> int:
+    """Peak resident bytes of `coldstream agent run --once` in a process of its own."""
+    script = (
+        "import resource, sys\n"
+        "from coldstream.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as exc:\n    assert not exc.code, exc.code\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)\n"
+    )
+    arguments = ["agent", "run", "--data-dir", str(data_dir), "--committed", "all", "--once"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=work,
+        check=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return int(done.stderr.strip().splitlines()[-1])
+
+
+def main() -> None:
+    with site() as work:
+        upload_s, durable_s, plain_s = [], [], []
+        size = 0
+        for number in range(ROUNDS):
+            data_dir = work / f"round{number}"
+            stream(data_dir, f"__bench_{number}")
+            files = sorted((data_dir / f"__bench_{number}").glob("*.segment"))
+            size = sum(path.stat().st_size for path in files)
+            if number % 2:
+                plain_s.append(plain(files, number))
+            seconds, durable = ours(data_dir)
+            upload_s.append(seconds)
+            durable_s.append(durable)
+            if not number % 2:
+                plain_s.append(plain(files, number))
+        empty = work / "empty"
+        empty.mkdir()
+        idle = peak_memory(empty, work)
+        peaks = {}
+        for messages in (150_000, 300_000, 900_000):
+            data_dir = work / f"memory{messages}"
+            stream(data_dir, f"__memory_{messages}", messages=messages)
+            peaks[messages] = peak_memory(data_dir, work)
+    print(f"{size / 1e6:.0f} MB, {PARALLEL} at a time, {ROUNDS} rounds in turn, median (range)")
+    print(f"  plain obstore PUT          {megabytes_per_second(size, plain_s)}")
+    print(f"  agent, until the last PUT  {megabytes_per_second(size, upload_s)}")
+    print(f"  agent, manifest followed   {megabytes_per_second(size, durable_s)}")
+    budget = AgentSettings().memory_budget
+    print(f"peak resident memory; budget of buffers {budget / 1e6:.0f} MB")
+    print(f"  agent with nothing to do   {idle / 1e6:7.0f} MB")
+    for messages, peak in peaks.items():
+        print(f"  stream of {messages / 1000:4.0f} MB          {peak / 1e6:7.0f} MB")
+    ratio(
+        "upload", statistics.median(p / u for p, u in zip(plain_s, upload_s, strict=True)), ">= 0.8"
+    )
+    ratio("upload-memory", max(peaks.values()) / (idle + budget), "<= 1.0")
+
+
+if __name__ == "__main__":
+    main()
