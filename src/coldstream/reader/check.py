@@ -1,6 +1,7 @@
 """Checks of fetched chunks against what the fragment's index and trailer promise.
 
-Pure functions over bytes. The CRC of a chunk covers its entries only; its header is checked against
+Pure functions over bytes, on all chunks of a range at once (numpy), because a range may hold
+thousands of small chunks. The CRC of a chunk covers its entries only; its header is checked against
 the index record, which is under the fragment's own CRC. What is left (the chunk's type, number of
 entries, bloom filter, trailer) is covered by the CRC of the whole data section, which is checked
 wherever a fragment is read from its first chunk to its last.
@@ -8,87 +9,216 @@ wherever a fragment is read from its first chunk to its last.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coldstream.errors import CorruptDataError
-from coldstream.fragment import FragmentIndex, IndexRecord
-from coldstream.osiris.chunk import Chunk, ChunkType, parse_chunk_header
+from coldstream.fragment import INDEX_HEADER, Buffer, FragmentIndex, Trailer
+from coldstream.osiris.chunk import (
+    CHUNK_HEADER_SIZE,
+    CHUNK_MAGIC_VERSION,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    parse_chunk_header,
+)
 from coldstream.reader.crc import crc32
 
 USER = ChunkType.USER
 
+_HEADER = np.dtype(
+    [
+        ("magic_version", "u1"),
+        ("chunk_type", "u1"),
+        ("entries", ">u2"),
+        ("records", ">u4"),
+        ("timestamp", ">i8"),
+        ("epoch", ">u8"),
+        ("chunk_id", ">u8"),
+        ("crc", ">u4"),
+        ("data_size", ">u4"),
+        ("trailer_size", ">u4"),
+        ("bloom_size", "u1"),
+        ("reserved", "V3"),
+    ]
+)
+_HEADER_BYTES = np.arange(CHUNK_HEADER_SIZE)
+_INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The index of a fragment as native arrays, with one more row for where its data ends.
+
+    Attributes:
+        chunk_ids: u64 of shape (chunks + 1,); the last is the next offset.
+        timestamps: i64 of shape (chunks,), ms.
+        positions: i64 of shape (chunks + 1,), bytes from the first chunk.
+        trailer: of the fragment.
+    """
+
+    chunk_ids: NDArray[np.uint64]
+    timestamps: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    trailer: Trailer
+
+    @classmethod
+    def of(cls, section: Buffer, index: FragmentIndex) -> Records:
+        """From an index section that `index` has checked."""
+        trailer = index.trailer
+        rows = np.frombuffer(section, _INDEX, offset=len(INDEX_HEADER))
+        return cls(
+            np.append(rows["chunk_id"].astype(np.uint64), np.uint64(trailer.next_offset)),
+            rows["timestamp"].astype(np.int64),
+            np.append(rows["position"].astype(np.int64), np.int64(trailer.data_size)),
+            trailer,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Chunks that hold, up to the first that does not.
+    """Chunks that hold, up to the first that does not; iterating makes them, as views.
 
     Attributes:
-        chunks: good ones, in order.
-        error: what is wrong with the one after them, None if nothing is.
+        data: what was fetched.
+        headers: of the good chunks.
+        bounds: byte positions in `data` where they begin, and one more where the last ends.
+        error: what is wrong with the chunk after them, None if nothing is.
     """
 
-    chunks: list[Chunk]
+    data: memoryview
+    headers: NDArray[np.void]
+    bounds: list[int]
     error: CorruptDataError | None = None
 
+    def __len__(self) -> int:
+        return len(self.headers)
 
-def check_chunks(data: memoryview, index: FragmentIndex, first: int, last: int) -> Checked:
-    """Parse and check the chunks `first` to `last` (included) of a fragment.
+    def __iter__(self) -> Iterator[Chunk]:
+        if not len(self.headers):
+            return
+        data, begin = self.data, self.bounds[0]
+        for fields, end in zip(self.headers.tolist(), self.bounds[1:], strict=False):
+            yield Chunk(ChunkHeader(*fields[1:11]), data[begin:end])
+            begin = end
+
+    def part(self, first: int, last: int) -> Checked:
+        """Only the chunks `first` to `last` (included), and the error if it comes by then."""
+        error = self.error if last >= len(self) else None
+        return Checked(
+            self.data, self.headers[first : last + 1], self.bounds[first : last + 2], error
+        )
+
+    def refused(self, error: CorruptDataError) -> Checked:
+        """None of the chunks, but an error."""
+        return Checked(self.data, self.headers[:0], self.bounds[:1], error)
+
+
+def check_chunks(data: memoryview, records: Records, first: int, last: int) -> Checked:
+    """Check the chunks `first` to `last` (included) of a fragment.
 
     Args:
-        data: their bytes, nothing before and nothing after; the chunks are views into it.
-        index: of the fragment.
+        data: their bytes, nothing before and nothing after.
+        records: index of the fragment.
         first: number of the first chunk.
         last: number of the last chunk.
     """
-    trailer = index.trailer
-    chunks: list[Chunk] = []
-    epoch = trailer.first_chunk_epoch
-    record = index[first]
-    base = record.position
-    for number in range(first, last + 1):
-        following = _following(index, number)
-        start, end = record.position - base, following.position - base
-        try:
-            chunk = Chunk(parse_chunk_header(data, start), data[start:end])
-            problem = _problem(chunk, record, following, (epoch, trailer.last_chunk_epoch))
-            if problem is None and crc32(chunk.data) != chunk.header.crc:
-                problem = "the chunk's CRC does not match"
-        except CorruptDataError as error:
-            problem = error.reason
-        if problem is not None:
-            return Checked(chunks, CorruptDataError(problem, offset=record.chunk_id))
-        epoch = chunk.header.epoch
-        record = following
-        chunks.append(chunk)
-    if last + 1 == len(index) and epoch != trailer.last_chunk_epoch:
-        problem = f"the last chunk has epoch {epoch}, the trailer says {trailer.last_chunk_epoch}"
-        return Checked(chunks[:-1], CorruptDataError(problem, offset=trailer.last_chunk_id))
-    return Checked(chunks)
+    positions = records.positions[first : last + 2] - records.positions[first]
+    raw = np.frombuffer(data, np.uint8)
+    headers = raw[positions[:-1, None] + _HEADER_BYTES].view(_HEADER)[:, 0]
+    bounds: list[int] = positions.tolist()
+    agree = _agree(headers, records, first, last)
+    good = len(headers) if agree.all() else int(agree.argmin())
+    problem = _first_bad_crc(data, headers[:good], bounds)
+    if problem is not None:
+        good = problem
+    if good == len(headers):
+        return Checked(data, headers, bounds)
+    words = _in_words(data, headers, records, first, good)
+    error = CorruptDataError(words, offset=int(records.chunk_ids[first + good]))
+    return Checked(data, headers[:good], bounds[: good + 1], error)
 
 
-def _following(index: FragmentIndex, number: int) -> IndexRecord:
-    """Where chunk `number` must end: the next record, or the end of the fragment."""
-    if number + 1 < len(index):
-        return index[number + 1]
-    trailer = index.trailer
-    return IndexRecord(trailer.next_offset, trailer.last_timestamp, trailer.data_size)
+def _agree(headers: NDArray[np.void], records: Records, first: int, last: int) -> NDArray[np.bool_]:
+    """For each chunk, whether its header agrees with the index, the trailer and itself."""
+    ids = records.chunk_ids[first : last + 2]
+    sizes = np.diff(records.positions[first : last + 2])
+    claimed = (
+        headers["bloom_size"].astype(np.int64)
+        + headers["data_size"]
+        + headers["trailer_size"]
+        + CHUNK_HEADER_SIZE
+    )
+    agree: NDArray[np.bool_] = (
+        (headers["magic_version"] == CHUNK_MAGIC_VERSION)
+        & (headers["chunk_type"] <= ChunkType.TRACKING_SNAPSHOT)
+        & ((headers["chunk_type"] == USER) | (headers["records"] == 1))
+        & (headers["entries"] >= 1)
+        & (headers["entries"] <= headers["records"])
+        & (headers["chunk_id"] == ids[:-1])
+        & (headers["records"] == ids[1:] - ids[:-1])
+        & (headers["timestamp"] == records.timestamps[first : last + 1])
+        & (claimed == sizes)
+        & _epochs_hold(headers["epoch"].astype(np.uint64), records, first, last)
+    )
+    return agree
 
 
-def _problem(
-    chunk: Chunk, record: IndexRecord, following: IndexRecord, epochs: tuple[int, int]
-) -> str | None:
-    """What the header says that the index does not, in words, or None."""
-    header = chunk.header
-    if header.chunk_id != record.chunk_id:
-        return f"the index has chunk {record.chunk_id} here, the data has chunk {header.chunk_id}"
-    if header.timestamp != record.timestamp:
-        return f"the index says timestamp {record.timestamp}, the chunk says {header.timestamp}"
-    if header.next_offset != following.chunk_id:
-        return f"the chunk ends at offset {header.next_offset}, not at {following.chunk_id}"
-    if header.size != len(chunk.buffer):
-        return f"the chunk claims {header.size} bytes and has {len(chunk.buffer)}"
-    if not epochs[0] <= header.epoch <= epochs[1]:
-        return f"chunk epoch {header.epoch} lies outside {epochs[0]} to {epochs[1]}"
-    if header.chunk_type != USER and (header.records != 1 or header.entries != 1):
-        return f"a tracking chunk with {header.records} records"
+def _epochs_hold(
+    epochs: NDArray[np.uint64], records: Records, first: int, last: int
+) -> NDArray[np.bool_]:
+    """Epochs never fall, and begin and end as the trailer says."""
+    trailer = records.trailer
+    lowest, highest = np.uint64(trailer.first_chunk_epoch), np.uint64(trailer.last_chunk_epoch)
+    before = np.concatenate((epochs[:1], epochs[:-1]))
+    hold: NDArray[np.bool_] = (epochs >= lowest) & (epochs <= highest) & (epochs >= before)
+    if first == 0:
+        hold[0] &= epochs[0] == lowest
+    if last + 1 == trailer.chunks:
+        hold[-1] &= epochs[-1] == highest
+    return hold
+
+
+def _first_bad_crc(data: memoryview, headers: NDArray[np.void], bounds: list[int]) -> int | None:
+    starts = headers["bloom_size"].astype(np.int64) + CHUNK_HEADER_SIZE
+    sizes, expected = headers["data_size"].tolist(), headers["crc"].tolist()
+    begins = zip(bounds, starts.tolist(), sizes, expected, strict=False)
+    for number, (begin, start, size, crc) in enumerate(begins):
+        at = begin + start
+        if crc32(data[at : at + size]) != crc:
+            return number
     return None
+
+
+def _in_words(
+    data: memoryview, headers: NDArray[np.void], records: Records, first: int, number: int
+) -> str:
+    """What is wrong with the chunk `first + number`."""
+    at = first + number
+    position, end = (
+        int(each - records.positions[first]) for each in records.positions[at : at + 2]
+    )
+    expected, following = int(records.chunk_ids[at]), int(records.chunk_ids[at + 1])
+    try:
+        header = parse_chunk_header(data, position)
+    except CorruptDataError as error:
+        return error.reason
+    timestamp = int(records.timestamps[at])
+    if header.chunk_id != expected:
+        return f"the index has chunk {expected} here, the data has chunk {header.chunk_id}"
+    if header.timestamp != timestamp:
+        return f"the index says timestamp {timestamp}, the chunk says {header.timestamp}"
+    if header.next_offset != following:
+        return f"the chunk ends at offset {header.next_offset}, not at {following}"
+    if header.size != end - position:
+        return f"the chunk claims {header.size} bytes and has {end - position}"
+    if header.chunk_type != USER and header.records != 1:
+        return f"a tracking chunk with {header.records} records"
+    if not _epochs_hold(
+        headers["epoch"].astype(np.uint64), records, first, first + len(headers) - 1
+    )[number]:
+        return f"chunk epoch {header.epoch} falls or is not within those of the trailer"
+    return "the chunk's CRC does not match"

@@ -16,6 +16,7 @@ from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.fragment import (
     HEADER,
     TRAILER_SIZE,
+    Buffer,
     FragmentIndex,
     Trailer,
     check_against_key,
@@ -25,7 +26,7 @@ from coldstream.manifest.entries import MAX_RECORDS, Entry
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import USER, Checked, check_chunks
+from coldstream.reader.check import USER, Checked, Records, check_chunks
 from coldstream.reader.crc import crc32
 from coldstream.reader.settings import ReaderSettings
 
@@ -41,11 +42,13 @@ class OpenFragment:
         key: what its key says.
         path: its key in the store.
         index: its index, with its trailer.
+        records: the same as arrays.
     """
 
     key: DataKey
     path: str
     index: FragmentIndex
+    records: Records
 
     @property
     def trailer(self) -> Trailer:
@@ -120,7 +123,7 @@ class Fragments:
                 section = bytes(self._store.get(path, at, at + trailer.index_size))
             else:
                 section = suffix[-missing : len(suffix) - TRAILER_SIZE]
-            opened = OpenFragment(key, path, FragmentIndex(section, trailer))
+            opened = _opened(key, path, section, trailer)
         except ColdstreamError as error:
             error.located(stream=self._stream, offset=entry.first_offset, key=path)
             raise
@@ -144,20 +147,16 @@ class Fragments:
             trailer = checked_trailer(data, entry, key)
             _check_header(data)
             at = trailer.index_position
-            index = FragmentIndex(data[at : at + trailer.index_size], trailer)
+            fragment = _opened(key, path, data[at : at + trailer.index_size], trailer)
         except ColdstreamError as error:
             error.located(stream=self._stream, offset=entry.first_offset, key=path)
             raise
-        fragment = OpenFragment(key, path, index)
-        piece = self._piece(fragment, 0, len(index) - 1, data[len(HEADER) : at], with_crc=True)
+        last = trailer.chunks - 1
+        piece = self._piece(fragment, 0, last, data[len(HEADER) : at], with_crc=True)
         if start <= entry.first_offset and entry.next_offset <= end:
             return piece
-        wanted = [
-            chunk
-            for chunk in piece.checked.chunks
-            if start < chunk.header.next_offset and chunk.header.chunk_id < end
-        ]
-        return replace(piece, checked=replace(piece.checked, chunks=wanted))
+        low, high = (fragment.index.chunk_of_offset(each) for each in (start, end - 1))
+        return replace(piece, checked=piece.checked.part(low, high))
 
     def chunks(
         self, fragment: OpenFragment, first: int, last: int, *, with_crc: bool = False
@@ -206,7 +205,7 @@ class Fragments:
     def _piece(
         self, fragment: OpenFragment, first: int, last: int, data: memoryview, *, with_crc: bool
     ) -> Piece:
-        checked = check_chunks(data, fragment.index, first, last)
+        checked = check_chunks(data, fragment.records, first, last)
         if checked.error is not None:
             self._locate(checked.error, fragment, first)
         crc = crc32(data) if with_crc else None
@@ -255,6 +254,11 @@ def ranges(
             end = max(first, min(index.chunk_at_position(begin + size + 1) - 2, last))
         yield first, end
         first = end + 1
+
+
+def _opened(key: DataKey, path: str, section: Buffer, trailer: Trailer) -> OpenFragment:
+    index = FragmentIndex(section, trailer)
+    return OpenFragment(key, path, index, Records.of(section, index))
 
 
 def _check_header(data: memoryview) -> None:

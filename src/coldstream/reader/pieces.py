@@ -18,7 +18,6 @@ from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.reader.budget import MemoryBudget
-from coldstream.reader.check import Checked
 from coldstream.reader.crc import combine
 from coldstream.reader.fragments import Fragments, OpenFragment, Piece, ranges
 from coldstream.reader.gap import Gap
@@ -76,7 +75,7 @@ def _completed(piece: Piece, crc: int) -> Piece:
         offset=trailer.first_offset,
         key=piece.fragment.path,
     )
-    return replace(piece, checked=Checked([], error))
+    return replace(piece, checked=piece.checked.refused(error))
 
 
 @dataclass(frozen=True, slots=True)

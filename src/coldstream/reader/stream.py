@@ -167,7 +167,7 @@ class StreamReader:
                             on_gap(piece)
                             position = piece.next_offset
                             continue
-                        for chunk in piece.checked.chunks:
+                        for chunk in piece.checked:
                             position = chunk.header.next_offset
                             yield chunk
                         if piece.checked.error is not None:

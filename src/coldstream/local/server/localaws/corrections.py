@@ -1,0 +1,50 @@
+"""The list of corrections: what MiniStack 1.5.33 lacks or does differently from AWS.
+
+Each is one function whose docstring says what AWS does and what MiniStack does. Each has a check in
+tests/local that fails when the correction is left out (`COLDSTREAM_LOCAL_SKIP=name,name`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from localaws.durability import snapshots
+from localaws.functions import function_errors, function_runtime, whole_logs
+from localaws.loopback import loopback_only
+from localaws.metrics import emf_metrics
+from localaws.options import Options
+from localaws.queues import batch_windows, malformed_batch_responses, message_move_tasks
+from localaws.storage import fast_checksums, whole_objects
+
+Correction = Callable[[Options], None]
+
+# Before MiniStack is imported: it opens files and sockets while it is.
+EARLY: tuple[Correction, ...] = (loopback_only, whole_objects)
+
+LATE: tuple[Correction, ...] = (
+    function_runtime,
+    function_errors,
+    emf_metrics,
+    whole_logs,
+    batch_windows,
+    malformed_batch_responses,
+    message_move_tasks,
+    fast_checksums,
+    snapshots,
+)
+
+NAMES = frozenset(correction.__name__ for correction in (*EARLY, *LATE))
+
+
+def apply(corrections: tuple[Correction, ...], options: Options) -> None:
+    """Apply those that are not to be skipped.
+
+    Raises:
+        ValueError: `options.skip` names one that does not exist.
+    """
+    unknown = options.skip - NAMES
+    if unknown:
+        raise ValueError(f"no such correction: {', '.join(sorted(unknown))}")
+    for correction in corrections:
+        if correction.__name__ not in options.skip:
+            correction(options)

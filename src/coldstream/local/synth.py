@@ -1,0 +1,113 @@
+"""Run the CDK app, unless nothing that it reads has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.local.install import exclusive
+from coldstream.local.progress import Progress, to_stderr
+
+# Everything that the app reads (infra/bundle.py packs functions and the package).
+INPUTS = ("app.py", "cdk.json", "pyproject.toml", "uv.lock", "infra", "functions", "src/coldstream")
+# Below them, what never reaches a template or a bundle.
+_IGNORED = ("src/coldstream/local/", "src/coldstream/testing/", "src/coldstream/cli/")
+_STAMP = ".inputs"
+_TIMEOUT_SECONDS = 300
+
+
+def synth(
+    root: Path,
+    *,
+    context: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    progress: Progress = to_stderr,
+) -> Path:
+    """The cloud assembly of the app in `root`, from the last run or a new one.
+
+    Args:
+        root: the project.
+        context: settings that replace those of cdk.json.
+        output: where to; by default a directory below build/local for each set of settings.
+        progress: told when the app has to run.
+
+    Returns:
+        The directory of the assembly.
+
+    Raises:
+        InvalidInputError: there is no app here.
+        UnavailableError: the app failed; the message ends with what it said.
+    """
+    if not (root / "app.py").is_file():
+        raise InvalidInputError("no CDK app here", key=str(root / "app.py"))
+    given = dict(context or {})
+    wanted = _digest(root, given)
+    if output is None:
+        name = "cdk.out"
+        if given:
+            name += "-" + hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8]
+        output = root / "build" / "local" / name
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(output.parent):
+        stamp = output / _STAMP
+        if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted:
+            return output
+        progress("synthesising the CDK app")
+        with tempfile.TemporaryDirectory(prefix=".cdk.out-", dir=output.parent) as scratch:
+            made = Path(scratch) / "cdk.out"
+            _run(root, made, given)
+            (made / _STAMP).write_text(wanted, encoding="ascii")
+            shutil.rmtree(output, ignore_errors=True)
+            made.rename(output)
+    return output
+
+
+def _digest(root: Path, context: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
+    for path in sorted(_input_files(root)):
+        digest.update(f"\0{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _input_files(root: Path) -> Iterator[Path]:
+    for name in INPUTS:
+        base = root / name
+        for path in base.rglob("*") if base.is_dir() else [base]:
+            relative = path.relative_to(root).as_posix()
+            if "__pycache__" in path.parts or relative.startswith(_IGNORED) or not path.is_file():
+                continue
+            yield path
+
+
+def _run(root: Path, output: Path, context: Mapping[str, str]) -> None:
+    environment = {
+        **os.environ,
+        "CDK_OUTDIR": str(output),
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
+    }
+    if context:
+        environment["CDK_CONTEXT_JSON"] = json.dumps(context)
+    try:
+        done = subprocess.run(
+            [sys.executable, "app.py"],
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise UnavailableError(f"the CDK app took longer than {_TIMEOUT_SECONDS} s") from exc
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()[-4000:]
+        raise UnavailableError(f"the CDK app failed with code {done.returncode}:\n{said}")
