@@ -42,12 +42,12 @@ def stream(data_dir: Path, name: str, *, messages: int = MESSAGES) -> Written:
     )
 
 
-def world() -> World:
-    """Bucket, table and ids from the environment."""
+def world(prefix: str | None = None) -> World:
+    """Bucket, table and ids from the environment; another prefix where no events are wanted."""
     remote = connect(
         bucket=os.environ[names.ENV_BUCKET],
         table=os.environ[names.ENV_TABLE],
-        prefix=os.environ[names.ENV_PREFIX],
+        prefix=prefix or os.environ[names.ENV_PREFIX],
     )
     return World(
         store=remote.store,
