@@ -161,9 +161,9 @@ def _row(progress: Progress) -> dict[str, object]:
     error = progress.error
     return {
         "stream": progress.stream,
-        "next_offset": progress.next_offset,
-        "fragments_uploaded": progress.fragments,
-        "bytes_uploaded": progress.bytes,
+        "next": progress.next_offset,
+        "fragments": progress.fragments,
+        "bytes": progress.bytes,
         "seconds_to_durable": progress.durable_seconds,
         "error": None if error is None else {"kind": error.kind, "message": str(error)},
     }

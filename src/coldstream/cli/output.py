@@ -7,11 +7,15 @@ for `cut` and `awk`. NO_COLOR is respected (by rich).
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Row = Mapping[str, Any]
 
 
@@ -90,6 +94,4 @@ def size(count: int) -> str:
 
 
 def _colour() -> bool:
-    import os
-
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -11,6 +11,7 @@ from coldstream import names
 from coldstream.errors import InternalError, NotFoundError
 from coldstream.local import process
 from coldstream.local.deploy import Deployment, deploy
+from coldstream.local.install import exclusive
 from coldstream.local.process import Server
 from coldstream.local.progress import Progress, to_stderr
 from coldstream.local.synth import synth
@@ -92,10 +93,17 @@ def up(
 
     Raises:
         InvalidInputError: no CDK app in `root`, or the state belongs to another port.
-        ConflictError: somebody else starts or deploys at this moment.
+        ConflictError: somebody else deploys the stack at this moment.
         UnavailableError: server, app or stack failed; the message says why.
     """
     state_dir = _state_dir(root, state_dir)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    # Whoever comes second waits, and then finds everything there.
+    with exclusive(state_dir / "up.lock"):
+        return _up(root, port, state_dir, progress)
+
+
+def _up(root: Path, port: int | None, state_dir: Path, progress: Progress) -> LocalAws:
     server = process.running(state_dir)
     started = server is None
     if server is None:

@@ -56,9 +56,14 @@ def install(root: Path, *, progress: Progress = to_stderr) -> Path:
 
 
 @contextmanager
-def exclusive(directory: Path) -> Iterator[None]:
-    """Lock a directory (itself, so no file is left) against others that would make the same."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def exclusive(path: Path) -> Iterator[None]:
+    """Lock out other processes that would make the same.
+
+    Args:
+        path: a directory, which is locked itself so that no file is left; or a file for the lock.
+    """
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldstream.errors import ConflictError, InternalError, InvalidInputError, UnavailableError
-from coldstream.local.install import install
+from coldstream.local.install import exclusive, install
 from coldstream.local.progress import Progress, to_stderr
 
 ENV_SKIP = "COLDSTREAM_LOCAL_SKIP"
@@ -24,7 +25,7 @@ REGION = "us-east-1"
 ACCOUNT = "000000000000"
 # Any key would do. This one is a word, because twelve digits would choose another account.
 ACCESS_KEY = "local"
-SECRET_KEY = "local"  # noqa: S105 - it opens nothing
+SECRET_KEY = "local"
 
 _HOST = "127.0.0.1"
 _SERVER_PATH = Path(__file__).parent / "server"
@@ -32,6 +33,9 @@ _LOG_TAIL_BYTES = 3000
 # All that the server gets from the caller's environment. Settings for AWS, proxies and
 # certificates must not reach it, let alone the handlers that it starts.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
+
+# Servers that this very process has started: an ended child stays until its parent looks at it.
+_children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +105,37 @@ def start(
         UnavailableError: it did not start, or not in time; the message ends with its log.
     """
     state_dir = state_dir.resolve()
-    if running(state_dir) is not None:
-        raise ConflictError(f"a server runs on {state_dir} already")
-    used = recorded_port(state_dir)
-    if used is not None and port not in (0, used):
-        # Queue URLs, in the state and in stack outputs, hold the port.
-        raise InvalidInputError(
-            f"{state_dir} was made on port {used}: use that port, or wipe the directory first"
-        )
     python = install(root, progress=progress)
     state_dir.mkdir(parents=True, exist_ok=True)
-    announcement = state_dir / "server.json"
-    announcement.unlink(missing_ok=True)
-    command = [
-        *(str(python), "-m", "localaws", "--state-dir", str(state_dir)),
-        *("--port", str(port or used or 0), "--python", str(handler_python or sys.executable)),
-        *("--snapshot-seconds", str(snapshot_seconds)),
-        *("--skip", os.environ.get(ENV_SKIP, "") if skip is None else skip),
-        *(["--exit-with-parent"] if exit_with_parent else []),
-    ]
+    with exclusive(state_dir):
+        if _holder(state_dir) is not None:
+            raise ConflictError(f"a server runs on {state_dir} already")
+        used = recorded_port(state_dir)
+        if used is not None and port not in (0, used):
+            # Queue URLs, in the state and in stack outputs, hold the port.
+            raise InvalidInputError(
+                f"{state_dir} was made on port {used}: use that port, or wipe the directory first"
+            )
+        process = _launch(
+            state_dir,
+            *(str(python), "-m", "localaws", "--state-dir", str(state_dir)),
+            *("--port", str(port or used or 0)),
+            *("--python", str(handler_python or sys.executable)),
+            *("--snapshot-seconds", str(snapshot_seconds)),
+            *("--skip", os.environ.get(ENV_SKIP, "") if skip is None else skip),
+            *(["--exit-with-parent"] if exit_with_parent else []),
+        )
+        try:
+            return _wait_until_ready(process, state_dir, timeout_seconds)
+        except BaseException:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            del _children[process.pid]
+            raise
+
+
+def _launch(state_dir: Path, *command: str) -> subprocess.Popen[bytes]:
     with (state_dir / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -131,13 +147,8 @@ def start(
             # Ctrl-C in the terminal that started it must not cut its save short.
             start_new_session=True,
         )
-    try:
-        return _wait_until_ready(process, state_dir, timeout_seconds)
-    except BaseException:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        raise
+    _children[process.pid] = process
+    return process
 
 
 def running(state_dir: Path) -> Server | None:
@@ -169,19 +180,15 @@ def stop(state_dir: Path, *, timeout_seconds: float = 20.0) -> bool:
     # Whoever holds the lock is a server on this directory, so a pid that the system has given to
     # somebody else since is never signalled.
     for number, seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0)):
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(pid, number)
-        except ProcessLookupError:
-            break
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            _reap(pid)
             if _holder(state_dir) != pid:
+                _reap(pid)
                 return True
             time.sleep(0.02)
-    if _holder(state_dir) == pid:
-        raise InternalError(f"process {pid} does not end")
-    return True
+    raise InternalError(f"process {pid} does not end")
 
 
 def wipe(state_dir: Path) -> None:
@@ -229,7 +236,6 @@ def _clean_environment(state_dir: Path) -> dict[str, str]:
         "HOME": str(state_dir),
         "PYTHONPATH": str(_SERVER_PATH),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
@@ -250,10 +256,9 @@ def _holder(state_dir: Path) -> int | None:
 
 def _reap(pid: int) -> None:
     """Let go of an ended process that is our own child, so that nothing of it stays."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # another process started it
+    child = _children.pop(pid, None)
+    if child is not None:
+        child.wait()  # it gave up its lock with its last breath
 
 
 def recorded_port(state_dir: Path) -> int | None:

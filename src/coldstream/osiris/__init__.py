@@ -1,0 +1,76 @@
+"""Bytes to values of RabbitMQ's stream files, and back: no I/O, no clock.
+
+A stream is a directory of segment files (`segment`), each with an index (`index`). A segment holds
+chunks (`chunk`), a chunk holds entries (`entry`), a filter (`bloom`) and `tracking` data, and an
+entry holds messages, mostly of AMQP 1.0 (`amqp`, `amqp_types`).
+"""
+
+from coldstream.osiris.amqp import BodyKind, Message, decode_message, encode_data, to_jsonable
+from coldstream.osiris.bloom import FilterMatcher, encode_bloom
+from coldstream.osiris.chunk import (
+    CHUNK_DTYPE,
+    CHUNK_HEADER_SIZE,
+    Buffer,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    chunk_at,
+    iter_chunks,
+    parse_chunk_header,
+)
+from coldstream.osiris.entry import (
+    MAX_SUB_BATCH_BYTES,
+    Codec,
+    encode_simple,
+    encode_sub_batch,
+    iter_messages,
+    iter_records,
+)
+from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER, check_index, index_records
+from coldstream.osiris.segment import (
+    SEGMENT_HEADER,
+    SEGMENT_HEADER_SIZE,
+    SEGMENT_MAGIC,
+    check_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from coldstream.osiris.tracking import Tracked, TrackingType, parse_tracking
+
+__all__ = [
+    "CHUNK_DTYPE",
+    "CHUNK_HEADER_SIZE",
+    "INDEX_DTYPE",
+    "INDEX_HEADER",
+    "MAX_SUB_BATCH_BYTES",
+    "SEGMENT_HEADER",
+    "SEGMENT_HEADER_SIZE",
+    "SEGMENT_MAGIC",
+    "BodyKind",
+    "Buffer",
+    "Chunk",
+    "ChunkHeader",
+    "ChunkType",
+    "Codec",
+    "FilterMatcher",
+    "Message",
+    "Tracked",
+    "TrackingType",
+    "check_index",
+    "check_segment_header",
+    "chunk_at",
+    "decode_message",
+    "encode_bloom",
+    "encode_data",
+    "encode_simple",
+    "encode_sub_batch",
+    "index_records",
+    "iter_chunks",
+    "iter_messages",
+    "iter_records",
+    "parse_chunk_header",
+    "parse_segment_name",
+    "parse_tracking",
+    "segment_name",
+    "to_jsonable",
+]

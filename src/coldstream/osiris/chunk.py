@@ -5,13 +5,17 @@
     │ 48 bytes     │ bloom_size   │ data_size│ trailer_size│
     └──────────────┴──────────────┴──────────┴─────────────┘
 
-    0      1    2       4       8           16      24        32   36        40           44    45
-    magver type entries records timestamp   epoch   chunk id  crc  data size trailer size bloom 0 0 0
-    u8     u8   u16     u32     i64 ms      u64     u64       u32  u32       u32          u8    3 B
+    0      magic and version  u8   0x50         24  chunk id      u64
+    1      type               u8   ChunkType    32  crc           u32
+    2      entries            u16               36  data size     u32
+    4      records            u32               40  trailer size  u32
+    8      timestamp          i64  ms           44  bloom size    u8
+    16     epoch              u64               45  reserved      3 bytes
 
 The CRC-32 covers the data section only; nothing protects the header, so every length in it is
 checked against what is there before it is used. A chunk's id is the offset of its first record;
-tracking chunks have one record and take one offset each.
+tracking chunks have one record and take one offset each. All integers are big-endian. Verified byte
+for byte on files of RabbitMQ 3.10.8 and 4.3.6.
 """
 
 from __future__ import annotations
@@ -22,8 +26,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from coldstream.errors import CorruptDataError
 from coldstream.names import MAX_OFFSET
+
+Buffer = bytes | bytearray | memoryview
 
 CHUNK_HEADER_SIZE = 48
 CHUNK_MAGIC_VERSION = 0x50
@@ -42,6 +50,23 @@ CHUNK_HEADER = struct.Struct(
     "I"  # trailer size
     "B"  # bloom filter size
     "3x"  # reserved
+)
+#: The same for numpy, field for field of `ChunkHeader`, to look at many headers at once.
+CHUNK_DTYPE = np.dtype(
+    [
+        ("magic_version", "u1"),
+        ("chunk_type", "u1"),
+        ("entries", ">u2"),
+        ("records", ">u4"),
+        ("timestamp", ">i8"),
+        ("epoch", ">u8"),
+        ("chunk_id", ">u8"),
+        ("crc", ">u4"),
+        ("data_size", ">u4"),
+        ("trailer_size", ">u4"),
+        ("bloom_size", "u1"),
+        ("reserved", "V3"),
+    ]
 )
 
 
@@ -100,7 +125,7 @@ class ChunkHeader:
         )
 
 
-def parse_chunk_header(buf: bytes | bytearray | memoryview, position: int = 0) -> ChunkHeader:
+def parse_chunk_header(buf: Buffer, position: int = 0) -> ChunkHeader:
     """Read the chunk header at `position`.
 
     Raises:
@@ -184,31 +209,54 @@ class Chunk:
 
 
 def chunk_at(buf: memoryview, position: int, end: int) -> Chunk:
-    """The chunk that begins at `position` and lies wholly below `end`.
+    """The chunk that begins at `position` and lies wholly below `end`, as views of `buf`.
 
     Raises:
-        CorruptDataError: it is torn, or no chunk is there.
+        CorruptDataError: it is torn, or no chunk is there. Names the byte position, and the offset
+            if the header has one.
     """
-    header = parse_chunk_header(buf[:end], position)
-    if position + header.size > end:
+    if not 0 <= position <= end <= len(buf):
+        raise CorruptDataError(f"no chunk at byte {position}: there are {min(end, len(buf))} bytes")
+    try:
+        if end - position < CHUNK_HEADER_SIZE:
+            raise CorruptDataError(f"a chunk header is torn after {end - position} bytes")
+        header = parse_chunk_header(buf, position)
+    except CorruptDataError as exc:
+        raise CorruptDataError(f"{exc.reason}, at byte {position}", offset=exc.offset) from None
+    size = header.size
+    if size > end - position:
         raise CorruptDataError(
-            f"a chunk of {header.size} bytes is torn after {end - position}", offset=header.chunk_id
+            f"a chunk of {size} bytes is torn after {end - position}, at byte {position}",
+            offset=header.chunk_id,
         )
-    return Chunk(header, buf[position : position + header.size])
+    return Chunk(header, buf[position : position + size])
 
 
-def iter_chunks(
-    buf: bytes | bytearray | memoryview, start: int = 0, end: int | None = None
-) -> Iterator[Chunk]:
-    """Chunks that lie back to back in `buf` from `start` to `end` exactly.
+def iter_chunks(buf: Buffer, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
+    """Chunks that lie back to back in `buf` from `start` to `end` exactly, as views of it.
+
+    Neither CRCs nor the order of the chunks are checked.
+
+    Args:
+        buf: any bytes that hold chunks; a whole segment file has them from byte 8 on.
+        start: byte position of the first chunk.
+        end: byte position after the last one; the end of `buf` by default.
 
     Raises:
-        CorruptDataError: something else than a whole chunk comes next.
+        CorruptDataError: something else than a whole chunk comes next. Names the offset at which
+            the chunks before it end.
     """
     view = memoryview(buf)
     end = len(view) if end is None else end
     position = start
-    while position < end:
-        chunk = chunk_at(view, position, end)
+    following: int | None = None
+    while position != end:
+        try:
+            chunk = chunk_at(view, position, end)
+        except CorruptDataError as exc:
+            if following is not None:
+                exc.offset = following
+            raise
         yield chunk
-        position += chunk.header.size
+        position += len(chunk.buffer)
+        following = chunk.header.next_offset

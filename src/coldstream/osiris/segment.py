@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 
 from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.names import MAX_OFFSET, SEGMENT_SUFFIX
+from coldstream.osiris.chunk import Buffer
 
 SEGMENT_MAGIC = b"OSIL"
 SEGMENT_VERSION = 1
@@ -21,7 +23,7 @@ SEGMENT_HEADER_SIZE = len(SEGMENT_HEADER)
 _NAME = re.compile(r"([0-9]{20})\.segment", re.ASCII)
 
 
-def check_segment_header(buf: bytes | bytearray | memoryview) -> None:
+def check_segment_header(buf: Buffer) -> None:
     """Check the first bytes of a segment file.
 
     Raises:
@@ -33,8 +35,14 @@ def check_segment_header(buf: bytes | bytearray | memoryview) -> None:
 
 
 def segment_name(first_offset: int) -> str:
-    """File name of the segment whose first chunk id is `first_offset`."""
-    return f"{first_offset:020d}.segment"
+    """File name of the segment whose first chunk id is `first_offset`.
+
+    Raises:
+        InvalidInputError: no stream has this offset.
+    """
+    if not 0 <= first_offset <= MAX_OFFSET:
+        raise InvalidInputError(f"{first_offset} is not an offset")
+    return f"{first_offset:020d}{SEGMENT_SUFFIX}"
 
 
 def parse_segment_name(name: str) -> int:
@@ -44,6 +52,6 @@ def parse_segment_name(name: str) -> int:
         InvalidInputError: it is not the name of a segment file.
     """
     match = _NAME.fullmatch(name)
-    if match is None:
+    if match is None or int(match[1]) > MAX_OFFSET:
         raise InvalidInputError(f"not the name of a segment file: {name[:80]!r}")
     return int(match[1])

@@ -115,7 +115,8 @@ class Fragments:
                 return known
         key, path = entry.data_key(self._stream), self.path(entry)
         try:
-            suffix = self._store.get_suffix(path, min(self._settings.index_guess, entry.size))
+            guess = max(self._settings.index_guess, TRAILER_SIZE)
+            suffix = self._store.get_suffix(path, min(guess, entry.size))
             trailer = checked_trailer(suffix, entry, key)
             missing = trailer.index_size + TRAILER_SIZE - len(suffix)
             if missing > 0:

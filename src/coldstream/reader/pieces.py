@@ -48,7 +48,7 @@ def pieces(
     """
     with workers(settings.in_flight) as pool:
         plan = _Plan(start, end, fragments, settings, pool)
-        results = in_order(plan.fetches(root), pool, budget=budget, in_flight=settings.in_flight)
+        results = in_order(plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight)
         crc: int | None = None
         with closing(results):
             for piece in results:

@@ -21,9 +21,9 @@ class ReaderSettings:
             one GET more.
     """
 
-    range_size: int = 8 * 2**20
+    range_size: int = 4 * 2**20
     first_range_size: int = 2**20
-    in_flight: int = 16
+    in_flight: int = 8
     index_guess: int = 128 * 2**10
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from coldstream.names import check_stream, data_prefix, list_start
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
-from coldstream.reader.inspect import Inspected, inspect_data, inspect_trailer
+from coldstream.reader.inspection import Inspected, inspect_data, inspect_trailer
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.report import CheckedRange, RangeStatus, Report, joined
 from coldstream.reader.settings import ReaderSettings

@@ -1,27 +1,34 @@
 """Valid stream directories without a broker: for tests, benchmarks and the demo.
 
-Files are what a broker writes, byte for byte: header, chunks of simple entries that carry AMQP 1.0
-messages with one data section, and an index record after each chunk. The same arguments give the
-same bytes.
+Files are what a broker writes, byte for byte and in its order: index header, segment header, then
+each chunk and after it its index record. Chunks are made of simple entries that carry AMQP 1.0
+messages with one data section. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coldstream.osiris.chunk import ChunkHeader, ChunkType
+from coldstream.errors import InvalidInputError
+from coldstream.names import INDEX_SUFFIX
+from coldstream.osiris.chunk import Buffer, ChunkHeader, ChunkType, parse_chunk_header
+from coldstream.osiris.entry import encode_simple
 from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER
 from coldstream.osiris.segment import SEGMENT_HEADER, SEGMENT_HEADER_SIZE, segment_name
 
 #: AMQP 1.0: a described data section whose binary has a 32-bit length.
 _DATA_SECTION = b"\x00\x53\x75\xb0"
 _POOL = 1 << 20
+_STRIDE = 7919  # prime, so that messages begin all over the pool
+_MAX_ENTRIES = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,9 @@ class Written:
         first_offset: of the first chunk.
         next_offset: after the last chunk.
         messages: number of user messages.
-        body_bytes: of all messages together.
-        sha256: over all message bodies, concatenated in offset order.
+        body_bytes: of all messages' wire bytes together.
+        sha256: over the wire bytes of all messages, concatenated in offset order, as in
+            tests/data/fixtures.json.
         segments: first offsets of the segments.
         next_timestamp: for a chunk that would follow, ms.
     """
@@ -53,7 +61,7 @@ def build_chunk(
     chunk_id: int,
     epoch: int,
     timestamp: int,
-    messages: Sequence[bytes],
+    messages: Sequence[Buffer],
     *,
     chunk_type: ChunkType = ChunkType.USER,
     bloom: bytes = b"",
@@ -65,41 +73,53 @@ def build_chunk(
         chunk_id: offset of the first message.
         epoch: of the writer.
         timestamp: ms.
-        messages: wire bytes of each.
-        chunk_type: a tracking chunk has one message.
+        messages: wire bytes of each; a tracking chunk has one.
+        chunk_type: what it carries.
         bloom: filter section.
         trailer: trailer section.
+
+    Raises:
+        InvalidInputError: no messages, or more than fit a chunk.
     """
-    data = b"".join(len(each).to_bytes(4, "big") + each for each in messages)
-    return _chunk(
-        chunk_id, epoch, timestamp, len(messages), data, chunk_type=chunk_type, bloom=bloom,
-        trailer=trailer,
+    return join_chunk(
+        chunk_id, epoch, timestamp, [encode_simple(each) for each in messages], len(messages),
+        chunk_type=chunk_type, bloom=bloom, trailer=trailer,
     )  # fmt: skip
 
 
-def _chunk(
+def join_chunk(
     chunk_id: int,
     epoch: int,
     timestamp: int,
+    entries: Sequence[bytes],
     records: int,
-    data: bytes,
     *,
     chunk_type: ChunkType = ChunkType.USER,
     bloom: bytes = b"",
     trailer: bytes = b"",
 ) -> bytes:
+    """One chunk of encoded entries, among which may be sub-batches; see `build_chunk`.
+
+    Args:
+        chunk_id: offset of the first message.
+        epoch: of the writer.
+        timestamp: ms.
+        entries: as `encode_simple` and `encode_sub_batch` make them.
+        records: messages in all entries together.
+        chunk_type: what it carries.
+        bloom: filter section.
+        trailer: trailer section.
+
+    Raises:
+        InvalidInputError: no entries, more than fit a chunk, or more than there are records.
+    """
+    if not 1 <= len(entries) <= min(records, _MAX_ENTRIES):
+        raise InvalidInputError(f"a chunk of {len(entries)} entries and {records} records")
+    data = b"".join(entries)
     header = ChunkHeader(
-        chunk_type=chunk_type,
-        entries=records,
-        records=records,
-        timestamp=timestamp,
-        epoch=epoch,
-        chunk_id=chunk_id,
-        crc=zlib.crc32(data),
-        data_size=len(data),
-        trailer_size=len(trailer),
-        bloom_size=len(bloom),
-    )
+        chunk_type, len(entries), records, timestamp, epoch, chunk_id, zlib.crc32(data), len(data),
+        len(trailer), len(bloom),
+    )  # fmt: skip
     return b"".join((header.encode(), bloom, data, trailer))
 
 
@@ -116,57 +136,62 @@ def write_stream(
     start_timestamp: int = 1_790_000_000_000,
     timestamp_step: int = 10,
 ) -> Written:
-    """Write a stream of equally long messages, as fast as the disk takes it.
+    """Write a stream of equally long messages, about as fast as they can be hashed.
 
     Args:
         directory: made if it is not there; holds nothing but this stream.
         messages: how many.
-        message_size: bytes of each message's payload.
+        message_size: bytes of each message's payload; its wire bytes are 8 more.
         chunk_messages: messages in a full chunk, at most 65,535.
         segment_bytes: a new segment begins before the chunk that comes after this size.
         seed: of the payloads.
-        epochs: (epoch, offset from which it writes), in rising order.
+        epochs: (epoch, offset from which it writes), in rising order; a chunk has one epoch.
         start_offset: of the first message.
         start_timestamp: of the first chunk, ms.
         timestamp_step: between two chunks, ms.
+
+    Raises:
+        InvalidInputError: a chunk would hold no message or too many, or no epoch is there for the
+            first offset.
     """
+    if not 1 <= chunk_messages <= _MAX_ENTRIES:
+        raise InvalidInputError(f"chunks of {chunk_messages} messages")
+    if list(epochs) != sorted(epochs) or not any(since <= start_offset for _, since in epochs):
+        raise InvalidInputError(f"epochs {epochs} of a stream that begins at {start_offset}")
     directory.mkdir(parents=True, exist_ok=True)
-    pool = np.frombuffer(np.random.default_rng(seed).bytes(_POOL + message_size), np.uint8)
     body_size = len(_DATA_SECTION) + 4 + message_size
-    prefix = body_size.to_bytes(4, "big") + _DATA_SECTION + message_size.to_bytes(4, "big")
     digest = hashlib.sha256()
     segments: list[int] = []
-    offset, timestamp = start_offset, start_timestamp
+    timestamp, position = start_timestamp, 0
+    rows = _Rows(seed, message_size, chunk_messages)
     end = start_offset + messages
-    while offset < end:
-        segments.append(offset)
-        position = SEGMENT_HEADER_SIZE
-        records = []
-        path = directory / segment_name(offset)
-        with path.open("wb") as segment:
-            segment.write(SEGMENT_HEADER)
-            while offset < end and position < segment_bytes:
-                count = min(chunk_messages, end - offset)
-                rows = np.empty((count, len(prefix) + message_size), np.uint8)
-                rows[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-                # Each message begins at another place of the pool, so no two are alike.
-                starts = (np.arange(offset, offset + count) * 7919) % _POOL
-                rows[:, len(prefix) :] = pool[starts[:, None] + np.arange(message_size)]
-                digest.update(np.ascontiguousarray(rows[:, 4:]).data)
-                epoch = max(e for e, since in epochs if since <= offset)
-                chunk = _chunk(offset, epoch, timestamp, count, rows.tobytes())
-                segment.write(chunk)
-                records.append((offset, timestamp, epoch, position, ChunkType.USER))
-                position += len(chunk)
-                offset += count
-                timestamp += timestamp_step
-        path.with_suffix(".index").write_bytes(
-            INDEX_HEADER + np.array(records, INDEX_DTYPE).tobytes()
-        )
+    if not messages:
+        segments.append(start_offset)
+        _create_segment(directory, start_offset)
+    with ExitStack() as files:
+        for offset, count, epoch in _chunk_ranges(start_offset, end, chunk_messages, epochs):
+            if not segments or position >= segment_bytes:
+                files.close()
+                segments.append(offset)
+                position = SEGMENT_HEADER_SIZE
+                path = _create_segment(directory, offset)
+                segment = files.enter_context(path.open("ab", buffering=0))
+                index = files.enter_context(_index_path(path).open("ab", buffering=0))
+            data = rows.fill(offset, count)
+            digest.update(rows.bodies(count))
+            header = ChunkHeader(
+                ChunkType.USER, count, count, timestamp, epoch, offset, zlib.crc32(data),
+                len(data), 0, 0,
+            )  # fmt: skip
+            segment.write(header.encode())
+            segment.write(data)
+            index.write(_index_record(header, position))
+            position += header.size
+            timestamp += timestamp_step
     return Written(
         stream=directory.name,
         first_offset=start_offset,
-        next_offset=offset,
+        next_offset=end,
         messages=messages,
         body_bytes=messages * body_size,
         sha256=digest.hexdigest(),
@@ -178,28 +203,81 @@ def write_stream(
 def append_chunks(directory: Path, chunks: Sequence[bytes], *, roll: bool = False) -> None:
     """Append whole chunks to a stream directory as a broker does: the chunk, then its record.
 
+    The chunks' offsets are not compared with what is there, so that tests can write bad history.
+
     Args:
-        directory: of the stream.
+        directory: of the stream; made if it is not there.
         chunks: as `build_chunk` makes them.
         roll: whether to begin a new segment first.
     """
-    from coldstream.osiris.chunk import parse_chunk_header
-
+    directory.mkdir(parents=True, exist_ok=True)
     segments = sorted(directory.glob("*.segment"))
     for number, chunk in enumerate(chunks):
         header = parse_chunk_header(chunk)
         if not segments or (roll and number == 0):
-            directory.mkdir(parents=True, exist_ok=True)
-            path = directory / segment_name(header.chunk_id)
-            path.with_suffix(".index").write_bytes(INDEX_HEADER)
-            path.write_bytes(SEGMENT_HEADER)
-            segments.append(path)
-        with segments[-1].open("ab") as segment:
+            segments.append(_create_segment(directory, header.chunk_id))
+        with segments[-1].open("ab", buffering=0) as segment:
             position = segment.tell()
             segment.write(chunk)
-        record = np.array(
-            [(header.chunk_id, header.timestamp, header.epoch, position, header.chunk_type)],
-            INDEX_DTYPE,
+        with _index_path(segments[-1]).open("ab", buffering=0) as index:
+            index.write(_index_record(header, position))
+
+
+class _Rows:
+    """The data sections of chunks of equally long messages, one row of bytes a message.
+
+    Payloads are slices of one random pool, each from another place, so no two neighbours are alike
+    and filling a chunk is one copy.
+    """
+
+    def __init__(self, seed: int, message_size: int, most: int) -> None:
+        body_size = len(_DATA_SECTION) + 4 + message_size
+        prefix = body_size.to_bytes(4, "big") + _DATA_SECTION + message_size.to_bytes(4, "big")
+        pool = np.frombuffer(np.random.default_rng(seed).bytes(_POOL + message_size), np.uint8)
+        # A row of `windows` is the pool from there on; nothing is copied until rows are picked.
+        self._windows: NDArray[np.uint8] = np.lib.stride_tricks.sliding_window_view(
+            pool, message_size
         )
-        with segments[-1].with_suffix(".index").open("ab") as index:
-            index.write(record.tobytes())
+        self._rows = np.empty((most, len(prefix) + message_size), np.uint8)
+        self._rows[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        self._payload = len(prefix)
+
+    def fill(self, offset: int, count: int) -> memoryview:
+        """The data section of `count` messages from `offset` on; valid until the next call."""
+        starts = np.arange(offset, offset + count, dtype=np.uint64) * np.uint64(_STRIDE)
+        starts %= np.uint64(_POOL)
+        self._rows[:count, self._payload :] = self._windows[starts.astype(np.int64)]
+        return self._rows[:count].data.cast("B")
+
+    def bodies(self, count: int) -> memoryview:
+        """The same messages' wire bytes back to back, without the lengths before them."""
+        return np.ascontiguousarray(self._rows[:count, 4:]).data.cast("B")
+
+
+def _chunk_ranges(
+    start: int, end: int, most: int, epochs: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """(first offset, messages, epoch) of each chunk; none reaches over the start of an epoch."""
+    offset = start
+    while offset < end:
+        epoch = max(each for each, since in epochs if since <= offset)
+        stop = min((since for _, since in epochs if since > offset), default=end)
+        count = min(most, end - offset, stop - offset)
+        yield offset, count, epoch
+        offset += count
+
+
+def _create_segment(directory: Path, first_offset: int) -> Path:
+    path = directory / segment_name(first_offset)
+    _index_path(path).write_bytes(INDEX_HEADER)
+    path.write_bytes(SEGMENT_HEADER)
+    return path
+
+
+def _index_path(segment: Path) -> Path:
+    return segment.with_suffix(INDEX_SUFFIX)
+
+
+def _index_record(header: ChunkHeader, position: int) -> bytes:
+    fields = (header.chunk_id, header.timestamp, header.epoch, position, header.chunk_type)
+    return np.array([fields], INDEX_DTYPE).tobytes()

@@ -141,7 +141,9 @@ class Tier:
             entries=Entries.of(entries),
         )
         self.catalog.anchor(
-            CatalogItem(stream, self.catalog.table_id(), name=name or QueueName(), first_offset=first)
+            CatalogItem(
+                stream, self.catalog.table_id(), name=name or QueueName(), first_offset=first
+            )
         )
         return self.commit(stream, root)
 

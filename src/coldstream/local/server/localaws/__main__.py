@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from localaws.corrections import EARLY, LATE, apply
-from localaws.options import Options, parse
+from .corrections import EARLY, LATE, apply
+from .options import parse
 
 MINISTACK_VERSION = "1.5.33"
 HOST = "127.0.0.1"
@@ -50,10 +50,11 @@ def main() -> None:
     logging.getLogger("persistence").setLevel(logging.WARNING)
     if options.exit_with_parent:
         _end_with_parent()
-    asyncio.run(_serve(app, listener, options.state_dir, port))
+    # Not asyncio.run: it would wait for all threads, and one of MiniStack's may wait for an
+    # hour itself (a CloudFormation wait condition). Everything is saved by then.
+    asyncio.new_event_loop().run_until_complete(_serve(app, listener, options.state_dir, port))
     _end_workers()
     lock.close()
-    # Threads of MiniStack, some of them asleep for half a minute, have nothing left to do.
     os._exit(0)
 
 
@@ -108,8 +109,8 @@ def _set_environment(state_dir: Path, port: int) -> None:
 
 
 async def _serve(app: Any, listener: socket.socket, state_dir: Path, port: int) -> None:
-    from hypercorn.asyncio import serve
-    from hypercorn.config import Config
+    from hypercorn.asyncio import serve  # type: ignore[import-not-found]  # only in .localaws
+    from hypercorn.config import Config  # type: ignore[import-not-found]
 
     config = Config()
     config.bind = [f"fd://{listener.fileno()}"]

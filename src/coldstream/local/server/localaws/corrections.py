@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from localaws.durability import snapshots
-from localaws.functions import function_errors, function_runtime, whole_logs
-from localaws.loopback import loopback_only
-from localaws.metrics import emf_metrics
-from localaws.options import Options
-from localaws.queues import batch_windows, malformed_batch_responses, message_move_tasks
-from localaws.storage import fast_checksums, whole_objects
+from .durability import snapshots
+from .functions import function_errors, function_runtime, whole_logs
+from .loopback import loopback_only
+from .metrics import emf_metrics
+from .options import Options
+from .queues import batch_windows, malformed_batch_responses, message_move_tasks
+from .storage import fast_checksums, range_reads, whole_objects
 
 Correction = Callable[[Options], None]
 
@@ -30,6 +30,7 @@ LATE: tuple[Correction, ...] = (
     malformed_batch_responses,
     message_move_tasks,
     fast_checksums,
+    range_reads,
     snapshots,
 )
 

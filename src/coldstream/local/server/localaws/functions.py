@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from localaws.options import Options
+from .options import Options
 
 # The server's own settings, which a handler must not see.
 _HIDDEN = (

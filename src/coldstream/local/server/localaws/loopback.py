@@ -6,7 +6,7 @@ import ipaddress
 import sys
 from typing import Any
 
-from localaws.options import Options
+from .options import Options
 
 
 def loopback_only(_: Options) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from localaws.options import Options
+from .options import Options
 
 _log = logging.getLogger("localaws.metrics")
 _MARK = '"CloudWatchMetrics"'

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from localaws.options import Options
+from .options import Options
 
 _UNWINDOWED_LIMIT = 10
 

@@ -10,6 +10,7 @@ from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_messages
+from coldstream.osiris.tracking import parse_tracking
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER
 from coldstream.reader.crc import combine
@@ -44,7 +45,7 @@ class Inspected:
     messages: int = 0
 
     def add(self, message: str, first: int | None = None, following: int | None = None) -> None:
-        """Note what is wrong with the offsets [first, following), all of the fragment by default."""
+        """Note what is wrong with [first, following), by default with the whole fragment."""
         entry = self.entry
         first = entry.first_offset if first is None else first
         following = entry.next_offset if following is None else following
@@ -176,7 +177,6 @@ def _inspect_chunk(found: Inspected, chunk: Chunk) -> None:
         if header.chunk_type == USER:
             for _ in iter_messages(chunk):
                 found.messages += 1
-        else:
-            parse_tracking(chunk)
+        parse_tracking(chunk)
     except CorruptDataError as error:
         found.add(error.reason, header.chunk_id, header.next_offset)

@@ -1,0 +1,52 @@
+"""The `coldstream` command: one module a command, registered here.
+
+The modules import only names and typer; SDKs and numpy come in when a command runs.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from coldstream.cli import agent, describe, local, read, streams, verify
+from coldstream.cli.report import Commands
+
+app = typer.Typer(
+    name="coldstream",
+    cls=Commands,
+    help="Bottomless S3 storage for RabbitMQ streams.\n\nReads, checks and describes the remote "
+    "tier; runs the agent that fills it; runs it all on one machine.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("coldstream"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    pass
+
+
+app.command("streams", rich_help_panel="Look")(streams.streams)
+app.command("describe", rich_help_panel="Look")(describe.describe)
+app.command("read", rich_help_panel="Look")(read.read)
+app.command("verify", rich_help_panel="Check")(verify.verify)
+app.add_typer(local.app, name="local", rich_help_panel="Run")
+app.add_typer(agent.agent_app, name="agent", rich_help_panel="Run")
+
+
+def main() -> None:
+    """Entry point."""
+    app(prog_name="coldstream")

@@ -1,0 +1,87 @@
+"""Messages on stdout: as text, as JSON lines, or as their wire bytes.
+
+A message that is no AMQP 1.0 (publishers may write anything) is never dropped: text shows its
+bytes, JSON carries them in base64 with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from coldstream.cli.output import when
+from coldstream.errors import ColdstreamError
+
+if TYPE_CHECKING:
+    from coldstream.reader import Message
+
+_PREVIEW_BYTES = 64
+
+
+def write_raw(messages: Iterable[Message]) -> None:
+    """The wire bytes of the messages, concatenated, and nothing else."""
+    write = sys.stdout.buffer.write
+    for each in messages:
+        write(each.body)
+    sys.stdout.buffer.flush()
+
+
+def write_json(messages: Iterable[Message]) -> None:
+    """One object a line; see `as_json`."""
+    for each in messages:
+        sys.stdout.write(json.dumps(as_json(each), ensure_ascii=False) + "\n")
+
+
+def write_text(messages: Iterable[Message]) -> None:
+    """Offset, time and body, separated by tabs; a body that is no text as a hex preview."""
+    for each in messages:
+        sys.stdout.write(f"{each.offset}\t{when(each.timestamp)}\t{as_text(each)}\n")
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as JSON: `offset`, `timestamp` (ms), `time`, and `message` with the AMQP sections.
+
+    Where the body does not decode, `body_base64` has its wire bytes and `error` the reason.
+    """
+    from coldstream.osiris.amqp import decode_message, to_jsonable
+
+    document = {
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+        "time": when(message.timestamp),
+    }
+    try:
+        return {**document, "message": to_jsonable(decode_message(message.body))}
+    except (ColdstreamError, RecursionError) as error:
+        reason = error.reason if isinstance(error, ColdstreamError) else "nested too deeply"
+        encoded = base64.b64encode(message.body).decode("ascii")
+        return {**document, "body_base64": encoded, "error": reason}
+
+
+def as_text(message: Message) -> str:
+    """The body on one line: text where it is text, else the first bytes in hex."""
+    body = _body(message)
+    if isinstance(body, str):
+        return _one_line(body)
+    try:
+        text = bytes(body).decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and all(c.isprintable() or c in "\n\r\t" for c in text):
+        return _one_line(text)
+    more = f"... ({len(body)} bytes)" if len(body) > _PREVIEW_BYTES else ""
+    return f"0x{bytes(body[:_PREVIEW_BYTES]).hex()}{more}"
+
+
+def _one_line(text: str) -> str:
+    """Text without anything that would break the line or drive a terminal."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,104 @@
+"""`coldstream read STREAM`: messages out of the remote tier, for people and for pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    TableOption,
+    connect,
+)
+from coldstream.cli.output import note
+from coldstream.cli.resolve import StreamArgument, resolve
+
+if TYPE_CHECKING:
+    from coldstream.reader import Message
+
+
+class Output(StrEnum):
+    """How messages are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+
+
+def read(
+    stream: StreamArgument,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SPEC",
+            help="first, last, next, an offset, a time such as 2026-03-01T08:00Z (UTC unless it "
+            "has a zone), or timestamp:MILLISECONDS.",
+        ),
+    ] = "first",
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="OFFSET|TIME",
+            help="Stop before this offset, or before the first chunk at or after this time.",
+            show_default="the end of the manifest",
+        ),
+    ] = "",
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output",
+            "-o",
+            help="text: offset, time, body; json: an object a line, with the AMQP sections; raw: "
+            "the wire bytes of the messages, concatenated.",
+        ),
+    ] = Output.TEXT,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=0, help="At most so many messages.", show_default="all"),
+    ] = None,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Read messages of a stream out of the remote tier, in order, every byte checked.
+
+    From an offset it begins with exactly that message, from anything else with a whole chunk.
+    Offsets without a message belong to the broker's tracking data. It ends where the manifest ends
+    when it begins. A hole is told on stderr and passed over.
+
+    Examples: coldstream read //orders --from last --output json
+    coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
+    """
+    from coldstream.reader import Gap, StreamReader, parse_bound, parse_spec
+
+    spec, bound = parse_spec(start), parse_bound(to) if to else None
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = resolve(remote.catalog, stream)
+    reader = StreamReader(remote.store, remote.catalog, prefix, name)
+
+    def tell(gap: Gap) -> None:
+        note(f"gap: {gap}")
+
+    with closing(reader.messages(spec, bound, on_gap=tell)) as messages:
+        _writers()[output](islice(messages, limit))
+    sys.stdout.flush()
+
+
+def _writers() -> dict[Output, Callable[[Iterator[Message]], None]]:
+    from coldstream.cli import message
+
+    return {
+        Output.TEXT: message.write_text,
+        Output.JSON: message.write_json,
+        Output.RAW: message.write_raw,
+    }

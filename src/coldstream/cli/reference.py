@@ -1,0 +1,90 @@
+"""docs/reference/cli.md, from the commands themselves.
+
+python -m coldstream.cli.reference > docs/reference/cli.md
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from coldstream.cli.exit_codes import BY_KIND, ExitCode
+from coldstream.cli.main import app
+from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+
+_INTRODUCTION = f"""\
+# The command line
+
+This page is generated: `python -m coldstream.cli.reference > docs/reference/cli.md`.
+
+Data goes to stdout, progress, notes and errors to stderr. Tables are drawn on a terminal and are
+tab-separated with a header line elsewhere; `--json` prints the same as JSON, to which fields may be
+added. `NO_COLOR` is respected.
+
+Bucket, table and prefix come from `--bucket`, `--table`, `--prefix` or `{ENV_BUCKET}`,
+`{ENV_TABLE}`, `{ENV_PREFIX}`; credentials, region and endpoint as for every AWS SDK
+(`AWS_PROFILE`, `AWS_REGION`, `AWS_ENDPOINT_URL`, ...). `coldstream local env` prints all of them
+for the embedded AWS.
+
+`STREAM` is the broker's directory name of a stream or, where it is unique, `VHOST/QUEUE`
+(`//orders` is queue `orders` in vhost `/`) or the queue's name alone.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    lines = [_INTRODUCTION]
+    for path, command in _commands(typer.main.get_command(app), "coldstream"):
+        lines += _command(path, command)
+    lines += [
+        "## Exit codes",
+        "",
+        "An error is three lines on stderr: what failed, why, what to try.",
+        "",
+    ]
+    lines += ["| code | meaning | kinds of error |", "|---|---|---|"]
+    for code in ExitCode:
+        kinds = ", ".join(f"`{kind}`" for kind, exit_code in BY_KIND.items() if exit_code is code)
+        lines.append(f"| {int(code)} | {code.meaning} | {kinds} |")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The commands that do something, with the words that call them."""
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from _commands(child, f"{path} {name}")
+
+
+def _command(path: str, command: Any) -> list[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = " ".join([path, *(str(a.metavar or a.name).upper() for a in arguments)])
+    lines = [f"## `{usage}`", "", inspect.cleandoc(command.help or ""), ""]
+    if options:
+        lines += ["| option | default | |", "|---|---|---|"]
+        lines += [_option(option) for option in options]
+        lines.append("")
+    return lines
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    shown = option.show_default if isinstance(option.show_default, str) else option.default
+    default = "" if shown in (None, False, "") else f"`{getattr(shown, 'value', shown)}`"
+    if option.required or isinstance(option.show_default, str):
+        default = "required" if option.required else option.show_default
+    environment = f" `{option.envvar}`" if option.envvar else ""
+    text = " ".join((option.help or "").split()).replace("|", "\\|")
+    return f"| {names} | {default} | {text}{environment} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

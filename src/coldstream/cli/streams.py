@@ -1,0 +1,65 @@
+"""`coldstream streams`: what the catalog holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    TableOption,
+    connect,
+)
+from coldstream.cli.output import JsonOption, print_json, print_table, when
+from coldstream.manifest.catalog import CatalogItem
+
+_COLUMNS = ("stream", "vhost", "queue", "state", "first", "next", "bytes", "fragments", "last_time")
+
+
+def streams(
+    match: Annotated[
+        str, typer.Option("--match", help="Only streams whose directory or queue contains this.")
+    ] = "",
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """List the streams of the remote tier.
+
+    Example: coldstream streams --match orders --json
+    """
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    rows = sorted(
+        (
+            _row(item)
+            for item in remote.catalog.streams()
+            if match in item.stream or match in item.name.queue
+        ),
+        key=lambda row: (row["vhost"], row["queue"], row["stream"]),
+    )
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, _COLUMNS)
+
+
+def _row(item: CatalogItem) -> dict[str, Any]:
+    return {
+        "stream": item.stream,
+        "cluster": item.name.cluster,
+        "vhost": item.name.vhost,
+        "queue": item.name.queue,
+        "state": str(item.state),
+        "first": item.first_offset,
+        "next": item.next_offset,
+        "bytes": item.total_size,
+        "fragments": item.fragments,
+        "first_time": when(item.first_timestamp) if item.fragments else None,
+        "last_time": when(item.last_timestamp) if item.fragments else None,
+        "epoch": item.epoch,
+        "version": item.version,
+    }

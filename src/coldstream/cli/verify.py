@@ -1,0 +1,138 @@
+"""`coldstream verify STREAM`: the named invariants, checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    TableOption,
+    connect,
+)
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.output import JsonOption, note, print_json, print_section, print_table
+from coldstream.cli.resolve import StreamArgument, resolve
+
+if TYPE_CHECKING:
+    from coldstream.reader.report import Report
+
+_COLUMNS = ("first", "next", "status", "fragments", "bytes", "key", "problem")
+_WORST_SHOWN = 50
+
+
+def verify(
+    stream: StreamArgument,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all data: every CRC, chunk and message.")
+    ] = False,
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Check a stream of the remote tier; exit with 65 if anything is wrong.
+
+    Prints each invariant with its result and what became of every range of offsets: PRESENT,
+    MISSING, CORRUPT, or LOST for a hole that was declared before. Without --deep the objects'
+    sizes and trailers are checked, with it every byte.
+
+    Example: coldstream verify //orders --deep --json
+    """
+    from coldstream.reader.verify import verify_stream
+
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = resolve(remote.catalog, stream)
+    with _progress(f"verifying {name}") as progress:
+        report = verify_stream(
+            remote.store, remote.catalog, prefix, name, deep=deep, progress=progress
+        )
+    if as_json:
+        print_json(_document(report))
+    else:
+        _tell(report)
+    if not report.sound:
+        raise typer.Exit(ExitCode.DATA)
+
+
+def _tell(report: Report) -> None:
+    document = _document(report)
+    print_section(
+        "CHECKS",
+        {
+            each["invariant"]: ("ok" if each["ok"] else f"FAILED ({each['violations']})")
+            + f"  {each['rule']}"
+            for each in document["checks"]
+        },
+    )
+    print_section("RANGES", {})
+    print_table(document["ranges"], _COLUMNS)
+    for each in report.violations[:_WORST_SHOWN]:
+        place = "" if each.first_offset is None else f" at offset {each.first_offset}"
+        note(f"{each.invariant}{place}: {each.message}{f' ({each.key})' if each.key else ''}")
+    if len(report.violations) > _WORST_SHOWN:
+        note(f"and {len(report.violations) - _WORST_SHOWN} more; see --json")
+    what = f", {report.chunks} chunks and {report.messages} messages read" if report.deep else ""
+    result = "sound" if report.sound else f"{len(report.violations)} violations"
+    note(f"{report.stream} [{report.first_offset}, {report.next_offset}): {result}{what}")
+
+
+def _document(report: Report) -> dict[str, Any]:
+    from coldstream.reader.report import CHECKED
+
+    return {
+        "stream": report.stream,
+        "sound": report.sound,
+        "deep": report.deep,
+        "version": report.version,
+        "first": report.first_offset,
+        "next": report.next_offset,
+        "chunks": report.chunks,
+        "messages": report.messages,
+        "checks": [
+            {
+                "invariant": str(each),
+                "rule": each.rule,
+                "ok": not report.violations_of(each),
+                "violations": len(report.violations_of(each)),
+            }
+            for each in CHECKED
+        ],
+        "ranges": [
+            {
+                "first": each.first_offset,
+                "next": each.next_offset,
+                "status": str(each.status),
+                "fragments": each.fragments,
+                "bytes": each.size_bytes,
+                "key": each.key or None,
+                "problem": each.problem or None,
+            }
+            for each in report.ranges
+        ],
+        "violations": [
+            {**asdict(each), "invariant": str(each.invariant)} for each in report.violations
+        ],
+    }
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr if that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from typer.testing import Result
+
+from coldstream.cli.output import plain, size, when
+from coldstream.errors import UnavailableError
+from coldstream.manifest.catalog import QueueName, StreamState
+from tests.unit.reader.tier import FIXTURES, Tier, chunk
+
+Run = Callable[..., Result]
+
+
+def test_streams_lists_what_the_catalog_holds(tier: Tier, run: Run) -> None:
+    tier.add("b", [[chunk(0, b"0")]], name=QueueName("c", "/", "orders"))
+    tier.add("a", [[chunk(7, b"7", timestamp=1500)]], name=QueueName("c", "/", "invoices"))
+
+    table, listed = run("streams"), run("streams", "--json")
+
+    header, *rows = [line.split("\t") for line in table.stdout.splitlines()]
+    assert header[:3] == ["stream", "vhost", "queue"]
+    assert [row[0] for row in rows] == ["a", "b"]
+    first = json.loads(listed.stdout)[0]
+    assert (first["first"], first["next"], first["last_time"]) == (7, 8, "1970-01-01T00:00:01.500Z")
+    assert json.loads(run("streams", "--match", "order", "--json").stdout)[0]["stream"] == "b"
+
+
+def test_describe_shows_every_section(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(n, b"x")] for n in range(15)], name=QueueName("c", "/", "orders"))
+
+    text, document = run("describe", "//orders"), json.loads(run("describe", "s", "--json").stdout)
+
+    for section in ("SUMMARY", "OFFSETS", "SIZE", "LEDGER", "FRAGMENTS (the newest 10)"):
+        assert section in text.stdout
+    assert "5 older ones" in text.stderr
+    assert (document["offsets"]["count"], document["size"]["fragments"]) == (15, 15)
+    assert [row["first"] for row in document["fragments"]] == list(range(5, 15))
+    assert document["ledger"] == [{"epoch": 1, "floor": 0}]
+
+
+@pytest.mark.parametrize("name", ["plain-3.10.8", "codecs-4.3.6", "dedup-4.3.6", "subgzip-4.3.6"])
+def test_raw_is_the_wire_bytes_and_nothing_else(tier: Tier, run: Run, name: str) -> None:
+    stream = tier.add_fixture(name)
+
+    result = run("read", stream, "--output", "raw")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert hashlib.sha256(result.stdout_bytes).hexdigest() == FIXTURES[name]["sha256"]
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_json_has_a_line_for_every_message(tier: Tier, run: Run, name: str) -> None:
+    stream = tier.add_fixture(name)
+
+    lines = [json.loads(line) for line in run("read", stream, "-o", "json").stdout.splitlines()]
+
+    assert len(lines) == FIXTURES[name]["messages"]
+    for line in lines:
+        assert {"offset", "timestamp", "time"} < line.keys()
+        assert ("message" in line) != ("error" in line and "body_base64" in line)
+    if not FIXTURES[name].get("raw_bodies"):
+        assert all("message" in line for line in lines)
+
+
+def test_text_is_a_line_for_every_message(tier: Tier, run: Run) -> None:
+    data = b"\x00\x53\x75\xa0\x05hello"
+    tier.add("s", [[chunk(0, data, b"line\n\x1b[2J", b"\xff" * 100, timestamp=1)]])
+
+    lines = [line.split("\t") for line in run("read", "s").stdout.splitlines()]
+
+    assert [line[0] for line in lines] == ["0", "1", "2"]
+    assert {line[1] for line in lines} == {"1970-01-01T00:00:00.001Z"}
+    assert lines[0][2] == "hello"
+    assert "\x1b" not in lines[1][2]
+    assert lines[2][2].startswith("0xffff")
+    assert lines[2][2].endswith("(100 bytes)")
+
+
+def test_a_message_that_is_no_amqp_is_carried_in_base64_with_the_reason(
+    tier: Tier, run: Run
+) -> None:
+    tier.add("s", [[chunk(0, b"\xff\xff", b"\x00\x53\x75\xa0\x02hi")]])
+
+    first, second = map(json.loads, run("read", "s", "-o", "json").stdout.splitlines())
+
+    assert first["body_base64"] == "//8="
+    assert first["error"]
+    assert "message" in second
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--from", "3"], range(3, 10)),
+        (["--from", "3", "--to", "5"], range(3, 5)),
+        (["--from", "last"], range(8, 10)),
+        (["--from", "next"], range(0)),
+        (["--from", "1970-01-01T00:00:00.004Z", "--to", "timestamp:8"], range(4, 8)),
+        (["--limit", "3"], range(3)),
+        (["--limit", "0"], range(0)),
+    ],
+)
+def test_a_range_of_messages_is_read(
+    tier: Tier, run: Run, options: list[str], expected: range
+) -> None:
+    tier.add("s", [[chunk(n, b"x", b"y", timestamp=n)] for n in range(0, 10, 2)])
+
+    lines = run("read", "s", *options).stdout.splitlines()
+
+    assert [int(line.split("\t")[0]) for line in lines] == list(expected)
+
+
+def test_a_hole_is_told_on_stderr(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+
+    result = run("read", "s", "-o", "raw")
+
+    assert (result.exit_code, result.stdout) == (0, "05")
+    assert "offsets 1 to 4 were lost" in result.stderr
+
+
+def test_damage_ends_a_read_with_65_after_the_good_messages(tier: Tier, run: Run) -> None:
+    root = tier.add("s", [[chunk(0, b"good")], [chunk(1, b"bad")]])
+    tier.flip(tier.key(root, "s", 1), 60)
+
+    result = run("read", "s", "-o", "raw")
+
+    assert (result.exit_code, result.stdout) == (65, "good")
+    what, why, remedy = result.stderr.splitlines()
+    assert what.startswith("coldstream read failed: ")
+    assert "offset 1" in what
+    assert tier.key(root, "s", 1) in what
+    assert why.strip() == "why: corrupt_data"
+    assert remedy.strip().startswith("try: ")
+
+
+def test_verify_exits_with_0_or_65_and_says_which_range(tier: Tier, run: Run) -> None:
+    root = tier.add("s", [[chunk(0, b"0")], [chunk(1, b"1")]])
+    sound = run("verify", "s", "--deep")
+    del tier.store.objects[tier.key(root, "s", 1)]
+    damaged, document = run("verify", "s"), run("verify", "s", "--json")
+
+    assert sound.exit_code == 0
+    assert "0\t2\tPRESENT" in sound.stdout
+    assert "sound, 2 chunks and 2 messages read" in sound.stderr
+    assert damaged.exit_code == document.exit_code == 65
+    assert "1\t2\tMISSING" in damaged.stdout
+    assert re.search(r"durability +FAILED \(1\)", damaged.stdout)
+    found = json.loads(document.stdout)
+    assert [each["ok"] for each in found["checks"]].count(False) == 1
+    assert found["violations"][0]["key"] == tier.key(root, "s", 1)
+
+
+@pytest.mark.parametrize("command", ["describe", "read", "verify"])
+def test_an_unknown_stream_is_66(run: Run, command: str) -> None:
+    result = run(command, "nobody")
+
+    assert result.exit_code == 66
+    assert "nobody" in result.stderr
+    assert len(result.stderr.splitlines()) == 3
+
+
+def test_a_queue_that_names_several_streams_lists_them(tier: Tier, run: Run) -> None:
+    for stream, vhost in (("s1", "/"), ("s2", "/"), ("s3", "other")):
+        tier.add(stream, [[chunk(0, stream.encode())]], name=QueueName("c", vhost, "orders"))
+
+    result = run("read", "//orders")
+
+    assert result.exit_code == 2
+    assert "s1 (//orders), s2 (//orders)" in result.stderr
+    assert run("read", "other/orders", "-o", "raw").stdout == "s3"
+    assert run("read", "orders").exit_code == 2
+
+
+def test_of_a_queue_that_was_declared_anew_the_live_stream_is_meant(tier: Tier, run: Run) -> None:
+    for stream in ("s1", "s2"):
+        tier.add(stream, [[chunk(0, stream.encode())]], name=QueueName("c", "/", "orders"))
+    tier.catalog.items["s1"] = replace(tier.catalog.items["s1"], state=StreamState.DELETING)
+
+    assert run("read", "orders", "-o", "raw").stdout == "s2"
+    assert run("read", "s1", "-o", "raw").stdout == "s1"
+
+
+@pytest.mark.parametrize("spec", ["yesterday", "-1", "99999999999999999999999"])
+def test_a_spec_that_is_none_is_a_usage_error(tier: Tier, run: Run, spec: str) -> None:
+    tier.add("s", [[chunk(0, b"0")]])
+
+    assert run("read", "s", f"--from={spec}").exit_code == 2
+
+
+def test_an_unexpected_exception_is_our_bug_and_says_so(tier: Tier, run: Run) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("oh")
+
+    tier.catalog.streams = fail  # type: ignore[method-assign,assignment]
+
+    result = run("streams")
+
+    assert result.exit_code == 70
+    assert "ZeroDivisionError" in result.stderr
+
+
+def test_an_unreachable_service_is_69(tier: Tier, run: Run) -> None:
+    def fail(stream: str) -> None:
+        raise UnavailableError("DynamoDB did not answer\nproperly")
+
+    tier.catalog.get = fail  # type: ignore[method-assign,assignment]
+
+    result = run("describe", "s")
+
+    assert result.exit_code == 69
+    assert len(result.stderr.splitlines()) == 3
+
+
+def test_cells_never_break_a_table_or_drive_a_terminal() -> None:
+    assert plain("a\tb\n\x1b[31m") == "a\\tb\\n\\x1b[31m"
+    assert (plain(None), plain(0)) == ("-", "0")
+
+
+def test_sizes_and_times_are_readable_and_exact() -> None:
+    assert size(5) == "5 B"
+    assert size(64 * 2**20) == "64.0 MiB (67108864 B)"
+    assert when(1795227161842) == "2026-11-21T02:12:41.842Z"
+    assert when(-1) == "1969-12-31T23:59:59.999Z"
+    assert when(2**62) == str(2**62)

@@ -1,0 +1,67 @@
+"""The AWS adapters keep the rules of their ports, as far as moto can tell. Never for concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from coldstream.adapters.s3 import S3ObjectStore, open_store
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.ports import ObjectStore
+from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
+from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules
+from tests.contract.bridge import Bridge
+from tests.contract.conftest import CONFIG, REGION
+
+
+class TestBotoObjectStore(BotoStoreRules):
+    racers = 0
+
+    @pytest.fixture
+    def s3(self, moto_aws: None) -> Any:
+        return boto3.client("s3", region_name=REGION, config=CONFIG)
+
+    @pytest.fixture
+    def store(self, s3: Any) -> ObjectStore:
+        return BotoObjectStore(client=s3, bucket=BUCKET)
+
+
+class TestS3ObjectStore(ObjectStoreSuite, LostPutAnswerSuite):
+    racers = 0
+
+    @pytest.fixture
+    def store(self, bridge: Bridge) -> ObjectStore:
+        environment = {
+            "AWS_ENDPOINT_URL": bridge.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }
+        return S3ObjectStore(bucket=BUCKET, store=open_store(BUCKET, environment=environment))
+
+    @pytest.fixture(autouse=True)
+    def undisturbed(self, bridge: Bridge) -> None:
+        bridge.lose_answers = bridge.lose_requests = bridge.answer_conflict = 0
+
+    @pytest.fixture
+    def lose_answers(self, bridge: Bridge) -> Callable[[int], None]:
+        return lambda count: setattr(bridge, "lose_answers", count)
+
+    @pytest.fixture
+    def lose_requests(self, bridge: Bridge) -> Callable[[int], None]:
+        return lambda count: setattr(bridge, "lose_requests", count)
+
+    @pytest.fixture
+    def answer_conflict(self, bridge: Bridge) -> Callable[[int], None]:
+        return lambda count: setattr(bridge, "answer_conflict", count)
+
+
+class TestDynamoCatalog(DynamoCatalogRules):
+    racers = 0
+
+    @pytest.fixture
+    def dynamodb(self, moto_aws: None) -> Any:
+        return boto3.client("dynamodb", region_name=REGION, config=CONFIG)

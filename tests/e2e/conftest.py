@@ -1,0 +1,95 @@
+"""The deployed app on the embedded AWS, and the command line as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream import names
+from coldstream.testing.emulator import Emulator, emulator
+
+__all__ = ["emulator"]
+
+COLDSTREAM = Path(sys.executable).with_name("coldstream")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The deployed app."""
+
+    emulator: Emulator
+    outputs: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find it; nothing of ours leaks in."""
+        kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+        return {
+            **kept,
+            **self.emulator.environment(),
+            names.ENV_BUCKET: self.outputs[names.OUTPUT_BUCKET],
+            names.ENV_TABLE: self.outputs[names.OUTPUT_TABLE],
+            names.ENV_PREFIX: self.outputs[names.OUTPUT_PREFIX],
+            names.ENV_QUEUE_URL: self.outputs[names.OUTPUT_QUEUE_URL],
+            "NO_COLOR": "1",
+        }
+
+    @property
+    def bucket(self) -> str:
+        return self.outputs[names.OUTPUT_BUCKET]
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
+        """Begin a command of the command line."""
+        return subprocess.Popen(
+            [COLDSTREAM, *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """Run a command of the command line to its end."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def json(self, *arguments: str | Path) -> Any:
+        """Run a command that must succeed, and read its JSON."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    def tier(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[bytes]:
+        """Run the agent once over `data_dir`."""
+        return self.run(
+            "agent", "run", "--data-dir", data_dir, "--committed", "all", "--once", "--json", *more
+        )
+
+
+@pytest.fixture(scope="session")
+def site(emulator: Emulator) -> Site:
+    deployed = emulator.deploy_app()
+    return Site(emulator, deployed.outputs)
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[[Callable[[], Any]], Any]:
+    """Wait up to 60 s until a condition gives something true; give that back."""
+
+    def wait(condition: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 60
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "waited 60 s in vain"
+            time.sleep(0.2)
+        return found
+
+    return wait

@@ -1,0 +1,43 @@
+"""Servers with and without our corrections, and a small stack on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coldstream.local import process
+from coldstream.local.progress import silent
+from coldstream.testing.emulator import Emulator, emulator
+from tests.local.support import Probe, deploy_probe
+
+__all__ = ["emulator"]
+
+# All that can be switched off on a server that is otherwise like the other one. The rest have
+# servers of their own in test_durability and test_loopback.
+LATE_CORRECTIONS = (
+    "function_runtime,function_errors,emf_metrics,whole_logs,batch_windows,"
+    "malformed_batch_responses,message_move_tasks,fast_checksums,range_reads"
+)
+
+
+@pytest.fixture(scope="session")
+def probe(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    deployment = deploy_probe(emulator.server, tmp_path_factory.mktemp("assembly"))
+    return Probe(emulator, deployment.outputs)
+
+
+@pytest.fixture(scope="session")
+def uncorrected(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Probe]:
+    """The same stack on a server without our corrections."""
+    root, state_dir = pytestconfig.rootpath, tmp_path_factory.mktemp("uncorrected")
+    server = process.start(
+        root, state_dir, skip=LATE_CORRECTIONS, exit_with_parent=True, progress=silent
+    )
+    try:
+        deployment = deploy_probe(server, tmp_path_factory.mktemp("assembly"))
+        yield Probe(Emulator(server, root), deployment.outputs)
+    finally:
+        process.stop(state_dir)

@@ -1,0 +1,202 @@
+"""Each correction of MiniStack has a check here, and each check fails without its correction."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from tests.local.conftest import LATE_CORRECTIONS
+from tests.local.support import Probe, eventually
+
+pytestmark = pytest.mark.emulator
+
+
+def check_function_runtime(probe: Probe) -> None:
+    """A handler runs in the chosen interpreter, in Lambda's environment, its own code first."""
+    error, about = probe.invoke(do="about")
+
+    assert error is None
+    assert about["executable"] == sys.executable
+    assert about["first_path"] == about["task_root"]
+    assert about["environment"]["AWS_EXECUTION_ENV"] == "AWS_Lambda_python3.13"
+    assert about["environment"]["WANTED"] == "1"
+    assert not about["environment"].keys() & {"STATE_DIR", "PYTHONPATH", "GATEWAY_PORT"}
+
+
+def check_function_errors(probe: Probe) -> None:
+    """An error names the exception's class; Step Functions and people decide by it."""
+    kind, error = probe.invoke(do="raise")
+
+    assert kind == "Unhandled"
+    assert (error["errorType"], error["errorMessage"]) == ("ProbeError", "on purpose")
+    assert "do_raise" in error["stackTrace"][-1]
+    assert error["requestId"]
+
+    kind, error = probe.invoke("Broken")
+
+    assert error["errorType"] == "Runtime.ImportModuleError"
+    assert error["errorMessage"] == "Unable to import module 'missing': No module named 'missing'"
+
+
+def check_emf_metrics(probe: Probe) -> None:
+    """A log line in embedded metric format becomes metrics, one for each set of dimensions."""
+    namespace = f"probe-{uuid.uuid4().hex}"
+    probe.invoke(do="metrics", namespace=namespace)
+    cloudwatch = probe.client("cloudwatch")
+
+    def total(name: str, dimensions: list[dict[str, str]]) -> float:
+        points = cloudwatch.get_metric_statistics(
+            Namespace=namespace,
+            MetricName=name,
+            Dimensions=dimensions,
+            StartTime=datetime.now(UTC) - timedelta(minutes=5),
+            EndTime=datetime.now(UTC) + timedelta(minutes=5),
+            Period=3600,
+            Statistics=["Sum"],
+        )["Datapoints"]
+        return float(sum(point["Sum"] for point in points))
+
+    service = [{"Name": "service", "Value": "probe"}]
+    assert eventually(lambda: total("Fragments", service), seconds=1) == 3
+    assert total("Sizes", service) == 7
+
+
+def check_whole_logs(probe: Probe) -> None:
+    """The end of a function's log is known, and not guessed from a pause of 50 ms."""
+    functions, name = probe.client("lambda"), probe.outputs["Function"]
+
+    def duration() -> float:
+        started = time.perf_counter()
+        functions.invoke(FunctionName=name, Payload=b'{"do": "nothing"}')
+        return time.perf_counter() - started
+
+    assert min(duration() for _ in range(15)) < 0.045
+
+
+def check_batch_windows(probe: Probe) -> None:
+    """Messages of one window come as one batch, up to the batch size."""
+    mark = uuid.uuid4().hex
+    queue = probe.client("sqs")
+    for ten in range(3):
+        entries = [{"Id": str(i), "MessageBody": f"ok {mark} {ten} {i}"} for i in range(10)]
+        queue.send_message_batch(QueueUrl=probe.outputs["Queue"], Entries=entries)
+
+    def batches() -> list[list[str]] | None:
+        found = probe.batches(mark)
+        return found if sum(map(len, found)) == 30 else None
+
+    found = eventually(batches)
+    assert found is not None
+    assert [len(batch) for batch in found] == [30]
+
+
+def check_malformed_batch_responses(probe: Probe) -> None:
+    """An answer that names no message means that none was handled."""
+    mark = uuid.uuid4().hex
+    queue = probe.client("sqs")
+    queue.send_message(QueueUrl=probe.outputs["Queue"], MessageBody=f"garble {mark}")
+
+    dead = eventually(lambda: _bodies(probe, "DeadLetters", mark), seconds=9)
+
+    assert dead == [f"garble {mark}"]
+    assert len(probe.batches(mark)) == 2
+
+
+def check_message_move_tasks(probe: Probe) -> None:
+    """Dead letters go back to the queue they came from, to be tried as often as new ones."""
+    queues = probe.client("sqs")
+    name = uuid.uuid4().hex
+    dead = queues.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
+    dead_arn = _arn(probe, dead)
+    policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 1})
+    source = queues.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})["QueueUrl"]
+    queues.send_message(QueueUrl=source, MessageBody="again")
+    queues.receive_message(QueueUrl=source, VisibilityTimeout=0)
+    assert not queues.receive_message(QueueUrl=source).get("Messages")
+
+    try:
+        queues.start_message_move_task(SourceArn=dead_arn)
+    except queues.exceptions.ClientError as exc:
+        pytest.fail(str(exc), pytrace=False)
+
+    moved = queues.receive_message(
+        QueueUrl=source, AttributeNames=["ApproximateReceiveCount"], WaitTimeSeconds=2
+    )["Messages"]
+    assert [one["Body"] for one in moved] == ["again"]
+    assert moved[0]["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def check_fast_checksums(probe: Probe) -> None:
+    """A checksum sent along costs nothing that an upload of 64 MiB would feel."""
+    store = S3Store(
+        probe.outputs["Bucket"],
+        config={
+            "endpoint": probe.emulator.endpoint,
+            "access_key_id": "local",
+            "secret_access_key": "local",
+            "region": "us-east-1",
+            "checksum_algorithm": "CRC64NVME",
+        },
+        client_options={"allow_http": True, "timeout": timedelta(seconds=60)},
+    )
+    body = b"x" * (24 << 20)
+    started = time.perf_counter()
+    obstore.put(store, "large", body, use_multipart=False)
+    assert time.perf_counter() - started < 1.5
+
+
+def check_range_reads(probe: Probe) -> None:
+    """A range costs what it has, however large the object around it."""
+    store, bucket = probe.client("s3"), probe.outputs["Bucket"]
+    for key, size in (("small", 1 << 10), ("large", 64 << 20)):
+        store.put_object(Bucket=bucket, Key=key, Body=bytes(size))
+
+    def duration(key: str) -> float:
+        started = time.perf_counter()
+        store.get_object(Bucket=bucket, Key=key, Range="bytes=100-109")["Body"].read()
+        return time.perf_counter() - started
+
+    small, large = (min(duration(key) for _ in range(20)) for key in ("small", "large"))
+    assert large < 3 * small
+
+
+CHECKS: dict[str, Callable[[Probe], None]] = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_the_embedded_aws_does_as_aws_does(name: str, probe: Probe) -> None:
+    CHECKS[name](probe)
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_the_check_of_a_correction_fails_without_it(name: str, uncorrected: Probe) -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        CHECKS[name](uncorrected)
+
+
+def test_every_correction_that_can_be_switched_off_here_has_a_check() -> None:
+    assert set(CHECKS) == set(LATE_CORRECTIONS.split(","))
+
+
+def _bodies(probe: Probe, queue: str, mark: str) -> list[str]:
+    found = probe.client("sqs").receive_message(
+        QueueUrl=probe.outputs[queue], MaxNumberOfMessages=10, VisibilityTimeout=0
+    )
+    return [one["Body"] for one in found.get("Messages", []) if mark in one["Body"]]
+
+
+def _arn(probe: Probe, url: str) -> str:
+    attributes = probe.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    return str(attributes["Attributes"]["QueueArn"])
