@@ -50,11 +50,11 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str, start: int, end: int) -> Buffer:
-        """Bytes [start, end) of an object, exactly `end - start` of them.
+        """Bytes [start, end) of an object, exactly `end - start` of them; start < end.
 
         Raises:
             NotFoundError: no such object.
-            CorruptDataError: the object ends before `end`.
+            CorruptDataError: the object ends before `end`, wherever the range begins.
         """
         ...
 
@@ -136,7 +136,11 @@ class Catalog(Protocol):
         ...
 
     def streams(self) -> Iterator[CatalogItem]:
-        """Every stream's item below this catalog's prefix, in no order."""
+        """Every stream's item below this catalog's prefix, in no order.
+
+        Raises:
+            CorruptDataError: an item cannot be read; raised after all others were given.
+        """
         ...
 
     def anchor(self, item: CatalogItem) -> CatalogItem:

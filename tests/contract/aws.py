@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -45,13 +44,6 @@ def create_table(dynamodb: Any, table: str = TABLE) -> None:
 
 class BotoStoreRules(ObjectStoreSuite, LostPutAnswerSuite):
     """Both suites for `BotoObjectStore`; needs the fixtures `s3` (client) and `store`."""
-
-    def fill(self, store: ObjectStore, keys: Any) -> None:
-        if not self.racers:
-            return super().fill(store, keys)
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda key: store.put(key, b"x", write_id="w"), keys))
-        return None
 
     @pytest.fixture
     def lose_answers(self, s3: Any) -> Callable[[int], None]:

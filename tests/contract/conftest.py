@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
@@ -43,3 +44,12 @@ def bridge(moto_aws: None) -> Iterator[Bridge]:
         yield server
         server.shutdown()
         thread.join()
+
+
+def give_table_id(dynamodb: Any) -> None:
+    """moto gives tables no id; DynamoDB does."""
+
+    def add(parsed: dict[str, Any], **_: Any) -> None:
+        parsed["Table"]["TableId"] = "0a1b2c3d"
+
+    dynamodb.meta.events.register("after-call.dynamodb.DescribeTable", add)

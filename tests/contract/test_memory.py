@@ -9,17 +9,17 @@ import pytest
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import Catalog, ObjectStore
-from coldstream.testing.catalog_suite import CatalogSuite
-from coldstream.testing.object_store_suite import ObjectStoreSuite
+from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
+from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
 
 
-class TestMemoryObjectStore(ObjectStoreSuite):
+class TestMemoryObjectStore(ObjectStoreSuite, ObjectStoreRaceSuite):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjectStore()
 
 
-class TestMemoryCatalog(CatalogSuite):
+class TestMemoryCatalog(CatalogSuite, CatalogRaceSuite):
     @pytest.fixture
     def catalog(self) -> Catalog:
         return MemoryCatalog()

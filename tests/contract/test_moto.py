@@ -14,12 +14,10 @@ from coldstream.ports import ObjectStore
 from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
 from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules
 from tests.contract.bridge import Bridge
-from tests.contract.conftest import CONFIG, REGION
+from tests.contract.conftest import CONFIG, REGION, give_table_id
 
 
 class TestBotoObjectStore(BotoStoreRules):
-    racers = 0
-
     @pytest.fixture
     def s3(self, moto_aws: None) -> Any:
         return boto3.client("s3", region_name=REGION, config=CONFIG)
@@ -30,8 +28,6 @@ class TestBotoObjectStore(BotoStoreRules):
 
 
 class TestS3ObjectStore(ObjectStoreSuite, LostPutAnswerSuite):
-    racers = 0
-
     @pytest.fixture
     def store(self, bridge: Bridge) -> ObjectStore:
         environment = {
@@ -60,8 +56,8 @@ class TestS3ObjectStore(ObjectStoreSuite, LostPutAnswerSuite):
 
 
 class TestDynamoCatalog(DynamoCatalogRules):
-    racers = 0
-
     @pytest.fixture
     def dynamodb(self, moto_aws: None) -> Any:
-        return boto3.client("dynamodb", region_name=REGION, config=CONFIG)
+        client = boto3.client("dynamodb", region_name=REGION, config=CONFIG)
+        give_table_id(client)
+        return client

@@ -82,6 +82,7 @@ class DynamoCatalog:
 
     def streams(self) -> Iterator[CatalogItem]:
         start: dict[str, Any] = {}
+        damaged: CorruptDataError | None = None
         while True:
             arguments = {
                 "TableName": self._table,
@@ -96,10 +97,18 @@ class DynamoCatalog:
                 **({"ExclusiveStartKey": start} if start else {}),
             }
             answer = _translating(lambda a=arguments: self._client.scan(**a))  # type: ignore[misc]
-            yield from (self._parse(item) for item in answer["Items"])
+            for item in answer["Items"]:
+                try:
+                    parsed = self._parse(item)
+                except CorruptDataError as exc:
+                    damaged = damaged or exc
+                    continue
+                yield parsed
             start = answer.get("LastEvaluatedKey", {})
             if not start:
-                return
+                break
+        if damaged is not None:
+            raise damaged  # last, so that one item that cannot be read hides no other stream
 
     def anchor(self, item: CatalogItem) -> CatalogItem:
         try:
@@ -173,7 +182,7 @@ class DynamoCatalog:
         unchanged item proves nothing; only our own uid does."""
         try:
             item = self.get(commit.stream)
-        except UnavailableError:
+        except ColdstreamError:
             return Unknown(None)
         if item is not None and item.uid == commit.uid:
             return Landed(item)

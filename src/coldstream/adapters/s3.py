@@ -21,6 +21,9 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 from obstore.exceptions import (
+    NotFoundError as ObstoreNotFoundError,
+)
+from obstore.exceptions import (
     PermissionDeniedError as ObstorePermissionDeniedError,
 )
 from obstore.store import S3Store
@@ -107,8 +110,11 @@ class S3ObjectStore:
                 )
                 return
             except (ObstoreAlreadyExistsError, PreconditionError) as exc:
-                if self._written_by(key) == write_id:
+                written_by = self._written_by(key)
+                if written_by == write_id:
                     return
+                if written_by is None:
+                    continue  # 409: another PUT is under way, maybe an earlier attempt of ours
                 raise AlreadyExistsError("the key is taken by another write", key=key) from exc
             except (BaseError, OSError) as exc:
                 error = _translated(exc, key)
@@ -121,16 +127,33 @@ class S3ObjectStore:
         raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
 
     def _written_by(self, key: str) -> str | None:
-        """The write id of the object under `key`; None if there is no object or no answer."""
+        """The write id of the object under `key`, "" if it has none; None if there is no object
+        or no answer."""
         try:
-            found = obstore.get(self._store, key, options={"range": (0, 1)})
+            found = obstore.get(self._store, key, options={"head": True})
         except (BaseError, OSError):
             return None
         value = found.attributes.get(_WRITE_ID)
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) else ""
+
+    def _size(self, key: str) -> int | None:
+        """Size of the object under `key`; None if there is no object or no answer."""
+        try:
+            return int(obstore.head(self._store, key)["size"])
+        except (BaseError, OSError):
+            return None
 
     def get(self, key: str, start: int, end: int) -> Buffer:
-        data = _translating(lambda: obstore.get_range(self._store, key, start=start, end=end), key)
+        try:
+            data = _translating(
+                lambda: obstore.get_range(self._store, key, start=start, end=end), key
+            )
+        except UnavailableError:
+            # obstore has no error of its own for a range outside the object.
+            size = self._size(key)
+            if size is None or end <= size:
+                raise
+            raise CorruptDataError(f"the object ends at {size}, not at {end}", key=key) from None
         if len(data) != end - start:
             raise CorruptDataError(
                 f"bytes {start}-{end} were asked, the object gave {len(data)}", key=key
@@ -149,7 +172,12 @@ class S3ObjectStore:
                 obstore.get(self._store, key, options={"range": {"suffix": length}}).bytes()
             )
 
-        return _translating(suffix, key)
+        try:
+            return _translating(suffix, key)
+        except UnavailableError:
+            if self._size(key) != 0:
+                raise
+            return b""  # no range of an empty object can be satisfied
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         def page() -> list[ObjectInfo]:
@@ -176,7 +204,7 @@ def _translating(call: Callable[[], _T], key: str) -> _T:
 
 def _translated(exc: BaseException, key: str) -> ColdstreamError:
     """The error of ours that an obstore error means."""
-    if isinstance(exc, FileNotFoundError):
+    if isinstance(exc, FileNotFoundError | ObstoreNotFoundError):
         return NotFoundError("no such object", key=key)
     if isinstance(exc, ObstorePermissionDeniedError | UnauthenticatedError):
         return PermissionDeniedError("S3 refused the request", key=key)

@@ -20,7 +20,6 @@ class AgentSettings:
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
         once: upload what is there, wait until the manifests have followed, end.
-        once_seconds: with `once`, how long the manifests may stand still before that is an error.
         rescan_seconds: a stream that failed is tried again after this long.
 
     Raises:
@@ -34,7 +33,6 @@ class AgentSettings:
     poll_seconds: float = 1.0
     nudge_seconds: float = 5.0
     once: bool = False
-    once_seconds: float = 120.0
     rescan_seconds: float = 30.0
 
     def __post_init__(self) -> None:

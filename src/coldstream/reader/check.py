@@ -46,6 +46,7 @@ _HEADER = np.dtype(
     ]
 )
 _HEADER_BYTES = np.arange(CHUNK_HEADER_SIZE)
+_CACHED_BYTES = 128 * 2**10
 _INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
 
 
@@ -86,12 +87,14 @@ class Checked:
         data: what was fetched.
         headers: of the good chunks.
         bounds: byte positions in `data` where they begin, and one more where the last ends.
+        crc: CRC32 over all bytes of `data`, None if there is an error.
         error: what is wrong with the chunk after them, None if nothing is.
     """
 
     data: memoryview
     headers: NDArray[np.void]
     bounds: list[int]
+    crc: int | None = None
     error: CorruptDataError | None = None
 
     def __len__(self) -> int:
@@ -108,13 +111,12 @@ class Checked:
     def part(self, first: int, last: int) -> Checked:
         """Only the chunks `first` to `last` (included), and the error if it comes by then."""
         error = self.error if last >= len(self) else None
-        return Checked(
-            self.data, self.headers[first : last + 1], self.bounds[first : last + 2], error
-        )
+        headers, bounds = self.headers[first : last + 1], self.bounds[first : last + 2]
+        return Checked(self.data, headers, bounds, None, error)
 
     def refused(self, error: CorruptDataError) -> Checked:
         """None of the chunks, but an error."""
-        return Checked(self.data, self.headers[:0], self.bounds[:1], error)
+        return Checked(self.data, self.headers[:0], self.bounds[:1], None, error)
 
 
 def check_chunks(data: memoryview, records: Records, first: int, last: int) -> Checked:
@@ -132,14 +134,12 @@ def check_chunks(data: memoryview, records: Records, first: int, last: int) -> C
     bounds: list[int] = positions.tolist()
     agree = _agree(headers, records, first, last)
     good = len(headers) if agree.all() else int(agree.argmin())
-    problem = _first_bad_crc(data, headers[:good], bounds)
-    if problem is not None:
-        good = problem
+    good, crc = _check_crcs(data, headers[:good], bounds)
     if good == len(headers):
-        return Checked(data, headers, bounds)
+        return Checked(data, headers, bounds, crc)
     words = _in_words(data, headers, records, first, good)
     error = CorruptDataError(words, offset=int(records.chunk_ids[first + good]))
-    return Checked(data, headers[:good], bounds[: good + 1], error)
+    return Checked(data, headers[:good], bounds[: good + 1], None, error)
 
 
 def _agree(headers: NDArray[np.void], records: Records, first: int, last: int) -> NDArray[np.bool_]:
@@ -182,15 +182,24 @@ def _epochs_hold(
     return hold
 
 
-def _first_bad_crc(data: memoryview, headers: NDArray[np.void], bounds: list[int]) -> int | None:
+def _check_crcs(data: memoryview, headers: NDArray[np.void], bounds: list[int]) -> tuple[int, int]:
+    """Number of chunks before the first whose CRC is wrong, and the CRC over all bytes of these.
+
+    The second CRC follows the first closely, while the bytes are still in the processor's cache.
+    """
     starts = headers["bloom_size"].astype(np.int64) + CHUNK_HEADER_SIZE
     sizes, expected = headers["data_size"].tolist(), headers["crc"].tolist()
-    begins = zip(bounds, starts.tolist(), sizes, expected, strict=False)
-    for number, (begin, start, size, crc) in enumerate(begins):
+    of_all = done = 0
+    number = -1
+    for number, (begin, start, size, crc) in enumerate(
+        zip(bounds, starts.tolist(), sizes, expected, strict=False)
+    ):
         at = begin + start
+        if begin - done >= _CACHED_BYTES:
+            of_all, done = crc32(data[done:begin], of_all), begin
         if crc32(data[at : at + size]) != crc:
-            return number
-    return None
+            return number, of_all
+    return number + 1, crc32(data[done : bounds[number + 1]], of_all)
 
 
 def _in_words(

@@ -20,16 +20,20 @@ _POLYNOMIAL = 0xEDB88320  # reflected: bit 31 is x^0
 _ONE = 1 << 31
 
 
-def _fastest() -> Callable[[Buffer], int]:
+def _fastest() -> Callable[[Buffer, int], int]:
     try:
-        found: Callable[[Buffer], int] = importlib.import_module("zlib_ng.zlib_ng").crc32
+        found: Callable[[Buffer, int], int] = importlib.import_module("zlib_ng.zlib_ng").crc32
     except ImportError:
         return zlib.crc32
     return found
 
 
-#: CRC32 of a buffer.
-crc32 = _fastest()
+_crc32 = _fastest()
+
+
+def crc32(data: Buffer, before: int = 0) -> int:
+    """CRC32 of `data`, or of what `before` is the CRC of and then `data`."""
+    return _crc32(data, before)
 
 
 def combine(crc_a: int, crc_b: int, length_b: int) -> int:

@@ -27,7 +27,6 @@ from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER, Checked, Records, check_chunks
-from coldstream.reader.crc import crc32
 from coldstream.reader.settings import ReaderSettings
 
 _OPEN_FRAGMENTS = 4
@@ -65,7 +64,7 @@ class Piece:
         first: number of the first chunk.
         last: number of the last chunk.
         checked: the chunks, and the first error.
-        crc: CRC32 of their bytes; None unless the fragment is being read from end to end.
+        crc: CRC32 over their bytes, None if there is an error.
         size: bytes of data.
     """
 
@@ -153,15 +152,13 @@ class Fragments:
             error.located(stream=self._stream, offset=entry.first_offset, key=path)
             raise
         last = trailer.chunks - 1
-        piece = self._piece(fragment, 0, last, data[len(HEADER) : at], with_crc=True)
+        piece = self._piece(fragment, 0, last, data[len(HEADER) : at])
         if start <= entry.first_offset and entry.next_offset <= end:
             return piece
         low, high = (fragment.index.chunk_of_offset(each) for each in (start, end - 1))
         return replace(piece, checked=piece.checked.part(low, high))
 
-    def chunks(
-        self, fragment: OpenFragment, first: int, last: int, *, with_crc: bool = False
-    ) -> Piece:
+    def chunks(self, fragment: OpenFragment, first: int, last: int) -> Piece:
         """Chunks `first` to `last` (included) of a fragment by one GET.
 
         Raises:
@@ -178,7 +175,7 @@ class Fragments:
         except ColdstreamError as error:
             self._locate(error, fragment, first)
             raise
-        return self._piece(fragment, first, last, data[lead:], with_crc=with_crc)
+        return self._piece(fragment, first, last, data[lead:])
 
     def last_user_chunk(self, fragment: OpenFragment) -> int | None:
         """Number of the last chunk that holds messages; None if all hold tracking data.
@@ -203,14 +200,11 @@ class Fragments:
             number, window = lowest - 1, _TAIL_WINDOW
         return None
 
-    def _piece(
-        self, fragment: OpenFragment, first: int, last: int, data: memoryview, *, with_crc: bool
-    ) -> Piece:
+    def _piece(self, fragment: OpenFragment, first: int, last: int, data: memoryview) -> Piece:
         checked = check_chunks(data, fragment.records, first, last)
         if checked.error is not None:
             self._locate(checked.error, fragment, first)
-        crc = crc32(data) if with_crc else None
-        return Piece(fragment, first, last, checked, crc, len(data))
+        return Piece(fragment, first, last, checked, checked.crc, len(data))
 
     def _locate(self, error: ColdstreamError, fragment: OpenFragment, number: int) -> None:
         """Say where, as far as the error does not know yet."""

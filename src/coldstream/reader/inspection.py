@@ -149,7 +149,7 @@ def _inspect_chunks(
     for first, last in ranges(index, 0, len(index) - 1, repeat(range_size)):
         begin = first
         while begin <= last:
-            piece = fragments.chunks(opened, begin, last, with_crc=True)
+            piece = fragments.chunks(opened, begin, last)
             for chunk in piece.checked:
                 _inspect_chunk(found, chunk)
             if piece.checked.error is None:

@@ -48,25 +48,30 @@ def pieces(
     """
     with workers(settings.in_flight) as pool:
         plan = _Plan(start, end, fragments, settings, pool)
-        results = in_order(plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight)
+        results = in_order(
+            plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight
+        )
         crc: int | None = None
         with closing(results):
             for piece in results:
-                if isinstance(piece, Gap) or piece.crc is None:
+                if isinstance(piece, Gap):
                     yield piece
                     continue
-                crc = piece.crc if crc is None else combine(crc, piece.crc, piece.size)
-                if piece.last + 1 < piece.fragment.trailer.chunks:
-                    yield piece
-                    continue
+                crc = _crc_so_far(crc, piece)
                 yield _completed(piece, crc)
-                crc = None
 
 
-def _completed(piece: Piece, crc: int) -> Piece:
-    """The last piece of a fragment; an error in its place if the CRC of all of it is wrong."""
+def _crc_so_far(crc: int | None, piece: Piece) -> int | None:
+    """CRC over the fragment's data up to the end of `piece`; None if not all of it was read."""
+    if piece.crc is None or piece.first == 0:
+        return piece.crc
+    return None if crc is None else combine(crc, piece.crc, piece.size)
+
+
+def _completed(piece: Piece, crc: int | None) -> Piece:
+    """The piece; an error in its place if it ends its fragment and the CRC of all of it is wrong."""
     trailer = piece.fragment.trailer
-    if piece.checked.error is not None or crc == trailer.data_crc:
+    if crc is None or piece.last + 1 < trailer.chunks or crc == trailer.data_crc:
         return piece
     error = CorruptDataError(
         "the CRC of the fragment's data does not match, though that of every chunk does: the type, "
@@ -130,11 +135,9 @@ class _Plan:
             return
         index = fragment.index
         first, last = index.chunk_of_offset(self.start), index.chunk_of_offset(self.end - 1)
-        whole = first == 0 and last == len(index) - 1
         for begin, until in ranges(index, first, last, sizes):
             low, high = index.data_range(begin, until)
-            fetch = partial(self.fragments.chunks, fragment, begin, until, with_crc=whole)
-            yield Fetch(high - low, fetch)
+            yield Fetch(high - low, partial(self.fragments.chunks, fragment, begin, until))
 
 
 def _doubling(first: int, last: int) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """What every `Catalog` must do. A backend's test file subclasses the suite and gives a catalog.
 
-`LostCommitAnswerSuite` is for backends that talk over a network: its subclass can lose an answer.
+`CatalogRaceSuite` is for backends that are safe for threads, `LostCommitAnswerSuite` for backends that talk over a network: its subclass can lose an answer.
 """
 
 from __future__ import annotations
@@ -106,9 +106,6 @@ class CatalogFixtures:
 
 class CatalogSuite(CatalogFixtures):
     """The rules of the port, one test a rule."""
-
-    #: How many committers race; 0 where the backend is not safe for threads.
-    racers = 8
 
     def test_the_id_of_the_table_is_known_and_stays(self, catalog: Catalog) -> None:
         assert catalog.table_id()
@@ -295,65 +292,6 @@ class CatalogSuite(CatalogFixtures):
 
         assert catalog.commit(appending_commit(claimed, uid=33)) == Unknown(winner.item)
 
-    def test_of_many_commits_on_one_version_exactly_one_lands(
-        self, catalog: Catalog, claimed: CatalogItem
-    ) -> None:
-        if not self.racers:
-            pytest.skip("this backend is not safe for threads")
-
-        for _ in range(5):
-            item = catalog.get(claimed.stream)
-            assert item is not None
-            commits = [
-                appending_commit(item, uid=secrets.randbits(63) + 1, records=number + 1)
-                for number in range(self.racers)
-            ]
-            with ThreadPoolExecutor(self.racers) as pool:
-                outcomes = list(pool.map(catalog.commit, commits))
-
-            landed = [
-                commit
-                for commit, outcome in zip(commits, outcomes, strict=True)
-                if isinstance(outcome, Landed)
-            ]
-            assert len(landed) == 1
-            assert catalog.get(claimed.stream) == moved(item, landed[0])
-
-    def test_of_many_claims_of_one_epoch_exactly_one_lands(
-        self, catalog: Catalog, anchored: CatalogItem
-    ) -> None:
-        if not self.racers:
-            pytest.skip("this backend is not safe for threads")
-
-        with ThreadPoolExecutor(self.racers) as pool:
-            outcomes = list(
-                pool.map(
-                    lambda uid: catalog.commit(next_commit(anchored, uid=uid)),
-                    range(1, self.racers + 1),
-                )
-            )
-
-        assert sum(isinstance(each, Landed) for each in outcomes) == 1
-
-    def test_of_many_anchors_one_is_there_and_all_see_it(
-        self, catalog: Catalog, stream: str
-    ) -> None:
-        if not self.racers:
-            pytest.skip("this backend is not safe for threads")
-        item = CatalogItem(stream=stream, table_id=catalog.table_id())
-
-        with ThreadPoolExecutor(self.racers) as pool:
-            seen = list(
-                pool.map(
-                    lambda offset: catalog.anchor(
-                        replace(item, first_offset=offset, next_offset=offset)
-                    ),
-                    range(self.racers),
-                )
-            )
-
-        assert set(seen) == {catalog.get(stream)}
-
     # Names, and all streams.
 
     def test_a_name_is_recorded_and_no_commit_notices(
@@ -389,6 +327,63 @@ class CatalogSuite(CatalogFixtures):
 
         assert [listed[each.stream].state for each in items] == ["live", "live", "deleting"]
         assert listed[items[0].stream] == items[0]
+
+
+class CatalogRaceSuite(CatalogFixtures):
+    """What holds under many threads; not for backends that are not safe for them (moto)."""
+
+    racers = 8
+
+    def test_of_many_commits_on_one_version_exactly_one_lands(
+        self, catalog: Catalog, claimed: CatalogItem
+    ) -> None:
+        for _ in range(5):
+            item = catalog.get(claimed.stream)
+            assert item is not None
+            commits = [
+                appending_commit(item, uid=secrets.randbits(63) + 1, records=number + 1)
+                for number in range(self.racers)
+            ]
+            with ThreadPoolExecutor(self.racers) as pool:
+                outcomes = list(pool.map(catalog.commit, commits))
+
+            landed = [
+                commit
+                for commit, outcome in zip(commits, outcomes, strict=True)
+                if isinstance(outcome, Landed)
+            ]
+            assert len(landed) == 1
+            assert catalog.get(claimed.stream) == moved(item, landed[0])
+
+    def test_of_many_claims_of_one_epoch_exactly_one_lands(
+        self, catalog: Catalog, anchored: CatalogItem
+    ) -> None:
+        with ThreadPoolExecutor(self.racers) as pool:
+            outcomes = list(
+                pool.map(
+                    lambda uid: catalog.commit(next_commit(anchored, uid=uid)),
+                    range(1, self.racers + 1),
+                )
+            )
+
+        assert sum(isinstance(each, Landed) for each in outcomes) == 1
+
+    def test_of_many_anchors_one_is_there_and_all_see_it(
+        self, catalog: Catalog, stream: str
+    ) -> None:
+        item = CatalogItem(stream=stream, table_id=catalog.table_id())
+
+        with ThreadPoolExecutor(self.racers) as pool:
+            seen = list(
+                pool.map(
+                    lambda offset: catalog.anchor(
+                        replace(item, first_offset=offset, next_offset=offset)
+                    ),
+                    range(self.racers),
+                )
+            )
+
+        assert set(seen) == {catalog.get(stream)}
 
 
 class PrefixedCatalogSuite(CatalogFixtures):

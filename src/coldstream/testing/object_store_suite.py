@@ -5,7 +5,7 @@
         def store(self) -> ObjectStore:
             return MemoryObjectStore()
 
-`LostPutAnswerSuite` is for backends that talk over a network: its subclass can lose an answer.
+`ObjectStoreRaceSuite` is for backends that are safe for threads, `LostPutAnswerSuite` for backends that talk over a network: its subclass can lose an answer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ class StoreFixtures:
 
 class ObjectStoreSuite(StoreFixtures):
     """The rules of the port, one test a rule."""
-
-    #: How many writers race for one key; 0 where the backend is not safe for threads.
-    racers = 8
 
     def test_an_object_is_read_back_byte_for_byte(self, store: ObjectStore, prefix: str) -> None:
         body = bytes(range(256)) * 5
@@ -261,12 +258,15 @@ class ObjectStoreSuite(StoreFixtures):
         assert [each.key for each in (*first, *second)] == keys
         assert len(store.list(prefix, limit=5000)) == 1000
 
+
+class ObjectStoreRaceSuite(StoreFixtures):
+    """What holds under many threads; not for backends that are not safe for them (moto)."""
+
+    racers = 8
+
     def test_of_many_writers_of_one_key_exactly_one_lands(
         self, store: ObjectStore, prefix: str
     ) -> None:
-        if not self.racers:
-            pytest.skip("this backend is not safe for threads")
-
         def write(number: int) -> int | None:
             try:
                 store.put(f"{prefix}a", f"writer {number}".encode(), write_id=str(number))
