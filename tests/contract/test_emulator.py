@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,10 +29,10 @@ def site(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def fresh_client(site: Emulator, service: str) -> Any:
+def fresh_client(site: Emulator, service: str) -> Iterator[Any]:
     """A client of one test, because tests hang faults on it."""
     environment = site.environment()
-    return boto3.client(
+    client = boto3.client(
         service,
         endpoint_url=site.endpoint,
         region_name=environment["AWS_DEFAULT_REGION"],
@@ -40,6 +40,8 @@ def fresh_client(site: Emulator, service: str) -> Any:
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
         config=CONFIG,
     )
+    yield client
+    client.close()
 
 
 class Filling:
@@ -50,8 +52,8 @@ class Filling:
 
 class TestBotoObjectStore(Filling, BotoStoreRules, ObjectStoreRaceSuite):
     @pytest.fixture
-    def s3(self, site: Emulator) -> Any:
-        return fresh_client(site, "s3")
+    def s3(self, site: Emulator) -> Iterator[Any]:
+        yield from fresh_client(site, "s3")
 
     @pytest.fixture
     def store(self, s3: Any) -> ObjectStore:
@@ -68,5 +70,5 @@ class TestS3ObjectStore(Filling, ObjectStoreSuite, ObjectStoreRaceSuite):
 
 class TestDynamoCatalog(DynamoCatalogRules, CatalogRaceSuite):
     @pytest.fixture
-    def dynamodb(self, site: Emulator) -> Any:
-        return fresh_client(site, "dynamodb")
+    def dynamodb(self, site: Emulator) -> Iterator[Any]:
+        yield from fresh_client(site, "dynamodb")

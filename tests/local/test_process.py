@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -141,6 +142,21 @@ def test_a_server_ends_when_the_process_that_wanted_it_was_killed(
         parent.kill()
 
     assert eventually(lambda: process.running(tmp_path) is None, seconds=5)
+
+
+def test_a_server_whose_directory_was_removed_ends_and_leaves_the_port_to_the_next(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    root = pytestconfig.rootpath
+    first = process.start(root, tmp_path / "state", exit_with_parent=True, progress=silent)
+    shutil.rmtree(tmp_path / "state")
+    assert eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE, seconds=5)
+
+    second = process.start(
+        root, tmp_path / "state", port=first.port, exit_with_parent=True, progress=silent
+    )
+
+    assert process.stop(second.state_dir)
 
 
 def test_a_stop_is_quick_even_with_connections_open(

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.local import synth as synth_module
 from coldstream.local.progress import silent
 from coldstream.local.synth import synth
+from infra import bundle
 
 APP = """
 import json, os, pathlib
@@ -59,6 +61,10 @@ def test_a_change_of_what_never_reaches_the_stack_does_not_run_it(project: Path)
     synth(project, progress=silent)
 
     assert runs(project) == 1
+
+
+def test_what_the_bundle_leaves_out_is_what_synthesis_does_not_look_at() -> None:
+    assert set(synth_module.FRONT_ENDS) == bundle.FRONT_ENDS
 
 
 def test_each_set_of_settings_has_an_assembly_of_its_own(project: Path) -> None:

@@ -95,6 +95,7 @@ class BotoObjectStore:
         def read() -> bytes:
             found = self._client.get_object(Bucket=self._bucket, Key=key)
             if found["ContentLength"] > limit:
+                found["Body"].close()
                 raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
             return found["Body"].read()
 

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from coldstream import names
@@ -29,7 +30,10 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.agent import read_names
 from coldstream.cli.connect import connect
+from coldstream.cli.exit_codes import exit_code_of
+from coldstream.cli.report import explain
 from coldstream.errors import ColdstreamError
+from coldstream.local import environment
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
@@ -170,17 +174,19 @@ def tier(agent: Agent, total: int, console: Console) -> list[StreamProgress]:
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[done]}"),
         TimeElapsedColumn(),
         console=console,
     ) as bar:
-        uploaded = bar.add_task("uploaded", total=total)
-        behind = bar.add_task("manifests followed", total=None)
+        uploaded = bar.add_task("uploaded", total=total, done="")
+        behind = bar.add_task("manifests followed", total=None, done="")
 
         def report(progress: list[StreamProgress]) -> None:
-            bar.update(uploaded, completed=sum(each.bytes for each in progress))
+            size = sum(each.bytes for each in progress)
+            bar.update(uploaded, completed=size, done=f"{size / 2**20:.0f} MiB")
             followed = sum(each.durable_seconds is not None for each in progress)
-            bar.update(behind, completed=followed, total=len(progress))
+            of = f"{followed} of {len(progress)} streams"
+            bar.update(behind, completed=followed, total=len(progress), done=of)
 
         agent.report = report
         result = agent.run()
@@ -188,17 +194,37 @@ def tier(agent: Agent, total: int, console: Console) -> list[StreamProgress]:
     return result
 
 
+def _port(root: Path) -> int | None:
+    """A free port if somebody else has the usual one and ours has none yet; None otherwise."""
+    status = environment.status(root)
+    if status.running or status.outputs:
+        return None
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", environment.DEFAULT_PORT))
+        except OSError:
+            return 0
+    return None
+
+
 def main() -> int:
     """Run the demo; 0 only if every comparison holds."""
-    from coldstream.local import environment
+    try:
+        return demo()
+    except ColdstreamError as error:
+        print(explain(error, "demo"), file=sys.stderr)  # noqa: T201
+        return exit_code_of(error)
 
+
+def demo() -> int:
+    """All steps of the demo; 0 only if every comparison holds."""
     console = Console(stderr=True)
     started = time.monotonic()
 
     def step(text: str) -> None:
         console.print(f"[bold]{time.monotonic() - started:6.1f} s[/]  {text}", highlight=False)
 
-    environment.up(ROOT, progress=step)
+    environment.up(ROOT, port=_port(ROOT), progress=step)
     os.environ.update(environment.environment(ROOT))
     step("writing stream directories: segment files of real brokers, and 300 MB of our own")
     work = ROOT / ".local" / "demo"

@@ -5,6 +5,9 @@ The modules import only names and typer; SDKs and numpy come in when a command r
 
 from __future__ import annotations
 
+import io
+import sys
+
 import typer
 
 from coldstream.cli import agent, describe, local, read, streams, verify
@@ -49,4 +52,8 @@ app.add_typer(agent.agent_app, name="agent", rich_help_panel="Run")
 
 def main() -> None:
     """Entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A locale that lacks a character of a queue's name is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="coldstream")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from coldstream.cli.output import when
-from coldstream.errors import ColdstreamError
+from coldstream.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from coldstream.reader import Message
@@ -30,9 +30,11 @@ def write_raw(messages: Iterable[Message]) -> None:
 
 
 def write_json(messages: Iterable[Message]) -> None:
-    """One object a line; see `as_json`."""
+    """One object a line, in UTF-8 whatever the locale; see `as_json`."""
+    write = sys.stdout.buffer.write
     for each in messages:
-        sys.stdout.write(json.dumps(as_json(each), ensure_ascii=False) + "\n")
+        write(json.dumps(as_json(each), ensure_ascii=False).encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def write_text(messages: Iterable[Message]) -> None:
@@ -48,32 +50,42 @@ def as_json(message: Message) -> dict[str, Any]:
     """
     from coldstream.osiris.amqp import decode_message, to_jsonable
 
-    document = {
+    document: dict[str, Any] = {
         "offset": message.offset,
         "timestamp": message.timestamp,
         "time": when(message.timestamp),
     }
     try:
-        return {**document, "message": to_jsonable(decode_message(message.body))}
-    except (ColdstreamError, RecursionError) as error:
-        reason = error.reason if isinstance(error, ColdstreamError) else "nested too deeply"
-        encoded = base64.b64encode(message.body).decode("ascii")
-        return {**document, "body_base64": encoded, "error": reason}
+        document["message"] = to_jsonable(decode_message(message.body))
+    except CorruptDataError as error:
+        document["body_base64"] = base64.b64encode(message.body).decode("ascii")
+        document["error"] = error.reason
+    return document
 
 
 def as_text(message: Message) -> str:
     """The body on one line: text where it is text, else the first bytes in hex."""
-    body = _body(message)
-    if isinstance(body, str):
-        return _one_line(body)
+    from coldstream.osiris.amqp import BodyKind, decode_message, to_jsonable
+
     try:
-        text = bytes(body).decode()
+        decoded = decode_message(message.body)
+    except CorruptDataError:
+        return _bytes_as_text(bytes(message.body))
+    if decoded.body_kind in (BodyKind.DATA, BodyKind.NONE):
+        return _bytes_as_text(decoded.data)
+    body = to_jsonable(decoded)["body"]
+    return _one_line(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False))
+
+
+def _bytes_as_text(body: bytes) -> str:
+    try:
+        text = body.decode()
     except UnicodeDecodeError:
-        text = ""
-    if text and all(c.isprintable() or c in "\n\r\t" for c in text):
+        text = "\0"
+    if all(c.isprintable() or c in "\n\r\t\x1b" for c in text):
         return _one_line(text)
     more = f"... ({len(body)} bytes)" if len(body) > _PREVIEW_BYTES else ""
-    return f"0x{bytes(body[:_PREVIEW_BYTES]).hex()}{more}"
+    return f"0x{body[:_PREVIEW_BYTES].hex()}{more}"
 
 
 def _one_line(text: str) -> str:

@@ -20,8 +20,9 @@ Row = Mapping[str, Any]
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    """One JSON document on stdout, in UTF-8 whatever the locale."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.buffer.write(text.encode() + b"\n")
 
 
 def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:

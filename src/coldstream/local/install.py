@@ -47,7 +47,7 @@ def install(root: Path, *, progress: Progress = to_stderr) -> Path:
         _run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(directory)])
         _run(
             [
-                *(uv, "pip", "install", "--quiet", "--no-config"),
+                *(uv, "pip", "install", "--quiet"),
                 *("--python", str(python), "--requirements", str(REQUIREMENTS)),
             ]
         )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import INDEX_HEADER, Buffer, FragmentIndex, Trailer
 from coldstream.osiris.chunk import (
+    CHUNK_DTYPE,
     CHUNK_HEADER_SIZE,
     CHUNK_MAGIC_VERSION,
     Chunk,
@@ -29,22 +30,6 @@ from coldstream.reader.crc import crc32
 
 USER = ChunkType.USER
 
-_HEADER = np.dtype(
-    [
-        ("magic_version", "u1"),
-        ("chunk_type", "u1"),
-        ("entries", ">u2"),
-        ("records", ">u4"),
-        ("timestamp", ">i8"),
-        ("epoch", ">u8"),
-        ("chunk_id", ">u8"),
-        ("crc", ">u4"),
-        ("data_size", ">u4"),
-        ("trailer_size", ">u4"),
-        ("bloom_size", "u1"),
-        ("reserved", "V3"),
-    ]
-)
 _HEADER_BYTES = np.arange(CHUNK_HEADER_SIZE)
 _CACHED_BYTES = 128 * 2**10
 _INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
@@ -130,7 +115,7 @@ def check_chunks(data: memoryview, records: Records, first: int, last: int) -> C
     """
     positions = records.positions[first : last + 2] - records.positions[first]
     raw = np.frombuffer(data, np.uint8)
-    headers = raw[positions[:-1, None] + _HEADER_BYTES].view(_HEADER)[:, 0]
+    headers = raw[positions[:-1, None] + _HEADER_BYTES].view(CHUNK_DTYPE)[:, 0]
     bounds: list[int] = positions.tolist()
     agree = _agree(headers, records, first, last)
     good = len(headers) if agree.all() else int(agree.argmin())

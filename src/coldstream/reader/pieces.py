@@ -69,7 +69,7 @@ def _crc_so_far(crc: int | None, piece: Piece) -> int | None:
 
 
 def _completed(piece: Piece, crc: int | None) -> Piece:
-    """The piece; an error in its place if it ends its fragment and the CRC of all of it is wrong."""
+    """The piece; if it ends its fragment and the CRC of all that is wrong, an error instead."""
     trailer = piece.fragment.trailer
     if crc is None or piece.last + 1 < trailer.chunks or crc == trailer.data_crc:
         return piece

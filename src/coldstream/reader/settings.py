@@ -16,7 +16,9 @@ class ReaderSettings:
             A smaller fragment is fetched in one GET, with its index.
         first_range_size: the first GET of a read, doubled until `range_size` is reached, so that
             the first message does not wait for a whole range.
-        in_flight: GETs ahead of the consumer. One S3 connection gives about 40 MB/s.
+        in_flight: GETs under way at once, one thread each; as many more are done or wait for a
+            thread, so that a slow one does not stop the others. One S3 connection gives about
+            40 MB/s, whatever the range.
         index_guess: the first look at the end of a large fragment; an index that is longer costs
             one GET more.
     """

@@ -101,7 +101,9 @@ def build_fragment(
             else (timestamps[-1] if len(timestamps) else START_MS + first_offset) + number
         )
         records = min(records_per_chunk, next_offset - offset)
-        messages = [b"\x00\x53\x75\xa0\x04" + (offset + i).to_bytes(4, "big") for i in range(records)]
+        messages = [
+            b"\x00\x53\x75\xa0\x04" + (offset + i).to_bytes(4, "big") for i in range(records)
+        ]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))
         chunks.append(chunk)

@@ -116,9 +116,7 @@ class ObjectStoreSuite(StoreFixtures):
     @pytest.mark.parametrize(
         ("start", "end"), [(0, 1), (0, 100), (99, 100), (10, 20), (41, 42), (1, 99)]
     )
-    def test_a_range_is_exact(
-        self, store: ObjectStore, prefix: str, start: int, end: int
-    ) -> None:
+    def test_a_range_is_exact(self, store: ObjectStore, prefix: str, start: int, end: int) -> None:
         body = bytes(range(100))
         store.put(f"{prefix}a", body, write_id="one")
 

@@ -124,7 +124,8 @@ def test_a_chunk_is_found_at_its_position() -> None:
 
 def test_a_header_at_the_limits_of_every_field_comes_back() -> None:
     header = ChunkHeader(
-        2, 0xFFFF, 2**32 - 1, -(2**63), 2**64 - 1, 2**64 - 2**32, 2**32 - 1, 2**32 - 1, 2**32 - 1, 255
+        2, 0xFFFF, 2**32 - 1, -(2**63), 2**64 - 1, 2**64 - 2**32, 2**32 - 1, 2**32 - 1,
+        2**32 - 1, 255,
     )  # fmt: skip
 
     assert parse_chunk_header(header.encode()) == header

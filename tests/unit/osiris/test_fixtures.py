@@ -162,10 +162,9 @@ def test_snapshots_are_those_that_are_known(name: str, known: dict[str, Any]) ->
         for chunk in iter_chunks(path.read_bytes(), 8):
             if chunk.header.chunk_type == ChunkType.TRACKING_SNAPSHOT:
                 values = [
-                    [each.tracking_type, each.name, *([] if each.chunk_id is None else [each.chunk_id]),
-                     each.value]
-                    for each in parse_tracking(chunk)
-                ]  # fmt: skip
+                    [x.tracking_type, x.name, *([x.chunk_id] * (x.chunk_id is not None)), x.value]
+                    for x in parse_tracking(chunk)
+                ]
                 found.append([chunk.header.chunk_id, position, values])
             position += chunk.header.size
 

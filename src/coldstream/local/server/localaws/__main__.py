@@ -48,8 +48,7 @@ def main() -> None:
     apply(LATE, options)
     # A line for each service at each snapshot would bury everything else.
     logging.getLogger("persistence").setLevel(logging.WARNING)
-    if options.exit_with_parent:
-        _end_with_parent()
+    _watch(options.state_dir, lock, parent=os.getppid() if options.exit_with_parent else None)
     # Not asyncio.run: it would wait for all threads, and one of MiniStack's may wait for an
     # hour itself (a CloudFormation wait condition). Everything is saved by then.
     asyncio.new_event_loop().run_until_complete(_serve(app, listener, options.state_dir, port))
@@ -143,15 +142,23 @@ async def _announce(state_dir: Path, port: int) -> None:
     unfinished.replace(state_dir / "server.json")
 
 
-def _end_with_parent() -> None:
-    parent = os.getppid()
+def _watch(state_dir: Path, lock: TextIO, *, parent: int | None) -> None:
+    """End when the parent has ended, or when somebody has removed the state directory."""
+    mine = os.fstat(lock.fileno()).st_ino
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while parent is None or os.getppid() == parent:
+            try:
+                held = (state_dir / "server.lock").stat().st_ino == mine
+            except FileNotFoundError:
+                held = False
+            if not held:
+                # Nobody can find this server any more, and there is nothing left to save.
+                os._exit(1)
             time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, name="localaws-parent", daemon=True).start()
+    threading.Thread(target=watch, name="localaws-watch", daemon=True).start()
 
 
 def _end_workers() -> None:
