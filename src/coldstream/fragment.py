@@ -263,6 +263,8 @@ def _contradiction(t: Trailer) -> str | None:
         (t.first_offset <= t.last_chunk_id < t.next_offset, "the last chunk lies outside"),
         (t.chunks <= t.last_chunk_id - t.first_offset + 1, "more chunks than offsets"),
         (t.chunks > 1 or t.last_chunk_id == t.first_offset, "one chunk with two ids"),
+        (t.chunks > 1 or t.first_chunk_epoch == t.last_chunk_epoch, "one chunk of two epochs"),
+        (t.chunks > 1 or t.min_timestamp == t.max_timestamp, "one chunk at two times"),
         (t.index_size == len(INDEX_HEADER) + t.chunks * INDEX_RECORD_SIZE, "index size is wrong"),
         (t.index_position == len(HEADER) + t.data_size, "index position is wrong"),
         (t.size <= MAX_FRAGMENT_SIZE, "it is larger than any object"),
@@ -345,6 +347,17 @@ class FragmentIndex:
         if not in_order or not ends_match:
             raise CorruptDataError(
                 "the index records are out of order or outside the data",
+                offset=trailer.first_offset,
+            )
+        times = (timestamps[0], timestamps[-1], min(timestamps), max(timestamps))
+        if times != (
+            trailer.first_timestamp,
+            trailer.last_timestamp,
+            trailer.min_timestamp,
+            trailer.max_timestamp,
+        ):
+            raise CorruptDataError(
+                "the index records have other timestamps than the trailer",
                 offset=trailer.first_offset,
             )
 

@@ -14,6 +14,13 @@ from tests.unit.reader.tier import PREFIX, Tier
 Run = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the shell points at, tests do not."""
+    for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE", "COLDSTREAM_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def tier() -> Tier:
     return Tier()
@@ -28,8 +35,6 @@ def run(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     for module in (describe, read, streams, verify):
         monkeypatch.setattr(module, "connect", connect)
-    for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE", "COLDSTREAM_PREFIX"):
-        monkeypatch.delenv(name, raising=False)
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(app, arguments)

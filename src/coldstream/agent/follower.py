@@ -105,6 +105,7 @@ class StreamFollower:
     _retry_at: float = 0.0
     _gave_up: bool = False
     _sequence: tuple[int, int] = (-1, 0)  # segment, fragments cut from it
+    _read: tuple[int, int] = (-1, 0)  # segment, index records that have been dealt with
     _seen: tuple[int, ...] = ()  # what the last look found
     _wake_ms: int | None = None  # when the oldest waiting chunk has waited long enough
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
@@ -225,7 +226,7 @@ class StreamFollower:
 
     def _restart_at(self, offset: int) -> None:
         self._position = offset
-        self._sequence = (-1, 0)
+        self._sequence = self._read = (-1, 0)
         self._remaining = True
         self.progress.cut_offset = offset
 
@@ -248,10 +249,16 @@ class StreamFollower:
         self._seen, self._remaining, self._wake_ms = seen, False, None
         jobs: list[Job] = []
         for at in range(bisect_right(segments, self._position) - 1, len(segments)):
-            view = self.log.view(segments[at], since=self._position, closed=at + 1 < len(segments))
+            first = segments[at]
+            view = self.log.view(
+                first,
+                since=self._position,
+                closed=at + 1 < len(segments),
+                skip=self._read[1] if self._read[0] == first else 0,
+            )
             if view is None:
                 continue
-            newer_epoch = int(view.records["epoch"][-1]) > self._epoch
+            newer_epoch = view.chunk(-1).epoch > self._epoch
             ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
             pieces = cut(
                 view,
@@ -262,25 +269,24 @@ class StreamFollower:
                 or newer_epoch
                 or self._blocked_at is not None
                 or now_ms >= ripe_ms,
-            )
-            for piece in pieces[: most - len(jobs)]:
-                jobs.append(Job(self.log, piece, self._place(piece)))
-                self._position = piece.next_offset
-            self._remaining = len(jobs) == most and self._position < view.next_offset
-            if self._position < view.next_offset:
+            )[: most - len(jobs)]
+            jobs += [Job(self.log, piece, self._place(piece)) for piece in pieces]
+            taken = sum(len(piece.records) for piece in pieces)
+            self._read = (first, view.skipped + taken)
+            if taken < len(view.records):
+                waiting_chunk = view.chunk(taken)
+                self._position = waiting_chunk.chunk_id
                 self._wake_ms = ripe_ms
+                self._remaining = len(jobs) == most
+                if waiting_chunk.epoch > self._epoch and waiting_chunk.next_offset <= limit:
+                    self._outdated = True  # it needs a claim, after all before it is uploaded
                 break
+            self._position = view.next_offset
         if jobs:
             self._in_flight += len(jobs)
             self._moved_at = now
             self.progress.cut_offset = self._position
-        elif not self._in_flight and self._newest_epoch(limit) > self._epoch:
-            self._outdated = True  # everything older is uploaded; the rest needs a new claim
         return jobs
-
-    def _newest_epoch(self, limit: int) -> int:
-        newest = self.log.chunks_near(2**64 - 1, committed=limit)
-        return newest[-1].epoch if newest else 0
 
     def _place(self, piece: Slice) -> Placement:
         segment, count = self._sequence

@@ -68,8 +68,17 @@ class StreamLog:
         """Path of an index file."""
         return self.directory / f"{first_offset:020d}{INDEX_SUFFIX}"
 
-    def view(self, first_offset: int, *, since: int, closed: bool) -> SegmentView | None:
+    def view(
+        self, first_offset: int, *, since: int, closed: bool, skip: int = 0
+    ) -> SegmentView | None:
         """The chunks of one segment from offset `since` on; None if there are none.
+
+        Args:
+            first_offset: of the segment.
+            since: offset of the first chunk that is wanted.
+            closed: whether a newer segment exists.
+            skip: records before it, as an earlier view said; they are not read again. If another
+                record is there (the broker has truncated the file), the whole index is read.
 
         Raises:
             CorruptDataError: index and segment contradict each other, or no chunk begins at
@@ -77,15 +86,12 @@ class StreamLog:
         """
         path = self.index_path(first_offset)
         try:
-            size = path.stat().st_size
-            if size > MAX_INDEX_SIZE:
-                raise CorruptDataError(f"an index of {size} bytes is not the broker's")
-            if size < INDEX_HEADER_SIZE:
-                return None  # the broker has only just created it
-            records = index_records(path.read_bytes())
+            records = self._records(path, skip)
+            if skip and (not len(records) or int(records["offset"][0]) != since):
+                skip, records = 0, self._records(path, 0)
             if not len(records):
                 return None
-            if int(records["offset"][0]) != first_offset:
+            if not skip and int(records["offset"][0]) != first_offset:
                 raise CorruptDataError("the first index record is not the file's name")
             check_index(records)
             end_position, next_offset = self._end_of(first_offset, records[-1])
@@ -101,10 +107,23 @@ class StreamLog:
         return SegmentView(
             first_offset=first_offset,
             records=records[at:],
+            skipped=skip + at,
             end_position=end_position,
             next_offset=next_offset,
             closed=closed,
         )
+
+    def _records(self, path: Path, skip: int) -> NDArray[np.void]:
+        """The records of an index file after the first `skip`; none while it has no header yet."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_INDEX_SIZE:
+                raise CorruptDataError(f"an index of {size} bytes is not the broker's")
+            header = file.read(INDEX_HEADER_SIZE)
+            if len(header) < INDEX_HEADER_SIZE:
+                return np.empty(0, INDEX_DTYPE)  # the broker has only just created it
+            file.seek(skip * INDEX_DTYPE.itemsize, os.SEEK_CUR)
+            return index_records(header + file.read(MAX_INDEX_SIZE))
 
     def _end_of(self, first_offset: int, record: np.void) -> tuple[int, int]:
         """Byte position and offset after the chunk of the last index record."""
@@ -154,8 +173,5 @@ class StreamLog:
             nexts: NDArray[np.uint64] = np.append(offsets[1:], np.uint64(view.next_offset))
             good = np.flatnonzero((offsets < np.uint64(below)) & (nexts <= np.uint64(committed)))
             if len(good):
-                last = int(good[-1])
-                return LocalChunk(
-                    int(offsets[last]), int(nexts[last]), int(view.records["epoch"][last])
-                )
+                return view.chunk(int(good[-1]))
         return None

@@ -44,10 +44,13 @@ def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
     rows = list(rows)
     for name in columns:
         numbers = all(isinstance(row.get(name), int | None) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(plain(row.get(name)) for name in columns), style=row.get("_style"))
-    Console().print(table)
+    console = Console()
+    # A terminal that is too narrow wraps whole lines; cells that are cut or folded help nobody.
+    natural = console.measure(table, options=console.options.update(width=10_000)).maximum
+    Console(width=max(natural, console.width)).print(table)
 
 
 def print_section(title: str, values: Mapping[str, Any]) -> None:

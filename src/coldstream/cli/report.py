@@ -42,6 +42,7 @@ class ConfigurationError(InvalidInputError):
     """
 
     exit_code = ExitCode.CONFIGURATION
+    why = "configuration"
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)
@@ -57,7 +58,8 @@ def explain(error: ColdstreamError, what: str) -> str:
     """
     reason = " ".join(str(error).split())
     remedy = getattr(error, "remedy", None) or _TRY[error.kind]
-    return f"coldstream {what} failed: {reason}\n  why: {error.kind}\n  try: {remedy}"
+    why = getattr(error, "why", error.kind)
+    return f"coldstream {what} failed: {reason}\n  why: {why}\n  try: {remedy}"
 
 
 class Commands(TyperGroup):

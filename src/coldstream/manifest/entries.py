@@ -92,7 +92,13 @@ class Entry:
         )
 
     def encode(self) -> bytes:
-        """The entry's 56 bytes."""
+        """The entry's 56 bytes.
+
+        Raises:
+            InternalError: the size does not fit; it would turn into another kind.
+        """
+        if not 0 <= self.size <= MAX_SIZE:
+            raise InternalError(f"an entry of {self.size} bytes", offset=self.first_offset)
         return _ENTRY.pack(
             self.first_offset,
             self.next_offset,

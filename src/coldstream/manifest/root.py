@@ -195,6 +195,8 @@ def parse_root(data: bytes) -> Root:
         last_chunk=None if chunk_id == MAX_OFFSET else LastChunk(chunk_id, chunk_epoch),
         quarantine_key=quarantine,
     )
+    if root.last_chunk is None and chunk_epoch:
+        raise CorruptDataError("the manifest root has the epoch of a last chunk and no last chunk")
     _check(root, first_ts, oldest, high << 64 | low)
     return root
 
@@ -214,6 +216,10 @@ def _check(root: Root, first_timestamp: int, oldest_timestamp: int, total_size: 
             "the first entry lies below the first offset",
         ),
         (tiled[1] == root.next_offset, "the entries do not end at the next offset"),
+        (
+            root.last_chunk is None or root.last_chunk.chunk_id < root.next_offset,
+            "the last chunk lies above the next offset",
+        ),
         (root.epoch <= MAX_EPOCH, "the epoch is out of range"),
         (root.ledger.epoch == root.epoch, "the ledger ends in another epoch"),
         (first_timestamp == root.first_timestamp, "the first timestamp is wrong"),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coldstream.plans.claim import LocalChunk
+
 MAX_RECORDS = 2**32 - 1  # the trailer and the manifest count records in 32 bits
 
 
@@ -21,6 +23,7 @@ class SegmentView:
     Attributes:
         first_offset: of the segment, as in its file name.
         records: `osiris.index.INDEX_DTYPE`, shape (chunks,), in file order.
+        skipped: how many records the index has before these.
         end_position: byte position in the segment after the last record's chunk.
         next_offset: offset after the last record's chunk.
         closed: whether a newer segment exists, so that this one has ended.
@@ -28,9 +31,20 @@ class SegmentView:
 
     first_offset: int
     records: NDArray[np.void]
+    skipped: int
     end_position: int
     next_offset: int
     closed: bool
+
+    def chunk(self, number: int) -> LocalChunk:
+        """One of the chunks; `number` may be negative, as in a list."""
+        number %= len(self.records)
+        last = number + 1 == len(self.records)
+        return LocalChunk(
+            chunk_id=int(self.records["offset"][number]),
+            next_offset=self.next_offset if last else int(self.records["offset"][number + 1]),
+            epoch=int(self.records["epoch"][number]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
