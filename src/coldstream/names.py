@@ -57,8 +57,7 @@ MAX_OFFSET = 2**64 - 1
 MAX_EPOCH = 2**32 - 1  # ten digits in a key, 32 bits in a manifest entry
 
 _STREAM = re.compile(r"[A-Za-z0-9_=-]{1,255}")
-# No "*": the prefix goes into IAM policies, where it would be a wildcard.
-_PREFIX = re.compile(r"(?:[A-Za-z0-9!_.'()=-]+/){1,8}")
+_PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()=-]+/){1,8}")
 _DATA_KEY = re.compile(
     r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/data/"
     r"(?P<first>[0-9]{20})-(?P<next>[0-9]{20})\.(?P<epoch>[0-9]{10})\.(?P<uid>[0-9a-f]{16})"
