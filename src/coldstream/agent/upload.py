@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
+from coldstream.osiris.crc import crc32
 from coldstream.plans.cut import Slice
 from coldstream.ports import ObjectStore
 
@@ -142,7 +142,7 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
         first_chunk_epoch=int(piece.records["epoch"][0]),
         last_chunk_epoch=int(piece.records["epoch"][-1]),
         data_size=piece.size,
-        data_crc=zlib.crc32(data),
+        data_crc=crc32(data),
     )
     body[data_end:] = fragment.INDEX_HEADER + index_bytes + trailer.encode()
     return trailer
@@ -193,7 +193,7 @@ def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:
             if not agrees:
                 raise CorruptDataError("the chunk is not the one that its index record describes")
             body = start + CHUNK_HEADER_SIZE + header.bloom_size
-            if zlib.crc32(data[body : body + header.data_size]) != header.crc:
+            if crc32(data[body : body + header.data_size]) != header.crc:
                 raise CorruptDataError("the chunk's CRC does not match")
         except CorruptDataError as exc:
             raise CorruptDataError(

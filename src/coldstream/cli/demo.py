@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -261,11 +262,10 @@ def demo() -> int:
     )
     progress = {p.stream: p for p in tier(agent, sum(e.size for e in expected), console)}
     step("reading every stream back through its manifest")
-    table = Table(title="tiered to S3 and read back")
-    for column in ("stream", "queue"):
-        table.add_column(column, overflow="fold")
+    table = Table(title="tiered to S3 and read back", box=SIMPLE_HEAD)
+    table.add_column("stream", overflow="fold")
     for column in ("messages", "bytes", "fragments", "first", "next", "durable after", "read back"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     good = True
     for each in expected:
         reader = StreamReader(remote.store, remote.catalog, remote.prefix, each.stream)
@@ -283,7 +283,6 @@ def demo() -> int:
         seconds = progress[each.stream].durable_seconds
         table.add_row(
             each.stream,
-            each.queue,
             f"{each.messages:,}",
             f"{root.total_size:,}",
             str(len(root.entries)),
@@ -292,7 +291,7 @@ def demo() -> int:
             "-" if seconds is None else f"{seconds:.1f} s",
             "identical" if problem is None else problem,
         )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     step("every comparison holds" if good else "SOMETHING DIFFERS; see the table")
     console.print(
         "\nThe environment stays up. Go on with:\n"

@@ -21,7 +21,6 @@ for byte on files of RabbitMQ 3.10.8 and 4.3.6.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -30,6 +29,7 @@ import numpy as np
 
 from coldstream.errors import CorruptDataError
 from coldstream.names import MAX_OFFSET
+from coldstream.osiris.crc import crc32
 
 Buffer = bytes | bytearray | memoryview
 
@@ -204,7 +204,7 @@ class Chunk:
         Raises:
             CorruptDataError: its CRC-32 is not the header's; names the offset.
         """
-        if zlib.crc32(self.data) != self.header.crc:
+        if crc32(self.data) != self.header.crc:
             raise CorruptDataError("the chunk's CRC does not match", offset=self.header.chunk_id)
 
 

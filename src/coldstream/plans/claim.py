@@ -35,20 +35,17 @@ def check_common_history(
         stream: for the message.
 
     Raises:
-        DivergedError: a local chunk straddles the remote tail, has the remote tail's id and
-            another epoch, or is of a higher epoch than the remote tail and lies below it.
+        DivergedError: a local chunk overlaps the remote tail's last chunk without being it, is of a
+            higher epoch than that chunk and lies below it, or of a lower one and lies above it.
     """
     if remote is None:
         return
     for chunk in local:
-        if chunk.chunk_id >= next_offset:
-            continue
-        straddles = chunk.next_offset > next_offset
-        other_epoch = chunk.chunk_id == remote.chunk_id and chunk.epoch != remote.epoch
-        other_end = chunk.chunk_id == remote.chunk_id and chunk.next_offset != next_offset
-        newer_below = chunk.epoch > remote.epoch
-        inside = remote.chunk_id < chunk.chunk_id
-        if straddles or other_epoch or other_end or newer_below or inside:
+        overlaps = chunk.chunk_id < next_offset and chunk.next_offset > remote.chunk_id
+        same = chunk == LocalChunk(remote.chunk_id, next_offset, remote.epoch)
+        newer_below = chunk.chunk_id < next_offset and chunk.epoch > remote.epoch
+        older_above = chunk.chunk_id >= next_offset and chunk.epoch < remote.epoch
+        if (overlaps and not same) or newer_below or older_above:
             raise DivergedError(
                 f"the local chunk {chunk.chunk_id}..{chunk.next_offset} of epoch {chunk.epoch} is"
                 f" not in the remote tier, which ends in chunk {remote.chunk_id}..{next_offset} of"

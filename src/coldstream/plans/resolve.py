@@ -60,8 +60,8 @@ def resolve_run(
     """The run of fragments from `next_offset` that reaches furthest.
 
     Only fragments that the ledger accepts take part. Among runs that reach the same offset the one
-    with the fewest fragments wins, then the one whose uids are smaller from its end on, so that
-    every committer that sees the same objects decides alike.
+    with the fewest fragments wins; then, fragment by fragment from the end, the one that begins
+    first, then the smaller uid. So every committer that sees the same objects decides alike.
 
     Args:
         next_offset: where the run must start.

@@ -26,7 +26,7 @@ from coldstream.osiris.chunk import (
     ChunkType,
     parse_chunk_header,
 )
-from coldstream.reader.crc import crc32
+from coldstream.osiris.crc import crc32
 
 USER = ChunkType.USER
 

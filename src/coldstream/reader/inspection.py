@@ -13,7 +13,7 @@ from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import parse_tracking
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER
-from coldstream.reader.crc import combine
+from coldstream.osiris.crc import combine
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.testing.invariants import Invariant, Violation, trailer_agrees

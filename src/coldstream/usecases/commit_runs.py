@@ -18,7 +18,8 @@ from coldstream.errors import (
     RefusedFragmentError,
 )
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
-from coldstream.manifest.root import Root
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans.resolve import (
     Listed,
@@ -84,28 +85,23 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
         UnavailableError: the store did not answer; nothing was changed.
     """
     refused: dict[str, RefusedFragmentError] = {}
-    verified: dict[tuple[str, int | None], Verified] = {}
-    listed = _list_candidates(world, stream, root)
+    tails: dict[str, bytes | RefusedFragmentError] = {}  # each is fetched once, however often
+    listed = _list_candidates(world, stream, root)  # the run is resolved again
     while True:
         resolved = resolve_run(root.next_offset, root.ledger, listed, without=refused.keys())
+        tails |= _fetch_tails(world, [each for each in resolved[:limit] if each.path not in tails])
         run: list[Verified] = []
-        known = {path for path, _ in verified}
-        tails = _fetch_tails(world, [each for each in resolved[:limit] if each.path not in known])
         last_chunk = root.last_chunk
         bad: RefusedFragmentError | None = None
         for each in resolved[:limit]:
-            memo = (each.path, last_chunk.epoch if last_chunk else None)
             try:
-                if memo not in verified:
-                    tail = tails.get(each.path)
-                    tail = tail if tail is not None else _fetch_tail(world, each)
-                    verified[memo] = _verify(each, tail, root, run)
+                verified = _verify(each, tails[each.path], root.ledger, last_chunk)
             except RefusedFragmentError as exc:
                 bad = exc
                 refused[each.path] = exc
                 break
-            run.append(verified[memo])
-            last_chunk = last_chunk_of(run[-1:], last_chunk)
+            run.append(verified)
+            last_chunk = last_chunk_of([verified], last_chunk)
         if bad is None:
             return Extension(
                 root=append_run(root, run),
@@ -116,7 +112,10 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
 
 
 def _verify(
-    each: Listed, tail: bytes | RefusedFragmentError, root: Root, run: Sequence[Verified]
+    each: Listed,
+    tail: bytes | RefusedFragmentError,
+    ledger: Ledger,
+    last_chunk: LastChunk | None,
 ) -> Verified:
     if isinstance(tail, RefusedFragmentError):
         raise tail
@@ -124,9 +123,7 @@ def _verify(
         trailer = parse_trailer(tail)
     except CorruptDataError as exc:
         raise _refusal(each, exc.reason) from exc
-    return check_fragment(
-        each, trailer, ledger=root.ledger, last_chunk=last_chunk_of(run, root.last_chunk)
-    )
+    return check_fragment(each, trailer, ledger=ledger, last_chunk=last_chunk)
 
 
 def _refusal(each: Listed, why: str) -> RefusedFragmentError:

@@ -114,7 +114,8 @@ def load_root(world: World, item: CatalogItem) -> Root:
         data = world.store.get_all(item.root_key, limit=MAX_ROOT_SIZE)
         root = parse_root(data)
     except (CorruptDataError, NotFoundError) as exc:
-        raise exc.located(stream=item.stream, key=item.root_key) from exc
+        exc.located(stream=item.stream, key=item.root_key)
+        raise
     described = (root.version, root.epoch, root.next_offset) == (
         item.version,
         item.epoch,

@@ -14,7 +14,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType
 from coldstream.reader import First, Gap, GapReason, Last, Offset, ReaderSettings, Timestamp
-from coldstream.reader.crc import combine, crc32
+from coldstream.osiris.crc import combine, crc32
 from tests.unit.reader.tier import PREFIX, SMALL, Tier, chunk
 
 WHOLE = ReaderSettings()
