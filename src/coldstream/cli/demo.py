@@ -262,9 +262,9 @@ def demo() -> int:
     )
     progress = {p.stream: p for p in tier(agent, sum(e.size for e in expected), console)}
     step("reading every stream back through its manifest")
-    table = Table(title="tiered to S3 and read back", box=SIMPLE_HEAD)
+    table = Table(title="tiered to S3 and read back", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("stream", overflow="fold")
-    for column in ("messages", "bytes", "fragments", "first", "next", "durable after", "read back"):
+    for column in ("messages", "bytes", "fragments", "first", "next", "durable", "read back"):
         table.add_column(column, justify="right", overflow="fold")
     good = True
     for each in expected:
@@ -291,7 +291,7 @@ def demo() -> int:
             "-" if seconds is None else f"{seconds:.1f} s",
             "identical" if problem is None else problem,
         )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    Console(width=None if sys.stdout.isatty() else 112).print(table)
     step("every comparison holds" if good else "SOMETHING DIFFERS; see the table")
     console.print(
         "\nThe environment stays up. Go on with:\n"

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from coldstream.fragment import Buffer
+Buffer = bytes | bytearray | memoryview
 
 _POLYNOMIAL = 0xEDB88320  # reflected: bit 31 is x^0
 _ONE = 1 << 31
