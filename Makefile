@@ -35,8 +35,7 @@ lint: setup ## Formatting, lint, types, import rules
 
 .PHONY: test
 test: lint ## All checks and tests (what CI runs)
-	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
-	$(PYTEST) -q -m emulator tests
+	$(PYTEST) -q -n 2 --dist loadfile tests
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no embedded AWS

@@ -28,6 +28,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from coldstream.adapters.absence import telling_absence
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 _WRITE_ID = "write-id"
+_T = TypeVar("_T")
 
 
 def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> S3Store:
@@ -143,9 +145,12 @@ class S3ObjectStore:
         except (BaseError, OSError):
             return None
 
+    def _reading(self, call: Callable[[], _T], key: str) -> _T:
+        return telling_absence(self, key, lambda: _translating(call, key))
+
     def get(self, key: str, start: int, end: int) -> Buffer:
         try:
-            data = _translating(
+            data = self._reading(
                 lambda: obstore.get_range(self._store, key, start=start, end=end), key
             )
         except UnavailableError:
@@ -161,7 +166,7 @@ class S3ObjectStore:
         return memoryview(data)
 
     def get_all(self, key: str, *, limit: int) -> bytes:
-        found = _translating(lambda: obstore.get(self._store, key), key)
+        found = self._reading(lambda: obstore.get(self._store, key), key)
         if found.meta["size"] > limit:
             raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
         return bytes(_translating(found.bytes, key))
@@ -173,7 +178,7 @@ class S3ObjectStore:
             )
 
         try:
-            return _translating(suffix, key)
+            return self._reading(suffix, key)
         except UnavailableError:
             if self._size(key) != 0:
                 raise
@@ -190,9 +195,6 @@ class S3ObjectStore:
             ]
 
         return _translating(page, prefix)
-
-
-_T = TypeVar("_T")
 
 
 def _translating(call: Callable[[], _T], key: str) -> _T:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.adapters.absence import telling_absence
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -99,7 +100,7 @@ class BotoObjectStore:
                 raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
             return found["Body"].read()
 
-        return _translating(read, key)
+        return telling_absence(self, key, lambda: _translating(read, key))
 
     def get_suffix(self, key: str, length: int) -> bytes:
         try:
@@ -112,7 +113,7 @@ class BotoObjectStore:
             found = self._client.get_object(Bucket=self._bucket, Key=key, Range=byte_range)
             return found["Body"].read()
 
-        return _translating(read, key)
+        return telling_absence(self, key, lambda: _translating(read, key))
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         def page() -> list[ObjectInfo]:

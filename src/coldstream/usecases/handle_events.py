@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
@@ -23,10 +24,19 @@ _MAX_BODY = 256 * 1024  # SQS takes no more
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A stream that a message names, and the object that it is about ("" if none)."""
+    """A stream that a message names, and the object that it is about ("" and None if none)."""
 
     stream: str
     key: str
+    offset: int | None = None
+
+    def located(self, error: ColdstreamError) -> ColdstreamError:
+        """`error` for this mention: a copy, because one error may fail many messages."""
+        error = copy(error)
+        if error.key is None and self.key:
+            error.located(offset=self.offset, key=self.key)
+        error.located(stream=self.stream)
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,8 @@ def parse_message(body: str, prefix: str) -> tuple[Mention, ...]:
             key = unquote_plus(record["s3"]["object"]["key"])
         except (KeyError, TypeError, AttributeError) as exc:
             raise InvalidInputError("an event record without an object key") from exc
-        mentions.append(Mention(parse_data_key(key, prefix).stream, key))
+        data_key = parse_data_key(key, prefix)
+        mentions.append(Mention(data_key.stream, key, data_key.first_offset))
     return tuple(mentions)
 
 
@@ -90,11 +101,11 @@ def handle_messages(
         pause: as in `commit_runs`.
     """
     failed: dict[str, ColdstreamError] = {}
-    named: dict[str, list[tuple[str, str]]] = {}
+    named: dict[str, list[tuple[str, Mention]]] = {}
     for message_id, body in messages:
         try:
             for mention in parse_message(body, world.prefix):
-                named.setdefault(mention.stream, []).append((message_id, mention.key))
+                named.setdefault(mention.stream, []).append((message_id, mention))
         except InvalidInputError as exc:
             failed[message_id] = exc
     reports = []
@@ -102,11 +113,13 @@ def handle_messages(
         try:
             report = commit_runs(world, stream, pause=pause)
         except ColdstreamError as exc:
-            for message_id, key in mentions:
-                failed[message_id] = exc
-                exc.located(stream=stream, key=key or None)
+            failed.update((message_id, mention.located(exc)) for message_id, mention in mentions)
             continue
         reports.append(report)
         refused = {each.key: each for each in report.refused}
-        failed.update((message_id, refused[key]) for message_id, key in mentions if key in refused)
+        failed.update(
+            (message_id, refused[mention.key])
+            for message_id, mention in mentions
+            if mention.key in refused
+        )
     return BatchReport(tuple(reports), failed)

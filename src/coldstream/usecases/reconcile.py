@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from coldstream.errors import ColdstreamError
+from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
@@ -21,10 +21,13 @@ class Failure:
 
 def reconcile(world: World, *, pause: Callable[[int], None]) -> Iterator[CommitReport | Failure]:
     """Run `commit_runs` on every live stream; one that fails does not stop the others."""
-    for item in world.catalog.streams():
-        if item.state is not StreamState.LIVE:
-            continue
-        try:
-            yield commit_runs(world, item.stream, pause=pause)
-        except ColdstreamError as exc:
-            yield Failure(item.stream, exc)
+    try:
+        for item in world.catalog.streams():
+            if item.state is not StreamState.LIVE:
+                continue
+            try:
+                yield commit_runs(world, item.stream, pause=pause)
+            except ColdstreamError as exc:
+                yield Failure(item.stream, exc)
+    except CorruptDataError as exc:  # an item that cannot be read
+        yield Failure(exc.stream or exc.key or "", exc)

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import LastChunk
+from coldstream.plans.claim import LocalChunk
+from coldstream.ports import NotLanded, Unknown
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+
+
+def commit(remote: Remote) -> int:
+    return commit_runs(remote.world, STREAM, pause=no_pause).next_offset
+
+
+# The anchor.
+
+
+def test_an_anchor_begins_an_empty_stream_where_the_log_begins() -> None:
+    remote = Remote()
+
+    item = anchor(remote.world, STREAM, 1592, QueueName("c", "/", "orders"))
+
+    assert (item.first_offset, item.next_offset, item.version) == (1592, 1592, 0)
+    assert item.name == QueueName("c", "/", "orders")
+    assert item.table_id == remote.items.table_id()
+    assert remote.tampered() == {}
+
+
+def test_an_anchor_that_is_there_is_returned_whatever_is_in_the_bucket() -> None:
+    remote = Remote().claimed()
+    remote.upload(piece(0, 10))
+    there = remote.items.items[STREAM]
+
+    assert remote.anchor(77) == there
+    assert remote.items.items[STREAM] == there
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        piece(0, 10).path(PREFIX),
+        f"{PREFIX}stream/{STREAM}/metadata/root.0000000001.000000000001.0000000000000001.manifest",
+        f"{PREFIX}stream/{STREAM}/anything",
+    ],
+)
+def test_history_3_no_anchor_where_objects_exist_without_an_item(key: str) -> None:
+    remote = Remote()
+    remote.memory.put(key, b"x", write_id="w")
+
+    with pytest.raises(ConflictError) as caught:
+        remote.anchor()
+
+    assert caught.value.stream == STREAM
+    assert remote.items.items == {}
+
+
+def test_objects_of_a_stream_with_a_longer_name_are_no_obstacle() -> None:
+    remote = Remote()
+    remote.upload(piece(0, 10, stream=f"{STREAM}1"))
+
+    assert remote.anchor().version == 0
+
+
+def test_of_two_anchors_at_the_same_time_both_see_the_one_that_was_first() -> None:
+    remote = Remote()
+    other = CatalogItem(STREAM, "memory", first_offset=5, next_offset=5)
+    remote.catalog.before["anchor"] = lambda *_: remote.items.anchor(other)
+
+    assert remote.anchor(9) == other
+
+
+# The claim.
+
+
+def test_a_claim_puts_epoch_and_floor_into_the_ledger() -> None:
+    remote = Remote()
+    remote.anchor(100)
+
+    item = remote.claim(3)
+
+    assert (item.epoch, item.version) == (3, 1)
+    assert item.ledger == remote.root().ledger == Ledger.of([(3, 100)])
+
+
+def test_a_second_claim_of_an_epoch_finds_the_first_and_writes_nothing() -> None:
+    remote = Remote().claimed(3)
+    item = remote.items.items[STREAM]
+
+    assert remote.claim(3) == item
+    assert remote.store.calls["put"] == 0
+
+
+def test_a_claim_by_another_process_of_the_same_epoch_finds_it_too() -> None:
+    remote = Remote().claimed(3)
+    remote.world = remote.new_world()
+
+    assert remote.claim(3).version == 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_lower_epoch_is_fenced_whether_it_had_claimed_or_was_passed_over(epoch: int) -> None:
+    remote = Remote().claimed(1)
+    remote.claim(3)
+
+    with pytest.raises(FencedError) as caught:
+        remote.claim(epoch)
+
+    assert caught.value.stream == STREAM
+
+
+def test_history_7_a_claim_appends_what_is_good_and_its_floor_lies_above_it() -> None:
+    remote = Remote().claimed(1)
+    good = chain(3)
+    rotten = replace(piece(30, 40), data=b"rotten")
+    remote.upload(*good, rotten, piece(40, 50))
+
+    item = remote.claim(2)
+
+    assert item.ledger == Ledger.of([(1, 0), (2, 30)])
+    assert item.version == 2, "run and claim are one commit"
+    assert len(remote.ranges()) == 3
+
+    remote.upload(piece(30, 45, epoch=2, floor=30), piece(45, 60, epoch=2, floor=30))
+    assert commit(remote) == 60, "the new epoch fills what the rotten fragment left"
+
+
+def test_a_late_upload_of_the_old_epoch_below_the_new_floor_is_not_needed_any_more() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(piece(0, 10))
+    remote.claim(2)
+
+    remote.upload(piece(10, 20), piece(0, 20, uid=5))
+
+    assert commit(remote) == 10
+
+
+def test_fencing_holds_however_late_an_upload_of_the_old_epoch_comes() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+    commit(remote)
+    remote.claim(2)
+    remote.upload(*chain(3, start=30), *chain(3, start=30, epoch=2, floor=30))
+
+    assert commit(remote) == 60
+    assert [entry.epoch for entry in remote.root().entries] == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_claim_longer_than_one_commit_takes_several_and_only_the_last_claims() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(25))
+
+    item = remote.claim(2, limit=10)
+
+    assert item.ledger == Ledger.of([(1, 0), (2, 250)])
+    assert item.version == 1 + 2 + 1
+    assert len(remote.ranges()) == 25
+
+
+def test_a_claim_that_loses_to_a_commit_is_planned_again_on_top_of_it() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(2))
+    other = remote.new_world()
+    remote.catalog.before["commit"] = lambda *_: commit_runs(other, STREAM, pause=no_pause)
+
+    item = remote.claim(2)
+
+    assert item.ledger == Ledger.of([(1, 0), (2, 20)])
+    assert item.version == 3
+
+
+def test_a_claim_that_loses_to_a_higher_claim_is_fenced() -> None:
+    remote = Remote().claimed(1)
+    other = remote.new_world()
+    remote.catalog.before["commit"] = lambda *_: claim(
+        other, STREAM, 5, chunks_near=lambda _: [], pause=no_pause
+    )
+
+    with pytest.raises(FencedError):
+        remote.claim(3)
+
+    assert remote.items.items[STREAM].ledger == Ledger.of([(1, 0), (5, 0)])
+
+
+def test_a_claim_with_an_unknown_answer_is_found_by_reading_again() -> None:
+    remote = Remote().claimed(1)
+    remote.catalog.after["commit"] = lambda answer: Unknown(answer.item)
+
+    assert remote.claim(2).ledger == Ledger.of([(1, 0), (2, 0)])
+    assert remote.catalog.calls["commit"] == 1
+
+
+def test_endless_conflicts_of_a_claim_end_in_an_error() -> None:
+    remote = Remote().claimed(1)
+    remote.items.commit = lambda given: Unknown(None)  # type: ignore[method-assign]
+
+    with pytest.raises(ConflictError):
+        remote.claim(2, attempts=3)
+
+
+def test_conflicts_of_a_long_claim_are_counted_from_the_last_commit_that_landed() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(6))
+    real, calls = remote.items.commit, [0]
+
+    def every_second(given: Any) -> Any:
+        calls[0] += 1
+        return real(given) if calls[0] % 2 == 0 else NotLanded(remote.items.get(given.stream))
+
+    remote.items.commit = every_second  # type: ignore[method-assign]
+
+    assert remote.claim(2, attempts=2, limit=1).ledger == Ledger.of([(1, 0), (2, 60)])
+
+
+def test_a_stream_without_an_item_cannot_be_claimed() -> None:
+    with pytest.raises(NotFoundError):
+        Remote().claim(1)
+
+
+@pytest.mark.parametrize("state", [StreamState.DELETING, StreamState.REBUILDING])
+def test_a_stream_that_is_not_live_cannot_be_claimed(state: StreamState) -> None:
+    remote = Remote().claimed(1)
+    remote.items.items[STREAM] = replace(remote.items.items[STREAM], state=state)
+
+    with pytest.raises(ConflictError):
+        remote.claim(2)
+
+
+# Divergence: nothing is changed.
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        LocalChunk(20, 30, 2),  # the delivered chunk of the new epoch, below the remote end
+        LocalChunk(20, 29, 1),
+        LocalChunk(15, 30, 1),
+        LocalChunk(25, 35, 1),
+    ],
+)
+def test_a_log_that_differs_stops_the_claim_and_changes_nothing(local: LocalChunk) -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+    commit(remote)
+    before = (remote.tampered(), dict(remote.items.items))
+
+    with pytest.raises(DivergedError):
+        remote.claim(2, local)
+
+    assert (remote.tampered(), dict(remote.items.items)) == before
+
+
+def test_a_log_that_differs_from_what_is_only_listed_stops_the_claim_too() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+
+    with pytest.raises(DivergedError):
+        remote.claim(2, LocalChunk(20, 30, 2))
+
+    assert remote.ranges() == []
+
+
+def test_a_log_that_agrees_claims() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+
+    remote.claim(2, LocalChunk(20, 30, 1), LocalChunk(30, 40, 2))
+
+    assert remote.root().last_chunk == LastChunk(20, 1)
+
+
+def test_a_log_that_differs_is_found_although_the_epoch_has_claimed_already() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+    commit(remote)
+    remote.claim(2)
+
+    with pytest.raises(DivergedError):
+        remote.claim(2, LocalChunk(20, 30, 2))
