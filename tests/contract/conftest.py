@@ -1,4 +1,4 @@
-"""AWS that is not there: moto in this process, and a bridge to it for clients other than botocore."""
+"""AWS that is not there: moto in this process, and a bridge to it for clients like obstore."""
 
 from __future__ import annotations
 

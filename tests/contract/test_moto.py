@@ -1,4 +1,4 @@
-"""The AWS adapters keep the rules of their ports, as far as moto can tell. Never for concurrency."""
+"""The AWS adapters keep the rules of their ports, as far as moto can tell: one thread only."""
 
 from __future__ import annotations
 

@@ -37,7 +37,12 @@ _T = TypeVar("_T")
 _TABLE_ID_SECONDS = 60.0
 _REFUSED = "ConditionalCheckFailedException"
 _FORBIDDEN = frozenset(
-    {"AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"}
+    {
+        "AccessDeniedException",
+        "ExpiredTokenException",
+        "InvalidSignatureException",
+        "UnrecognizedClientException",
+    }
 )
 
 

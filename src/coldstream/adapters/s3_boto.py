@@ -32,7 +32,16 @@ _T = TypeVar("_T")
 #: S3's own codes, by what the caller should do. `tests/unit/adapters` keeps the list honest.
 TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
-FORBIDDEN = frozenset({"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+FORBIDDEN = frozenset(
+    {
+        "AccessDenied",
+        "403",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+    }
+)
 
 
 class BotoObjectStore:

@@ -1,6 +1,7 @@
 """What every `Catalog` must do. A backend's test file subclasses the suite and gives a catalog.
 
-`CatalogRaceSuite` is for backends that are safe for threads, `LostCommitAnswerSuite` for backends that talk over a network: its subclass can lose an answer.
+`CatalogRaceSuite` is for backends that are safe for threads, `LostCommitAnswerSuite` for those that
+talk over a network: its subclass can lose an answer.
 """
 
 from __future__ import annotations

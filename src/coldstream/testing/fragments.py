@@ -1,4 +1,4 @@
-"""Valid fragments without a broker: their bytes, their keys, and lies that still have a good CRC."""
+"""Valid fragments without a broker: bytes, keys, and lies that still have a good checksum."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def build_fragment(
         )
         records = min(records_per_chunk, next_offset - offset)
         messages = [
-            b"\x00\x53\x75\xa0\x04" + (offset + i).to_bytes(4, "big") for i in range(records)
+            b"\x00\x53\x75\xa0\x08" + (offset + i).to_bytes(8, "big") for i in range(records)
         ]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))

@@ -93,11 +93,13 @@ def claim(
             outcome = publish(world, loaded, extension.root)
         else:
             outcome = publish(world, loaded, plan_claim(extension.root, epoch), claim=True)
-        if not isinstance(outcome, Landed):
-            failed += 1
-            if failed >= attempts:
-                raise ConflictError(f"{attempts} claims in a row did not land", stream=stream)
-            pause(failed)
+        if isinstance(outcome, Landed):
+            failed = 0
+            continue
+        failed += 1
+        if failed >= attempts:
+            raise ConflictError(f"{attempts} claims in a row did not land", stream=stream)
+        pause(failed)
 
 
 def _check_history(

@@ -1,0 +1,188 @@
+"""SDK errors are translated once, in the adapters; this lists the codes that we know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    ReadTimeoutError,
+)
+from moto import mock_aws
+from obstore import exceptions as obstore_errors
+
+from coldstream.adapters import dynamodb, s3, s3_boto
+from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.sqs import QueueCommitRequests
+from coldstream.errors import (
+    AlreadyExistsError,
+    ColdstreamError,
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.ports import Unknown
+from coldstream.testing.catalog_suite import next_commit
+from tests.contract import faults
+
+NO_ANSWER: list[Exception] = [
+    ReadTimeoutError(endpoint_url="x"),
+    EndpointConnectionError(endpoint_url="x"),
+    ConnectionClosedError(endpoint_url="x"),
+    IncompleteReadError(actual_bytes=1, expected_bytes=2),
+]
+
+
+def client_error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}}, "Operation")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("NoSuchKey", NotFoundError),
+        ("404", NotFoundError),
+        ("AccessDenied", PermissionDeniedError),
+        ("403", PermissionDeniedError),
+        ("InvalidAccessKeyId", PermissionDeniedError),
+        ("SignatureDoesNotMatch", PermissionDeniedError),
+        ("ExpiredToken", PermissionDeniedError),
+        ("InvalidToken", PermissionDeniedError),
+        ("PreconditionFailed", AlreadyExistsError),
+        ("ConditionalRequestConflict", AlreadyExistsError),
+        ("InvalidRange", CorruptDataError),
+        ("SlowDown", UnavailableError),
+        ("InternalError", UnavailableError),
+        ("ServiceUnavailable", UnavailableError),
+        ("RequestTimeout", UnavailableError),
+        ("BadDigest", UnavailableError),
+        ("NoSuchBucket", UnavailableError),
+        ("", UnavailableError),
+        ("SomethingNew", UnavailableError),
+    ],
+)
+def test_each_code_of_s3_says_what_to_do(code: str, expected: type[ColdstreamError]) -> None:
+    error = s3_boto._translated(client_error(code), "some/key")
+
+    assert type(error) is expected
+    assert error.key == "some/key"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("AccessDeniedException", PermissionDeniedError),
+        ("UnrecognizedClientException", PermissionDeniedError),
+        ("InvalidSignatureException", PermissionDeniedError),
+        ("ExpiredTokenException", PermissionDeniedError),
+        ("ResourceNotFoundException", NotFoundError),
+        ("ThrottlingException", UnavailableError),
+        ("ProvisionedThroughputExceededException", UnavailableError),
+        ("RequestLimitExceeded", UnavailableError),
+        ("InternalServerError", UnavailableError),
+        ("SomethingNew", UnavailableError),
+    ],
+)
+def test_each_code_of_dynamodb_says_what_to_do(code: str, expected: type[ColdstreamError]) -> None:
+    assert type(dynamodb._translated(client_error(code))) is expected
+
+
+@pytest.mark.parametrize("exc", NO_ANSWER, ids=lambda exc: type(exc).__name__)
+def test_no_answer_is_unavailable(exc: Exception) -> None:
+    assert type(s3_boto._translated(exc, "k")) is UnavailableError
+    assert type(dynamodb._translated(exc)) is UnavailableError
+
+
+@pytest.mark.parametrize(
+    ("exc", "expected"),
+    [
+        (FileNotFoundError("x"), NotFoundError),
+        (obstore_errors.NotFoundError("x"), NotFoundError),
+        (obstore_errors.PermissionDeniedError("x"), PermissionDeniedError),
+        (obstore_errors.UnauthenticatedError("x"), PermissionDeniedError),
+        (obstore_errors.AlreadyExistsError("x"), AlreadyExistsError),
+        (obstore_errors.PreconditionError("x"), AlreadyExistsError),
+        (obstore_errors.GenericError("x"), UnavailableError),
+        (obstore_errors.JoinError("x"), UnavailableError),
+        (OSError("x"), UnavailableError),
+    ],
+)
+def test_each_error_of_obstore_says_what_to_do(
+    exc: Exception, expected: type[ColdstreamError]
+) -> None:
+    error = s3._translated(exc, "some/key")
+
+    assert type(error) is expected
+    assert error.key == "some/key"
+
+
+# What moto cannot be brought to do: answers of the real services, given in their stead.
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield lambda service: boto3.client(service, region_name="us-east-1")
+
+
+def test_the_suffix_of_an_empty_object_is_empty_although_s3_says_invalid_range(
+    aws: Callable[[str], Any],
+) -> None:
+    client = aws("s3")
+    faults.answer_error(client, "GetObject", 416, "InvalidRange")
+
+    assert BotoObjectStore(client=client, bucket="b").get_suffix("k", 156) == b""
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "403"])
+def test_a_put_that_is_forbidden_is_tried_once(aws: Callable[[str], Any], code: str) -> None:
+    client = aws("s3")
+    faults.answer_error(client, "PutObject", 403, code, count=1)
+
+    with pytest.raises(PermissionDeniedError):
+        BotoObjectStore(client=client, bucket="b").put("k", b"", write_id="w")
+
+
+def commit_against(client: Any, code: str, status: int = 400) -> Any:
+    faults.answer_error(client, "UpdateItem", status, code)
+    item = CatalogItem("__s_1", "t")
+    return DynamoCatalog(client=client, table="t", prefix="p/").commit(next_commit(item, uid=1))
+
+
+@pytest.mark.parametrize(
+    "code", ["ThrottlingException", "InternalServerError", "ServiceUnavailable", "SomethingNew"]
+)
+def test_a_commit_that_ends_in_an_outage_is_unknown(aws: Callable[[str], Any], code: str) -> None:
+    assert commit_against(aws("dynamodb"), code) == Unknown(None)
+
+
+def test_a_commit_that_is_forbidden_says_so(aws: Callable[[str], Any]) -> None:
+    with pytest.raises(PermissionDeniedError):
+        commit_against(aws("dynamodb"), "AccessDeniedException")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("AccessDenied", PermissionDeniedError), ("ServiceUnavailable", UnavailableError)],
+)
+def test_a_request_for_a_commit_that_cannot_be_sent_says_why_and_for_which_stream(
+    aws: Callable[[str], Any], code: str, expected: type[ColdstreamError]
+) -> None:
+    client = aws("sqs")
+    faults.answer_error(client, "SendMessage", 400, code)
+
+    with pytest.raises(expected) as caught:
+        QueueCommitRequests(client=client, queue_url="https://q").ask("__s_1")
+
+    assert caught.value.stream == "__s_1"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldstream.errors import ConflictError, CorruptDataError
+from coldstream.manifest.root import Root, parse_root
+from coldstream.ports import Landed
+from coldstream.usecases import load as module
+from coldstream.usecases.load import RootCache, load, load_root, publish
+from tests.unit.remote import STREAM, Remote, chain
+
+
+def test_a_stream_before_its_first_root_begins_where_its_log_begins() -> None:
+    remote = Remote()
+    remote.anchor(1592)
+
+    assert load(remote.world, STREAM).root == Root(1592, 1592)
+    assert remote.store.calls["get_all"] == 0
+
+
+def test_a_root_is_fetched_once_because_roots_never_change() -> None:
+    remote = Remote().claimed()
+    world = remote.new_world()
+
+    assert load(world, STREAM) == load(world, STREAM)
+    assert remote.store.calls["get_all"] == 1
+
+
+def test_the_cache_of_roots_is_bounded_and_forgets_the_oldest() -> None:
+    cache = RootCache(capacity=2)
+    for number in range(2):
+        cache.put(str(number), Root(number, number))
+    cache.get("0")
+    cache.put("2", Root(2, 2))
+
+    assert cache.get("1") is None
+    assert cache.get("0") == Root(0, 0)
+    assert cache.get("2") == Root(2, 2)
+
+
+def test_a_published_root_is_under_a_key_that_says_epoch_and_version() -> None:
+    remote = Remote().claimed(3)
+    loaded = load(remote.world, STREAM)
+
+    outcome = publish(remote.world, loaded, loaded.root)
+
+    assert isinstance(outcome, Landed)
+    assert "root.0000000003.000000000002." in outcome.item.root_key
+    stored = parse_root(remote.tampered()[outcome.item.root_key])
+    assert stored == replace(loaded.root, version=2)
+    assert load(remote.new_world(), STREAM).root == stored
+
+
+def test_a_root_is_put_before_the_item_names_it() -> None:
+    remote = Remote().claimed()
+    loaded = load(remote.world, STREAM)
+    seen: list[bool] = []
+
+    def check(commit: object) -> None:
+        seen.append(getattr(commit, "root_key", "") in remote.tampered())
+
+    remote.catalog.before["commit"] = check
+    publish(remote.world, loaded, loaded.root)
+
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    "lie", [{"version": 9}, {"epoch": 9}, {"next_offset": 9}]
+)
+def test_a_root_that_says_other_than_the_item_is_refused(lie: dict[str, int]) -> None:
+    remote = Remote().claimed()
+    item = replace(remote.items.items[STREAM], **lie)
+
+    with pytest.raises(CorruptDataError) as caught:
+        load_root(remote.new_world(), item)
+
+    assert (caught.value.stream, caught.value.key) == (STREAM, item.root_key)
+
+
+def test_a_root_larger_than_any_root_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote().claimed()
+    remote.upload(*chain(1))
+    monkeypatch.setattr(module, "MAX_ROOT_SIZE", 50)
+
+    with pytest.raises(CorruptDataError):
+        load(remote.new_world(), STREAM)
+
+
+def test_a_restored_item_is_refused_before_its_root_is_read() -> None:
+    remote = Remote().claimed()
+    remote.items._table_id = "restored"
+
+    with pytest.raises(ConflictError):
+        load(remote.new_world(), STREAM)
+    assert remote.store.calls["get_all"] == 0

@@ -1,0 +1,39 @@
+"""What a failed condition means, from the item that the table gives back (histories 1 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.ports import Landed, NotLanded, Unknown, outcome_of_failed_condition
+from coldstream.testing.catalog_suite import next_commit
+
+ITEM = CatalogItem("__s_1", "table", uid=10, version=5)
+COMMIT = next_commit(ITEM, uid=11)
+
+
+def test_history_1_our_own_uid_in_the_item_means_that_it_landed() -> None:
+    ours = replace(ITEM, uid=11, version=6)
+
+    assert outcome_of_failed_condition(ours, COMMIT) == Landed(ours)
+
+
+def test_the_version_that_was_read_means_that_it_did_not_land() -> None:
+    for item in (ITEM, replace(ITEM, state="deleting"), replace(ITEM, uid=99)):
+        assert outcome_of_failed_condition(item, COMMIT) == NotLanded(item)
+
+
+def test_history_1_any_other_version_is_unknown_because_ours_may_have_been_built_upon() -> None:
+    for version in (6, 7, 100):
+        item = replace(ITEM, uid=99, version=version)
+        assert outcome_of_failed_condition(item, COMMIT) == Unknown(item)
+
+
+def test_history_3_a_version_that_fell_is_unknown_too() -> None:
+    item = replace(ITEM, uid=99, version=4)
+
+    assert outcome_of_failed_condition(item, COMMIT) == Unknown(item)
+
+
+def test_no_item_at_all_means_that_it_did_not_land() -> None:
+    assert outcome_of_failed_condition(None, COMMIT) == NotLanded(None)
