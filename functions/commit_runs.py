@@ -38,7 +38,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     for message_id, error in batch.failed.items():
         if not isinstance(error, RefusedFragmentError):
             logger.error(
-                str(error), kind=error.kind, stream=error.stream, key=error.key, message_id=message_id
+                str(error),
+                kind=error.kind,
+                stream=error.stream,
+                offset=error.offset,
+                key=error.key,
+                message_id=message_id,
             )
     totals = {
         names.METRIC_COMMITS: sum(report.commits for report in batch.reports),

@@ -23,7 +23,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         streams += 1
         if isinstance(result, Failure):
             failures.append(result.stream)
-            logger.error(str(result.error), kind=result.error.kind, stream=result.stream)
+            logger.error(
+                str(result.error),
+                kind=result.error.kind,
+                stream=result.stream,
+                offset=result.error.offset,
+                key=result.error.key,
+            )
             continue
         fragments += result.fragments
         refused += len(result.refused)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import secrets
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,14 +12,28 @@ from typing import Any
 import boto3
 import pytest
 
+from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.root import Root
 from coldstream.ports import ObjectStore
 from coldstream.testing.catalog_suite import CatalogRaceSuite
 from coldstream.testing.emulator import Emulator
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
-from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules, create_table
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World, load
+from tests.contract.aws import (
+    BUCKET,
+    PREFIX,
+    TABLE,
+    BotoStoreRules,
+    DynamoCatalogRules,
+    create_table,
+)
 from tests.contract.conftest import CONFIG
+from tests.unit.remote import chain
 
 pytestmark = pytest.mark.emulator
 
@@ -29,10 +46,10 @@ def site(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def fresh_client(site: Emulator, service: str) -> Iterator[Any]:
-    """A client of one test, because tests hang faults on it."""
+def boto3_client(site: Emulator, service: str) -> Any:
+    """A client of its own, because tests hang faults on it."""
     environment = site.environment()
-    client = boto3.client(
+    return boto3.client(
         service,
         endpoint_url=site.endpoint,
         region_name=environment["AWS_DEFAULT_REGION"],
@@ -40,8 +57,17 @@ def fresh_client(site: Emulator, service: str) -> Iterator[Any]:
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
         config=CONFIG,
     )
+
+
+def closing_client(site: Emulator, service: str) -> Iterator[Any]:
+    """The same, closed after its test."""
+    client = boto3_client(site, service)
     yield client
     client.close()
+
+
+def short_pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, 0.02 * attempt))
 
 
 class Filling:
@@ -53,7 +79,7 @@ class Filling:
 class TestBotoObjectStore(Filling, BotoStoreRules, ObjectStoreRaceSuite):
     @pytest.fixture
     def s3(self, site: Emulator) -> Iterator[Any]:
-        yield from fresh_client(site, "s3")
+        yield from closing_client(site, "s3")
 
     @pytest.fixture
     def store(self, s3: Any) -> ObjectStore:
@@ -71,4 +97,38 @@ class TestS3ObjectStore(Filling, ObjectStoreSuite, ObjectStoreRaceSuite):
 class TestDynamoCatalog(DynamoCatalogRules, CatalogRaceSuite):
     @pytest.fixture
     def dynamodb(self, site: Emulator) -> Iterator[Any]:
-        yield from fresh_client(site, "dynamodb")
+        yield from closing_client(site, "dynamodb")
+
+
+def test_many_committers_of_one_stream_append_every_fragment_once(site: Emulator) -> None:
+    stream = f"__orders_{secrets.token_hex(6)}"
+    fragments = chain(12, stream=stream)
+
+    def commit(number: int) -> None:
+        s3, dynamodb = (boto3_client(site, service) for service in ("s3", "dynamodb"))
+        world = World(
+            store=BotoObjectStore(client=s3, bucket=BUCKET),
+            catalog=DynamoCatalog(client=dynamodb, table=TABLE, prefix=PREFIX),
+            prefix=PREFIX,
+            new_uid=lambda: secrets.randbits(64),
+        )
+        if number < 0:
+            anchor(world, stream, 0, QueueName())
+            claim(world, stream, 1, chunks_near=lambda _: [], pause=short_pause)
+        else:
+            for each in fragments[number::6]:
+                world.store.put(each.path(PREFIX), each.data, write_id="w")
+                commit_runs(world, stream, pause=short_pause, attempts=50)
+        landed.append(load(world, stream).root)
+        s3.close()
+        dynamodb.close()
+
+    landed: list[Root] = []
+    commit(-1)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(commit, range(6)))
+
+    best = max(landed, key=lambda root: root.version)
+    assert [(e.first_offset, e.next_offset) for e in best.entries] == [
+        (n * 10, n * 10 + 10) for n in range(12)
+    ]

@@ -116,7 +116,15 @@ def test_each_field_is_drawn_with_the_type_that_the_code_packs(
     name: str, layout: struct.Struct
 ) -> None:
     # The two fields wider or narrower than a struct letter: u128 is two Q, u8 and u56 share one.
-    letters = {"u32": "I", "u64": "Q", "i64": "q", "4 bytes": "4s", "u128": "QQ", "u8": "Q", "u56": ""}
+    letters = {
+        "u32": "I",
+        "u64": "Q",
+        "i64": "q",
+        "4 bytes": "4s",
+        "u128": "QQ",
+        "u8": "Q",
+        "u56": "",
+    }
 
     assert layout.format == ">" + "".join(letters[row.kind] for row in table(name))
 

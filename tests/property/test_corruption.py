@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tracemalloc
 import zlib
@@ -335,7 +336,7 @@ def test_garbage_entries_are_refused_or_tile(data: bytes) -> None:
         entries = list(Entries(data))
     except CorruptDataError:
         return
-    assert all(a.next_offset == b.first_offset for a, b in zip(entries, entries[1:], strict=False))
+    assert all(a.next_offset == b.first_offset for a, b in itertools.pairwise(entries))
     assert Entries.of(entries) == Entries(data)
 
 

@@ -79,7 +79,11 @@ def test_a_run_is_the_one_that_an_oracle_finds_among_all(
     data: st.DataObject, at: int, claims: list[tuple[int, int]], listed: list[Listed]
 ) -> None:
     without = set(
-        data.draw(st.lists(st.sampled_from([e.path for e in listed]), max_size=3) if listed else st.just([]))
+        data.draw(
+            st.lists(st.sampled_from([e.path for e in listed]), max_size=3)
+            if listed
+            else st.just([])
+        )
     )
     shuffled = data.draw(st.permutations(listed))
 

@@ -122,9 +122,7 @@ def piece(
 
 def chain(count: int, *, size: int = 10, start: int = 0, **more: Any) -> list[SyntheticFragment]:
     """`count` fragments that join."""
-    return [
-        piece(start + n * size, start + (n + 1) * size, **more) for n in range(count)
-    ]
+    return [piece(start + n * size, start + (n + 1) * size, **more) for n in range(count)]
 
 
 def s3_event(*keys: str, bucket: str = "fragments") -> str:

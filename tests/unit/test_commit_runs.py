@@ -127,6 +127,14 @@ def test_the_better_fragment_behind_a_page_boundary_is_not_missed(remote: Remote
     assert commit(remote).next_offset == 2000
 
 
+def test_a_page_that_ends_right_where_the_run_ends_is_not_the_last(remote: Remote) -> None:
+    # 999 uploads of an epoch that never claimed begin where the run ends and fill the page.
+    strangers = [piece(10, 11 + n, epoch=9, records_per_chunk=1000) for n in range(999)]
+    remote.upload(piece(0, 10), *strangers, piece(10, 2000, records_per_chunk=1000))
+
+    assert commit(remote).next_offset == 2000
+
+
 def test_one_list_is_enough_when_the_page_ends_beyond_the_run(remote: Remote) -> None:
     remote.upload(piece(0, 10), *chain(1500, size=1, start=500))
     remote.forget()
@@ -175,7 +183,9 @@ def lies() -> dict[str, Any]:
         "lies about size": good.lying(data_size=good.trailer.data_size + 8),
         "lies about the floor": good.lying(floor=5),
         "chunk of a newer epoch": good.lying(last_chunk_epoch=2),
-        "flipped": replace(good, data=good.data[:-20] + bytes([good.data[-20] ^ 1]) + good.data[-19:]),
+        "flipped": replace(
+            good, data=good.data[:-20] + bytes([good.data[-20] ^ 1]) + good.data[-19:]
+        ),
     }
 
 
@@ -305,7 +315,9 @@ def test_a_conflict_leads_to_a_new_plan_from_the_new_root(remote: Remote) -> Non
     remote.catalog.before["commit"] = race
     report = commit(remote)
 
-    assert remote.ranges() == [(f.key.first_offset, f.key.next_offset, f.key.uid) for f in fragments]
+    assert remote.ranges() == [
+        (f.key.first_offset, f.key.next_offset, f.key.uid) for f in fragments
+    ]
     assert (report.commits, report.conflicts, report.next_offset) == (0, 1, 40)
 
 
@@ -476,4 +488,3 @@ def test_a_root_that_is_not_the_one_the_item_describes_is_refused(remote: Remote
         commit_runs(remote.new_world(), STREAM, pause=no_pause)
 
     assert caught.value.stream == STREAM
-

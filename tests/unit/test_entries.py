@@ -47,9 +47,7 @@ def test_an_offset_is_in_the_entry_that_contains_it(offset: int, number: int | N
     assert TILES.number_of_offset(offset) == number
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "number"), [(-1, 0), (9, 0), (10, 2), (20, 2), (21, None)]
-)
+@pytest.mark.parametrize(("timestamp", "number"), [(-1, 0), (9, 0), (10, 2), (20, 2), (21, None)])
 def test_a_time_is_in_the_first_entry_that_reaches_it_although_maxima_fall(
     timestamp: int, number: int | None
 ) -> None:

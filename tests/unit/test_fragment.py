@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,8 +146,6 @@ def test_a_single_chunk_cannot_be_two(lie: dict[str, int]) -> None:
 def test_a_trailer_that_says_other_than_its_key_is_refused(
     change: dict[str, Any], words: str
 ) -> None:
-    from dataclasses import replace
-
     key = replace(FRAGMENT.key, **change)
 
     with pytest.raises(CorruptDataError, match=words) as caught:
@@ -200,7 +200,7 @@ def test_ranges_of_chunks_tile_the_data() -> None:
 
     assert ranges[0][0] == len(HEADER)
     assert ranges[-1][1] == FRAGMENT.trailer.index_position
-    assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(ranges))
     assert found.data_range(0, 9) == (len(HEADER), FRAGMENT.trailer.index_position)
 
 
@@ -241,8 +241,6 @@ def _records() -> list[IndexRecord]:
 def test_index_records_out_of_order_or_outside_the_data_are_refused_although_the_crc_holds(
     number: int, change: dict[str, int]
 ) -> None:
-    from dataclasses import replace
-
     records = _records()
     records[number] = replace(records[number], **change)
 
@@ -255,8 +253,6 @@ def test_index_records_out_of_order_or_outside_the_data_are_refused_although_the
 )
 def test_index_timestamps_that_the_trailer_denies_are_refused(number: int, timestamp: int) -> None:
     # A reader skips whole fragments by the trailer's minimum and maximum, and trusts both.
-    from dataclasses import replace
-
     records = _records()
     records[number] = replace(records[number], timestamp=timestamp)
 

@@ -67,9 +67,7 @@ def test_a_root_is_put_before_the_item_names_it() -> None:
     assert seen == [True]
 
 
-@pytest.mark.parametrize(
-    "lie", [{"version": 9}, {"epoch": 9}, {"next_offset": 9}]
-)
+@pytest.mark.parametrize("lie", [{"version": 9}, {"epoch": 9}, {"next_offset": 9}])
 def test_a_root_that_says_other_than_the_item_is_refused(lie: dict[str, int]) -> None:
     remote = Remote().claimed()
     item = replace(remote.items.items[STREAM], **lie)

@@ -112,7 +112,23 @@ def test_a_directory_name_that_no_broker_uses_is_refused(hostile: str) -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["", "/", "a", "/a/", "a//", "../", "a/../", "a b/", "a\n/", "a/\n", "ü/", "a/" * 9, "./", "a/./", "a?/"],
+    [
+        "",
+        "/",
+        "a",
+        "/a/",
+        "a//",
+        "../",
+        "a/../",
+        "a b/",
+        "a\n/",
+        "a/\n",
+        "ü/",
+        "a/" * 9,
+        "./",
+        "a/./",
+        "a?/",
+    ],
 )
 def test_a_prefix_that_is_not_one_to_eight_plain_path_parts_is_refused(hostile: str) -> None:
     with pytest.raises(InvalidInputError):

@@ -70,8 +70,7 @@ def test_doubled_and_lost_events_in_any_of_720_orders_give_the_same_manifest_onc
         late: list[str] = []
         for number in order:
             (path,) = remote.upload(SIX[number])
-            for _ in range(chance.choice([0, 0, 1, 2])):
-                late.append(s3_event(path))
+            late += [s3_event(path)] * chance.choice([0, 0, 1, 2])
             chance.shuffle(late)
             announce(remote, *(late.pop() for _ in range(chance.randint(0, len(late)))))
             remote.root()  # whatever happened so far is readable

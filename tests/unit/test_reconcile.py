@@ -28,9 +28,9 @@ def test_every_live_stream_is_brought_forward_without_any_event() -> None:
 
     results = run(remote)
 
-    assert {s: r.next_offset for s, r in results.items() if isinstance(r, CommitReport)} == {
-        stream: 30 for stream in STREAMS
-    }
+    assert {
+        s: r.next_offset for s, r in results.items() if isinstance(r, CommitReport)
+    } == dict.fromkeys(STREAMS, 30)
 
 
 def test_a_stream_that_fails_is_named_and_does_not_stop_the_others() -> None:
@@ -62,7 +62,9 @@ def test_an_item_that_cannot_be_read_is_reported_after_all_others() -> None:
         yield from remote.items.items.values()
         raise CorruptDataError("unreadable", key="rabbitmq/__damaged_1")
 
-    remote.catalog.target = type("Damaged", (), {"__getattr__": lambda _, n: getattr(remote.items, n)})()
+    remote.catalog.target = type(
+        "Damaged", (), {"__getattr__": lambda _, n: getattr(remote.items, n)}
+    )()
     remote.catalog.target.streams = streams
 
     results = run(remote)

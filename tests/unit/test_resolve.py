@@ -15,12 +15,16 @@ from tests.unit.remote import PREFIX, STREAM, piece
 ONE = Ledger.of([(1, 0)])
 
 
-def listed(first: int, following: int, *, epoch: int = 1, uid: int = 0, kind: str = "fragment") -> Listed:
+def listed(
+    first: int, following: int, *, epoch: int = 1, uid: int = 0, kind: str = "fragment"
+) -> Listed:
     key = DataKey(STREAM, first, following, epoch, uid, "hole" if kind == "hole" else "fragment")
     return Listed(key, key.path(PREFIX), 1000)
 
 
-def run(next_offset: int, ledger: Ledger, *given: Listed, without: tuple[str, ...] = ()) -> list[Listed]:
+def run(
+    next_offset: int, ledger: Ledger, *given: Listed, without: tuple[str, ...] = ()
+) -> list[Listed]:
     answers = {
         resolve_run(next_offset, ledger, order, without=without)
         for order in itertools.islice(itertools.permutations(given), 200)

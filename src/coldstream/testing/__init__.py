@@ -1,1 +1,1 @@
-"""The test kit: generators, conformance suites, named invariants. Shared with `coldstream verify`."""
+"""The test kit: generators, conformance suites, invariants. Shared with `coldstream verify`."""

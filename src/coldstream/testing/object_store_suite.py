@@ -5,8 +5,8 @@
         def store(self) -> ObjectStore:
             return MemoryObjectStore()
 
-`ObjectStoreRaceSuite` is for backends that are safe for threads, `LostPutAnswerSuite` for those that
-talk over a network: its subclass can lose an answer.
+`ObjectStoreRaceSuite` is for backends that are safe for threads, `LostPutAnswerSuite` for those
+that talk over a network: its subclass can lose an answer.
 """
 
 from __future__ import annotations

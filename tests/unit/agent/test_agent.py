@@ -200,9 +200,7 @@ def test_events_that_never_come_are_replaced_by_a_request(site: Site) -> None:
 
 def test_two_agents_on_one_directory_end_in_one_manifest(site: Site) -> None:
     for number in range(3):
-        write_stream(
-            site.data_dir / f"__s{number}_1", messages=500, chunk_messages=10, seed=number
-        )
+        write_stream(site.data_dir / f"__s{number}_1", messages=500, chunk_messages=10, seed=number)
     agents = [site.agent(target_size=size) for size in (15_000, 21_000)]
     threads = [threading.Thread(target=agent.run) for agent in agents]
     for thread in threads:
@@ -321,9 +319,7 @@ def test_a_log_of_another_history_changes_nothing(site: Site) -> None:
     site.run()
     before = site.catalog.items[STREAM]
     shutil.rmtree(site.data_dir / STREAM)
-    write_stream(
-        site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 60))
-    )
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 60)))
 
     progress = site.run()[STREAM]
 

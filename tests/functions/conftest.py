@@ -1,0 +1,107 @@
+"""Handlers in this process, against moto: one bucket, one table, one claimed stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from coldstream import names
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.root import Root
+from coldstream.testing.fragments import SyntheticFragment
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.load import RootCache, World, load
+from functions import _runtime
+from tests.contract.aws import BUCKET, PREFIX, TABLE, create_table
+from tests.contract.conftest import give_table_id
+from tests.unit.remote import STREAM, no_pause
+
+
+@dataclass
+class Context:
+    """What Lambda gives a handler beside the event."""
+
+    function_name: str = "commit-runs"
+    memory_limit_in_mb: int = 256
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:commit-runs"
+    aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+
+
+@dataclass
+class Site:
+    """Bucket, table, and what the handlers printed."""
+
+    world: World
+    stdout: pytest.CaptureFixture[str]
+    log: io.StringIO = field(default_factory=io.StringIO)
+
+    @property
+    def s3(self) -> Any:
+        return self.world.store._client  # type: ignore[attr-defined]
+
+    def claimed(self, stream: str = STREAM) -> None:
+        anchor(self.world, stream, 0, QueueName())
+        claim(self.world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+
+    def upload(self, *fragments: SyntheticFragment) -> list[str]:
+        paths = [each.path(PREFIX) for each in fragments]
+        for each, path in zip(fragments, paths, strict=True):
+            self.world.store.put(path, each.data, write_id=path)
+        return paths
+
+    def root(self, stream: str = STREAM) -> Root:
+        world = World(self.world.store, self.world.catalog, PREFIX, lambda: 0, RootCache())
+        return load(world, stream).root
+
+    def logged(self, level: str) -> list[dict[str, Any]]:
+        """The structured log lines of one level."""
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["level"] == level]
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the last invocation, as CloudWatch reads them from standard output."""
+        (line,) = [each for each in self.stdout.readouterr().out.splitlines() if "_aws" in each]
+        emf = json.loads(line)
+        (directive,) = emf["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == names.METRIC_NAMESPACE
+        return {
+            metric["Name"]: emf[metric["Name"]][0] if isinstance(emf[metric["Name"]], list)
+            else emf[metric["Name"]]
+            for metric in directive["Metrics"]
+        }  # fmt: skip
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        names.ENV_BUCKET: BUCKET,
+        names.ENV_TABLE: TABLE,
+        names.ENV_PREFIX: PREFIX,
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    _runtime.world.cache_clear()
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        create_table(boto3.client("dynamodb"))
+        world = _runtime.world()
+        give_table_id(world.catalog._client)  # type: ignore[attr-defined]
+        found = Site(world, capsys)
+        handler = _runtime.logger.registered_handler
+        assert isinstance(handler, logging.StreamHandler)
+        before = handler.setStream(found.log)
+        found.claimed()
+        yield found
+        handler.setStream(before)
+    _runtime.world.cache_clear()

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coldstream import names
+from functions.commit_runs import handler
+from tests.contract import faults
+from tests.contract.aws import PREFIX
+from tests.functions.conftest import Context, Site
+from tests.unit.remote import STREAM, chain, messages, piece, s3_event
+
+EVENT = json.loads((Path(__file__).parents[1] / "events" / "s3SqsEvent.json").read_text())
+OTHER = "__invoices_1745252105682952999"
+
+
+def sqs_event(*bodies: str) -> dict[str, Any]:
+    """An event of Lambda's SQS trigger as AWS documents it, with these bodies."""
+    (template,) = EVENT["Records"]
+    return {
+        "Records": [
+            {**template, "messageId": message_id, "body": body}
+            for message_id, body in messages(bodies)
+        ]
+    }
+
+
+def failures(answer: dict[str, Any]) -> list[str]:
+    return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+
+
+def test_a_batch_of_good_messages_moves_the_manifest_and_fails_none(site: Site) -> None:
+    fragments = chain(5)
+    paths = site.upload(*fragments)
+
+    answer = handler(sqs_event(*map(s3_event, paths)), Context())
+
+    assert answer == {"batchItemFailures": []}
+    assert site.root().next_offset == 50
+    assert site.metrics() == {
+        names.METRIC_COMMITS: 1,
+        names.METRIC_CONFLICTS: 0,
+        names.METRIC_FRAGMENTS_COMMITTED: 5,
+        names.METRIC_BYTES_COMMITTED: sum(len(each.data) for each in fragments),
+        names.METRIC_FRAGMENTS_REFUSED: 0,
+        names.METRIC_EVENTS_REFUSED: 0,
+    }
+    (line,) = [each for each in site.logged("INFO") if each["message"] == "committed"]
+    assert (line["stream"], line["next_offset"], line["fragments"]) == (STREAM, 50, 5)
+
+
+def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:
+    site.claimed(OTHER)
+    bad = replace(piece(10, 20), data=b"garbage")
+    unknown = piece(20, 30, stream="__nobody_1")
+    good, _, _, theirs = site.upload(piece(0, 10), bad, unknown, piece(0, 10, stream=OTHER))
+
+    answer = handler(
+        sqs_event(
+            s3_event(good),  # m0
+            "not json",  # m1
+            s3_event(bad.path(PREFIX)),  # m2
+            s3_event(theirs),  # m3
+            s3_event(unknown.path(PREFIX)),  # m4
+            s3_event("somebody/else.txt"),  # m5
+            json.dumps({"stream": STREAM}),  # m6
+            (Path(__file__).parents[1] / "events" / "s3TestEvent.json").read_text(),  # m7
+        ),
+        Context(),
+    )
+
+    assert sorted(failures(answer)) == ["m1", "m2", "m4", "m5"]
+    assert site.root().next_offset == 10
+    assert site.root(OTHER).next_offset == 10
+    metrics = site.metrics()
+    assert metrics[names.METRIC_EVENTS_REFUSED] == 4
+    assert metrics[names.METRIC_FRAGMENTS_REFUSED] == 1
+    assert metrics[names.METRIC_COMMITS] == 2
+
+
+def test_a_refused_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
+    (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
+
+    handler(sqs_event(s3_event(path)), Context())
+
+    (line,) = site.logged("ERROR")
+    assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
+    for part in (STREAM, "offset 0", path):
+        assert part in line["message"]
+
+
+def test_an_unknown_stream_is_logged_with_stream_offset_key_and_message(site: Site) -> None:
+    (path,) = site.upload(piece(20, 30, stream="__nobody_1"))
+
+    answer = handler(sqs_event(s3_event(path)), Context())
+
+    assert failures(answer) == ["m0"]
+    (line,) = site.logged("ERROR")
+    assert (line["stream"], line["offset"], line["key"]) == ("__nobody_1", 20, path)
+    assert (line["kind"], line["message_id"]) == ("not_found", "m0")
+
+
+def test_an_empty_object_under_a_right_key_is_refused_and_blocks_nothing(site: Site) -> None:
+    (bad, good) = site.upload(replace(piece(0, 10, uid=1), data=b""), piece(0, 10, uid=2))
+
+    answer = handler(sqs_event(s3_event(bad), s3_event(good)), Context())
+
+    assert failures(answer) == ["m0"]
+    assert site.root().next_offset == 10
+
+
+def test_an_event_that_comes_twice_changes_nothing_the_second_time(site: Site) -> None:
+    (path,) = site.upload(piece(0, 10))
+    handler(sqs_event(s3_event(path)), Context())
+    before = site.root()
+
+    assert handler(sqs_event(s3_event(path), s3_event(path)), Context()) == {
+        "batchItemFailures": []
+    }
+    assert site.root() == before
+
+
+def test_an_outage_of_the_store_fails_the_messages_and_a_later_delivery_succeeds(
+    site: Site,
+) -> None:
+    (path,) = site.upload(piece(0, 10))
+    faults.answer_error(site.s3, "ListObjectsV2", 503, "SlowDown")
+
+    assert failures(handler(sqs_event(s3_event(path)), Context())) == ["m0"]
+    assert handler(sqs_event(s3_event(path)), Context()) == {"batchItemFailures": []}
+    assert site.root().next_offset == 10
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(site: Site) -> None:
+    (path,) = site.upload(piece(0, 10))
+    faults.lose_answers(site.world.catalog._client, "UpdateItem", 1)  # type: ignore[attr-defined]
+
+    assert handler(sqs_event(s3_event(path)), Context()) == {"batchItemFailures": []}
+    assert site.root().version == 2
+    assert site.metrics()[names.METRIC_COMMITS] == 1
+
+
+def test_an_empty_batch_is_no_error(site: Site) -> None:
+    assert handler({"Records": []}, Context()) == {"batchItemFailures": []}

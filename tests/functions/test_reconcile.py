@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coldstream import names
+from functions.reconcile import handler
+from tests.contract.aws import BUCKET
+from tests.functions.conftest import Context, Site
+from tests.unit.remote import STREAM, chain, piece
+
+OTHER = "__invoices_1745252105682952999"
+
+
+def test_runs_are_completed_without_any_event(site: Site) -> None:
+    site.upload(*chain(3))
+
+    assert handler({}, Context()) == {"streams": 1, "fragments": 3, "refused": 0, "failed": []}
+    assert site.root().next_offset == 30
+    assert site.metrics()[names.METRIC_FRAGMENTS_COMMITTED] == 3
+
+
+def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
+    (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
+
+    assert handler({}, Context())["refused"] == 1
+
+    (line,) = site.logged("ERROR")
+    assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
+    assert site.metrics()[names.METRIC_FRAGMENTS_REFUSED] == 1
+
+
+def test_a_stream_that_fails_is_named_and_the_others_are_brought_forward(site: Site) -> None:
+    site.claimed(OTHER)
+    site.upload(*chain(3, stream=OTHER))
+    item = site.world.catalog.get(STREAM)
+    assert item is not None
+    site.s3.delete_object(Bucket=BUCKET, Key=item.root_key)
+    site.world.roots._roots.clear()
+
+    answer = handler({}, Context())
+
+    assert answer["failed"] == [STREAM]
+    assert site.root(OTHER).next_offset == 30
+    (line,) = site.logged("ERROR")
+    assert (line["stream"], line["key"]) == (STREAM, item.root_key)
+    assert item.root_key in line["message"]
