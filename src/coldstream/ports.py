@@ -151,6 +151,9 @@ class Catalog(Protocol):
         """Perform a conditional write; see `Commit` for its condition.
 
         Never raises for an unknown outcome: that is one of the three answers.
+
+        Raises:
+            InternalError: the table refuses the request as such; nothing was written.
         """
         ...
 

@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
+    InternalError,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
@@ -53,7 +54,8 @@ class DynamoCatalog:
         client: a boto3 DynamoDB client with standard retries.
         table: name.
         prefix: of the cluster, ends in "/".
-        monotonic: seconds; the table's id is asked again after a minute.
+        clock: seconds; the table's id is asked again after a minute. The wall clock, because a
+            Lambda container that was frozen for an hour must not take its answer for fresh.
     """
 
     def __init__(
@@ -62,19 +64,22 @@ class DynamoCatalog:
         client: DynamoDBClient,
         table: str,
         prefix: str,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._table = table
         self._prefix = check_prefix(prefix)
-        self._monotonic = monotonic
+        self._clock = clock
         self._table_id: tuple[str, float] | None = None
 
     def table_id(self) -> str:
-        now = self._monotonic()
-        if self._table_id is None or now - self._table_id[1] > _TABLE_ID_SECONDS:
+        now = self._clock()
+        if self._table_id is None or not 0 <= now - self._table_id[1] <= _TABLE_ID_SECONDS:
             answer = _translating(lambda: self._client.describe_table(TableName=self._table))
-            self._table_id = (answer["Table"].get("TableId", ""), now)
+            table_id = answer["Table"].get("TableId")
+            if not table_id:
+                raise UnavailableError("DynamoDB does not say which table this is")
+            self._table_id = (table_id, now)
         return self._table_id[0]
 
     def get(self, stream: str) -> CatalogItem | None:
@@ -175,8 +180,8 @@ class DynamoCatalog:
                 found = self._parse(item) if isinstance(item, dict) and item else None
                 return outcome_of_failed_condition(found, commit)
             error = _translated(exc)
-            if isinstance(error, PermissionDeniedError):
-                raise error from exc
+            if isinstance(error, PermissionDeniedError | InternalError):
+                raise error from exc  # refused before anything was written
             return self._read_back(commit)
         except BotoCoreError:
             return self._read_back(commit)
@@ -304,4 +309,6 @@ def _translated(exc: Exception) -> ColdstreamError:
         return PermissionDeniedError(f"DynamoDB refused the request: {code}")
     if code == "ResourceNotFoundException":
         return NotFoundError("no such DynamoDB table")
+    if code == "ValidationException":
+        return InternalError(f"DynamoDB refused a request that we should not have made: {exc}")
     return UnavailableError(f"DynamoDB did not answer properly: {exc}")

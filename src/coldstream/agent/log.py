@@ -103,7 +103,8 @@ class StreamLog:
             if at > 0 and int(records["offset"][at]) != since:
                 raise CorruptDataError("no chunk begins here", offset=since)
         except CorruptDataError as exc:
-            raise exc.located(stream=self.stream, offset=since, key=str(path)) from exc
+            exc.located(stream=self.stream, offset=since, key=str(path))
+            raise
         return SegmentView(
             first_offset=first_offset,
             records=records[at:],

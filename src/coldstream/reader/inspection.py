@@ -9,11 +9,11 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import Chunk
+from coldstream.osiris.crc import combine
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import parse_tracking
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER
-from coldstream.osiris.crc import combine
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.testing.invariants import Invariant, Violation, trailer_agrees

@@ -17,8 +17,8 @@ from itertools import repeat
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.reader.budget import MemoryBudget
 from coldstream.osiris.crc import combine
+from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.fragments import Fragments, OpenFragment, Piece, ranges
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import entries_from

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.errors import ConflictError, CorruptDataError, InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, Commit, StreamState
 from coldstream.manifest.root import Root, parse_root
 from coldstream.names import root_path
@@ -110,21 +110,30 @@ def load_root(world: World, item: CatalogItem) -> Root:
     cached = world.roots.get(item.root_key)
     if cached is not None:
         return cached
+    expected = root_path(world.prefix, item.stream, item.epoch, item.version, item.uid)
+    if item.root_key != expected:
+        raise CorruptDataError(
+            f"the item names a root that is not its own; {expected} would be",
+            stream=item.stream,
+            key=item.root_key,
+        )
     try:
         data = world.store.get_all(item.root_key, limit=MAX_ROOT_SIZE)
         root = parse_root(data)
     except (CorruptDataError, NotFoundError) as exc:
         exc.located(stream=item.stream, key=item.root_key)
         raise
-    described = (root.version, root.epoch, root.next_offset) == (
+    described = (root.version, root.epoch, root.next_offset, root.ledger) == (
         item.version,
         item.epoch,
         item.next_offset,
+        item.ledger,
     )
     if not described:
         raise CorruptDataError(
             f"the item says version {item.version}, epoch {item.epoch}, next {item.next_offset};"
-            f" its root says {root.version}, {root.epoch}, {root.next_offset}",
+            f" its root says {root.version}, {root.epoch}, {root.next_offset}"
+            + ("" if root.ledger == item.ledger else ", and their ledgers differ"),
             stream=item.stream,
             key=item.root_key,
         )
@@ -142,12 +151,20 @@ def publish(world: World, loaded: Loaded, root: Root, *, claim: bool = False) ->
         loaded: what the new root was planned from.
         root: planned; its version is set here to one above the item's.
         claim: whether this commit claims `root.epoch`.
+
+    Raises:
+        InternalError: the root is too large to be read again; nothing was written.
+        UnavailableError, UnknownOutcomeError: the store; the item was not touched.
     """
     item = loaded.item
     root = replace(root, version=item.version + 1)
     uid = world.new_uid()
     key = root_path(world.prefix, item.stream, root.epoch, root.version, uid)
     data = root.encode()
+    if len(data) > MAX_ROOT_SIZE:
+        raise InternalError(
+            f"a root of {len(data)} bytes, more than anybody would read", stream=item.stream
+        )
     world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
     outcome = world.catalog.commit(
         Commit(
