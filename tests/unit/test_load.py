@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.errors import ConflictError, CorruptDataError
+from coldstream.errors import ConflictError, CorruptDataError, InternalError
+from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root, parse_root
 from coldstream.ports import Landed
 from coldstream.usecases import load as module
@@ -94,3 +95,38 @@ def test_a_restored_item_is_refused_before_its_root_is_read() -> None:
     with pytest.raises(ConflictError):
         load(remote.new_world(), STREAM)
     assert remote.store.calls["get_all"] == 0
+
+
+def test_an_item_that_names_the_root_of_another_stream_is_refused() -> None:
+    remote = Remote().claimed()
+    remote.claimed(stream="__other_1")
+    other = remote.items.items["__other_1"]
+    remote.items.items[STREAM] = replace(remote.items.items[STREAM], root_key=other.root_key)
+
+    with pytest.raises(CorruptDataError, match="not its own") as caught:
+        load(remote.new_world(), STREAM)
+
+    assert (caught.value.stream, caught.value.key) == (STREAM, other.root_key)
+
+
+def test_an_item_whose_ledger_is_not_that_of_its_root_is_refused() -> None:
+    remote = Remote().claimed(3)
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, ledger=Ledger.of([(1, 0), (3, 0)]))
+
+    with pytest.raises(CorruptDataError, match="ledgers differ"):
+        load(remote.new_world(), STREAM)
+
+
+def test_a_root_that_nobody_would_read_is_never_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = Remote().claimed()
+    loaded = load(remote.world, STREAM)
+    before = dict(remote.tampered())
+    monkeypatch.setattr(module, "MAX_ROOT_SIZE", 100)
+
+    with pytest.raises(InternalError):
+        publish(remote.world, loaded, loaded.root)
+
+    assert remote.tampered() == before
