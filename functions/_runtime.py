@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable
 from functools import cache
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from botocore.config import Config
 
 from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.errors import ColdstreamError
 from coldstream.usecases.load import World
 
 logger = Logger(service="coldstream")
 tracer = Tracer(service="coldstream")
 metrics = Metrics(namespace=names.METRIC_NAMESPACE, service="coldstream")
 
+_LAST_MS = 10_000
 _CLIENT = Config(
     retries={"mode": "standard", "max_attempts": 4},
     connect_timeout=3,
@@ -48,6 +52,23 @@ def world() -> World:
         prefix=prefix,
         new_uid=lambda: secrets.randbits(64),
     )
+
+
+def tell(error: ColdstreamError, *, message_id: str | None = None) -> None:
+    """Log an error with all that it knows in fields of their own, for queries."""
+    fields = {
+        "kind": error.kind,
+        "stream": error.stream,
+        "offset": error.offset,
+        "key": error.key,
+        **({} if message_id is None else {"message_id": message_id}),
+    }
+    logger.error(str(error), extra=fields)
+
+
+def time_left(context: LambdaContext) -> Callable[[], bool]:
+    """Whether the invocation may begin something new: ten seconds before its end it may not."""
+    return lambda: context.get_remaining_time_in_millis() > _LAST_MS
 
 
 def pause(attempt: int) -> None:

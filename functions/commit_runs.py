@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
-from functions._runtime import logger, metrics, pause, tracer, world
+from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
 
 
 @logger.inject_lambda_context
@@ -19,7 +19,10 @@ from functions._runtime import logger, metrics, pause, tracer, world
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with the messages that failed; SQS delivers those again, and only those."""
     batch = handle_messages(
-        world(), ((each["messageId"], each["body"]) for each in event["Records"]), pause=pause
+        world(),
+        ((each["messageId"], each["body"]) for each in event["Records"]),
+        pause=pause,
+        time_left=time_left(context),
     )
     for report in batch.reports:
         logger.info(
@@ -32,19 +35,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             conflicts=report.conflicts,
         )
         for refused in report.refused:
-            logger.error(
-                str(refused), stream=refused.stream, offset=refused.offset, key=refused.key
-            )
+            tell(refused)
     for message_id, error in batch.failed.items():
         if not isinstance(error, RefusedFragmentError):
-            logger.error(
-                str(error),
-                kind=error.kind,
-                stream=error.stream,
-                offset=error.offset,
-                key=error.key,
-                message_id=message_id,
-            )
+            tell(error, message_id=message_id)
     totals = {
         names.METRIC_COMMITS: sum(report.commits for report in batch.reports),
         names.METRIC_CONFLICTS: sum(report.conflicts for report in batch.reports),

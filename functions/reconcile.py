@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
@@ -9,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.reconcile import Failure, reconcile
-from functions._runtime import logger, metrics, pause, tracer, world
+from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
 
 
 @logger.inject_lambda_context
@@ -19,22 +20,19 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with what was brought forward and what could not be."""
     streams = fragments = refused = 0
     failures = []
-    for result in reconcile(world(), pause=pause):
+    results = reconcile(
+        world(), pause=pause, time_left=time_left(context), begin=secrets.randbelow(1000) / 1000
+    )
+    for result in results:
         streams += 1
         if isinstance(result, Failure):
             failures.append(result.stream)
-            logger.error(
-                str(result.error),
-                kind=result.error.kind,
-                stream=result.stream,
-                offset=result.error.offset,
-                key=result.error.key,
-            )
+            tell(result.error.located(stream=result.stream))
             continue
         fragments += result.fragments
         refused += len(result.refused)
         for error in result.refused:
-            logger.error(str(error), stream=error.stream, offset=error.offset, key=error.key)
+            tell(error)
     metrics.add_metric(
         name=names.METRIC_FRAGMENTS_COMMITTED, unit=MetricUnit.Count, value=fragments
     )

@@ -33,6 +33,10 @@ class Context:
     memory_limit_in_mb: int = 256
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:commit-runs"
     aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+    remaining_ms: int = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
 
 
 @dataclass

@@ -66,6 +66,7 @@ class CommitReport:
         version: of the catalog item at the end.
         next_offset: of the manifest at the end.
         refused: one error a fragment that was left out.
+        more: whether fragments are left that time did not allow for.
     """
 
     stream: str
@@ -76,6 +77,7 @@ class CommitReport:
     version: int
     next_offset: int
     refused: tuple[RefusedFragmentError, ...]
+    more: bool = False
 
 
 def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
@@ -182,6 +184,7 @@ def commit_runs(
     pause: Callable[[int], None],
     attempts: int = 8,
     limit: int = 500,
+    time_left: Callable[[], bool] = lambda: True,
 ) -> CommitReport:
     """Append every acceptable run behind the stream's manifest, and say what was refused.
 
@@ -194,6 +197,7 @@ def commit_runs(
         pause: called with the number of the failed attempt before the next one; sleeps with jitter.
         attempts: how many conflicts in a row are taken.
         limit: fragments in one commit.
+        time_left: whether there is time for another commit; asked after each.
 
     Raises:
         NotFoundError: the catalog does not know the stream, or its root is gone.
@@ -225,7 +229,7 @@ def commit_runs(
                     raise ConflictError(f"{attempts} commits in a row did not land", stream=stream)
                 pause(lost_in_a_row)
                 continue
-        if not more:
+        if not more or not time_left():
             return CommitReport(
                 stream=stream,
                 commits=commits,
@@ -235,4 +239,5 @@ def commit_runs(
                 version=item.version,
                 next_offset=item.next_offset,
                 refused=tuple(refused.values()),
+                more=more,
             )

@@ -14,11 +14,12 @@ from copy import copy
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
-from coldstream.errors import ColdstreamError, InvalidInputError
+from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
 from coldstream.names import check_stream, parse_data_key
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
 
+_OUT_OF_TIME = UnavailableError("no time was left; what was committed holds, the rest comes later")
 _MAX_BODY = 256 * 1024  # SQS takes no more
 
 
@@ -89,16 +90,18 @@ def handle_messages(
     messages: Iterable[tuple[str, str]],
     *,
     pause: Callable[[int], None],
+    time_left: Callable[[], bool] = lambda: True,
 ) -> BatchReport:
     """Bring forward every stream that the messages name, each once.
 
-    A message fails alone: because it cannot be read, because its stream cannot be brought forward,
-    or because the very object that it announces was refused.
+    A message fails alone: because it cannot be read, because its stream cannot be brought forward
+    (or not in time), or because the very object that it announces was refused.
 
     Args:
         world: where.
         messages: (message id, body) pairs.
         pause: as in `commit_runs`.
+        time_left: as in `commit_runs`; streams that it leaves no time for fail untouched.
     """
     failed: dict[str, ColdstreamError] = {}
     named: dict[str, list[tuple[str, Mention]]] = {}
@@ -111,11 +114,17 @@ def handle_messages(
     reports = []
     for stream, mentions in named.items():
         try:
-            report = commit_runs(world, stream, pause=pause)
+            if not time_left():
+                raise _OUT_OF_TIME
+            report = commit_runs(world, stream, pause=pause, time_left=time_left)
         except ColdstreamError as exc:
             failed.update((message_id, mention.located(exc)) for message_id, mention in mentions)
             continue
         reports.append(report)
+        if report.more:
+            failed.update(
+                (message_id, mention.located(_OUT_OF_TIME)) for message_id, mention in mentions
+            )
         refused = {each.key: each for each in report.refused}
         failed.update(
             (message_id, refused[mention.key])

@@ -19,15 +19,34 @@ class Failure:
     error: ColdstreamError
 
 
-def reconcile(world: World, *, pause: Callable[[int], None]) -> Iterator[CommitReport | Failure]:
-    """Run `commit_runs` on every live stream; one that fails does not stop the others."""
+def reconcile(
+    world: World,
+    *,
+    pause: Callable[[int], None],
+    time_left: Callable[[], bool] = lambda: True,
+    begin: float = 0.0,
+) -> Iterator[CommitReport | Failure]:
+    """Run `commit_runs` on every live stream; one that fails does not stop the others.
+
+    Args:
+        world: where.
+        pause: as in `commit_runs`.
+        time_left: whether there is time for another stream.
+        begin: how far into the list of streams to begin, from 0 up to 1. Where the time does not
+            suffice for all of them, another beginning each time sees to it that none starves.
+    """
+    streams = []
     try:
         for item in world.catalog.streams():
-            if item.state is not StreamState.LIVE:
-                continue
-            try:
-                yield commit_runs(world, item.stream, pause=pause)
-            except ColdstreamError as exc:
-                yield Failure(item.stream, exc)
-    except CorruptDataError as exc:  # an item that cannot be read
+            if item.state is StreamState.LIVE:
+                streams.append(item.stream)  # noqa: PERF401 - an error must not lose those before
+    except CorruptDataError as exc:  # an item that cannot be read; the others came before
         yield Failure(exc.stream or exc.key or "", exc)
+    first = int(begin * len(streams))
+    for stream in (*streams[first:], *streams[:first]):
+        if not time_left():
+            return
+        try:
+            yield commit_runs(world, stream, pause=pause, time_left=time_left)
+        except ColdstreamError as exc:
+            yield Failure(stream, exc)
