@@ -173,6 +173,7 @@ def stop(state_dir: Path, *, timeout_seconds: float = 20.0) -> bool:
     Raises:
         InternalError: it could not even be killed.
     """
+    _reap_ended()
     state_dir = state_dir.resolve()
     pid = _holder(state_dir)
     if pid is None:
@@ -259,6 +260,13 @@ def _reap(pid: int) -> None:
     child = _children.pop(pid, None)
     if child is not None:
         child.wait()  # it gave up its lock with its last breath
+
+
+def _reap_ended() -> None:
+    """Let go of all our children that have ended by themselves or were killed by others."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[pid]
 
 
 def recorded_port(state_dir: Path) -> int | None:
