@@ -56,6 +56,7 @@ class Agent:
         names: queue of each directory, where somebody has said so.
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
+        skipped: directories whose name no broker gives to a stream; they are left alone.
     """
 
     world: World
@@ -66,6 +67,7 @@ class Agent:
     names: Mapping[str, QueueName]
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
+    skipped: set[str] = field(default_factory=set)
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
     _results: queue.Queue[_Result] = field(default_factory=queue.Queue)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -113,7 +115,10 @@ class Agent:
                 f"the data directory cannot be read: {exc.strerror}", key=str(self.data_dir)
             ) from exc
         for stream in found:
-            if stream in self._followers or not _is_stream(stream):
+            if not _is_stream(stream):
+                self.skipped.add(stream)
+                continue
+            if stream in self._followers:
                 continue
             self._followers[stream] = StreamFollower(
                 world=self.world,

@@ -128,6 +128,11 @@ def run(
         signal.signal(number, lambda *_: worker.stop())
     progress = worker.run()
     line.end()
+    if worker.skipped:
+        print(  # noqa: T201
+            f"coldstream: left alone, not the name of a stream: {', '.join(sorted(worker.skipped))}",
+            file=sys.stderr,
+        )
     if as_json:
         print(json.dumps([_row(each) for each in progress]))  # noqa: T201 - stdout is for data
     failed = [each.error for each in progress if each.error is not None]
