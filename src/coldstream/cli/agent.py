@@ -130,7 +130,7 @@ def run(
     line.end()
     if worker.skipped:
         print(  # noqa: T201
-            f"coldstream: left alone, not the name of a stream: {', '.join(sorted(worker.skipped))}",
+            f"coldstream: left alone, no stream's name: {', '.join(sorted(worker.skipped))}",
             file=sys.stderr,
         )
     if as_json:
