@@ -36,6 +36,7 @@ from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 
+_WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
 _RECUTS = 3  # with `once`: so often is a stream cut again before its manifest counts as stuck
 
 
@@ -108,6 +109,7 @@ class StreamFollower:
     _read: tuple[int, int] = (-1, 0)  # segment, index records that have been dealt with
     _seen: tuple[int, ...] = ()  # what the last look found
     _wake_ms: int | None = None  # when the oldest waiting chunk has waited long enough
+    _watched_at: float = float("-inf")  # last look at the manifest
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
     _nudges: int = 0
     _recuts: int = 0
@@ -314,6 +316,9 @@ class StreamFollower:
         """See how far the manifest has followed; ask for a commit, or cut again, if it does not."""
         if self.progress.next_offset >= self._position and self._nudges == 0:
             return
+        if now - self._watched_at < _WATCH_SECONDS:
+            return
+        self._watched_at = now
         item = self.world.catalog.get(self.log.stream)
         if item is None:
             raise UnavailableError("the stream's item is gone", stream=self.log.stream)

@@ -57,6 +57,7 @@ class Agent:
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
         skipped: directories whose name no broker gives to a stream; they are left alone.
+        interrupted: whether `stop` ended a run that had more to do.
     """
 
     world: World
@@ -68,6 +69,7 @@ class Agent:
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
     skipped: set[str] = field(default_factory=set)
+    interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
     _results: queue.Queue[_Result] = field(default_factory=queue.Queue)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -94,14 +96,18 @@ class Agent:
                     self._discover()
                     self._look(pool, buffers)
                     self.report(self.progress())
-                    if self.settings.once and all(f.settled for f in self._followers.values()):
+                    if self.settings.once and self._settled():
                         break
                     self._collect()
             finally:
+                self.interrupted = self._stop.is_set() and not self._settled()
                 self._stop.set()
         while not self._results.empty():
             self._note(self._results.get_nowait())
         return self.progress()
+
+    def _settled(self) -> bool:
+        return all(follower.settled for follower in self._followers.values())
 
     def progress(self) -> list[Progress]:
         """What every stream has come to so far, by name."""

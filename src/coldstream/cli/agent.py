@@ -19,6 +19,7 @@ from coldstream.cli.connect import (
     TableOption,
     connect,
 )
+from coldstream.cli.exit_codes import ExitCode
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import ENV_QUEUE_URL, check_stream
@@ -140,6 +141,9 @@ def run(
         print(f"coldstream: {error}", file=sys.stderr)  # noqa: T201
     if failed:
         raise failed[0]
+    if once and worker.interrupted:
+        print("coldstream: stopped before everything was durable", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def read_names(path: Path, cluster: str) -> dict[str, QueueName]:

@@ -387,6 +387,25 @@ def test_a_store_that_never_answers_ends_one_shot_runs_with_an_error(site: Site)
     assert isinstance(progress.error, UnavailableError)
 
 
+def test_a_one_shot_run_that_is_stopped_early_does_not_claim_to_be_done(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    agent = site.agent(store=FailingStore(site.store, 10**9))
+    agent.report = lambda progress: agent.stop()
+
+    agent.run()
+
+    assert agent.interrupted
+
+
+def test_a_one_shot_run_that_ends_by_itself_was_not_interrupted(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    agent = site.agent()
+
+    agent.run()
+
+    assert not agent.interrupted
+
+
 def test_settings_out_of_range_are_refused(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="memory budget"):
         site.agent(memory_budget=2**20, target_size=2**21)
