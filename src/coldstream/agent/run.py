@@ -57,7 +57,7 @@ class Agent:
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
         skipped: directories whose name no broker gives to a stream; they are left alone.
-        interrupted: whether `stop` ended a run that had more to do.
+        interrupted: whether `stop` ended the run, and not that all was done.
     """
 
     world: World
@@ -90,6 +90,7 @@ class Agent:
             InvalidInputError: the data directory cannot be read.
         """
         buffers = BufferPool(self.settings.memory_budget)
+        self.interrupted = True
         with ThreadPoolExecutor(self.settings.uploads, "upload") as pool:
             try:
                 while not self._stop.is_set():
@@ -97,10 +98,10 @@ class Agent:
                     self._look(pool, buffers)
                     self.report(self.progress())
                     if self.settings.once and self._settled():
+                        self.interrupted = False
                         break
                     self._collect()
             finally:
-                self.interrupted = self._stop.is_set() and not self._settled()
                 self._stop.set()
         while not self._results.empty():
             self._note(self._results.get_nowait())

@@ -139,11 +139,11 @@ def run(
     failed = [each.error for each in progress if each.error is not None]
     for error in failed[1:]:
         print(f"coldstream: {error}", file=sys.stderr)  # noqa: T201
-    if failed:
-        raise failed[0]
     if once and worker.interrupted:
         print("coldstream: stopped before everything was durable", file=sys.stderr)  # noqa: T201
         raise typer.Exit(ExitCode.INTERRUPTED)
+    if failed:
+        raise failed[0]
 
 
 def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
