@@ -198,6 +198,8 @@ class StreamFollower:
         The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
         """
         limit = self._limit()
+        if limit:
+            self.log.check_indexes(0)
         segments = self.log.segments()
         newest = self.log.chunks_near(2**64 - 1, committed=limit)
         if not segments or not newest:
@@ -248,6 +250,7 @@ class StreamFollower:
         waiting = self._wake_ms is not None and now_ms >= self._wake_ms
         if seen == self._seen and not self._remaining and not waiting:
             return []
+        self.log.check_indexes(self._position)
         self._seen, self._remaining, self._wake_ms = seen, False, None
         jobs: list[Job] = []
         for at in range(bisect_right(segments, self._position) - 1, len(segments)):

@@ -60,6 +60,33 @@ class StreamLog:
                     continue  # a file of somebody else
         return sorted(found)
 
+    def check_indexes(self, since: int) -> None:
+        """Every segment that begins at or above `since` has its index.
+
+        The broker makes an index before its segment. It removes them in that order too, but only
+        the oldest; so above what is uploaded a lone segment is damage, and never nothing.
+
+        Raises:
+            CorruptDataError: names the first segment without an index.
+        """
+        names = set(os.listdir(self.directory))  # noqa: PTH208 - names, not paths
+        for name in sorted(names):
+            if not name.endswith(SEGMENT_SUFFIX):
+                continue
+            if name.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX in names:
+                continue
+            try:
+                first = parse_segment_name(name)
+            except (CorruptDataError, InvalidInputError):
+                continue  # a file of somebody else
+            if first >= since:
+                raise CorruptDataError(
+                    "a segment without its index; what it holds cannot be known",
+                    stream=self.stream,
+                    offset=first,
+                    key=str(self.directory / name),
+                )
+
     def segment_path(self, first_offset: int) -> Path:
         """Path of a segment file."""
         return self.directory / f"{first_offset:020d}{SEGMENT_SUFFIX}"

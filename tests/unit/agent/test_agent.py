@@ -292,6 +292,22 @@ def test_an_index_that_points_past_its_segment_is_told_with_file_and_offset(site
     assert (error.stream, error.offset, error.key) == (STREAM, 90, str(path))
 
 
+@pytest.mark.parametrize("lost", ["all", "last"])
+def test_a_segment_without_its_index_is_an_error_and_not_an_empty_stream(
+    site: Site, lost: str
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=300, chunk_messages=10, segment_bytes=100_000)
+    indexes = sorted((site.data_dir / STREAM).glob("*.index"))
+    assert len(indexes) > 1
+    for path in indexes if lost == "all" else indexes[-1:]:
+        path.unlink()
+
+    error = site.run()[STREAM].error
+
+    assert isinstance(error, CorruptDataError)
+    assert str(error.key).endswith(".segment")
+
+
 def test_a_stray_file_or_directory_is_no_stream(site: Site) -> None:
     (site.data_dir / "not a stream.txt").write_text("hello")
     (site.data_dir / "lost+found").mkdir()
