@@ -157,6 +157,18 @@ def test_verify_exits_with_0_or_65_and_says_which_range(tier: Tier, run: Run) ->
     assert found["violations"][0]["key"] == tier.key(root, "s", 1)
 
 
+def test_verify_without_a_root_says_what_it_could_not_check(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")]])
+    del tier.store.objects[tier.catalog.items["s"].root_key]
+
+    done, document = run("verify", "s"), run("verify", "s", "--json")
+
+    assert done.exit_code == 65
+    assert re.search(r"agreement +FAILED", done.stdout)
+    assert re.search(r"durability +not checked", done.stdout)
+    assert [each["ok"] for each in json.loads(document.stdout)["checks"]] == [False, *[None] * 4]
+
+
 @pytest.mark.parametrize("command", ["describe", "read", "verify"])
 def test_an_unknown_stream_is_66(run: Run, command: str) -> None:
     result = run(command, "nobody")
@@ -229,3 +241,21 @@ def test_sizes_and_times_are_readable_and_exact() -> None:
     assert when(1795227161842) == "2026-11-21T02:12:41.842Z"
     assert when(-1) == "1969-12-31T23:59:59.999Z"
     assert when(2**62) == str(2**62)
+
+
+@pytest.mark.parametrize(("offset", "words"), [("0", "begins at offset 5"), ("99", "ends before")])
+def test_a_read_from_an_offset_that_is_not_there_says_so(
+    tier: Tier, run: Run, offset: str, words: str
+) -> None:
+    tier.add("s", [[chunk(5, b"five")]])
+
+    done = run("read", "s", "--from", offset, "-o", "raw")
+
+    assert done.exit_code == 0
+    assert words in done.stderr
+
+
+def test_a_read_that_ends_before_it_begins_is_a_usage_error(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")]])
+
+    assert run("read", "s", "--from", "9", "--to", "3").exit_code == 2

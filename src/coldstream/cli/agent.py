@@ -128,7 +128,7 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
     progress = worker.run()
-    line.end()
+    line.end(progress)
     if worker.skipped:
         print(  # noqa: T201
             f"coldstream: left alone, no stream's name: {', '.join(sorted(worker.skipped))}",
@@ -195,6 +195,9 @@ class _ProgressLine:
         if now - self._last < (0.2 if self._terminal else 60.0):
             return
         self._last = now
+        self._print(rows, end="" if self._terminal else "\n")
+
+    def _print(self, rows: list[Progress], *, end: str) -> None:
         behind = sum(each.next_offset < each.cut_offset for each in rows)
         mib = sum(each.bytes for each in rows) / _MIB
         fragments = sum(each.fragments for each in rows)
@@ -204,11 +207,11 @@ class _ProgressLine:
         )
         print(  # noqa: T201
             f"\r\x1b[K{text}" if self._terminal else text,
-            end="" if self._terminal else "\n",
+            end=end,
             file=sys.stderr,
             flush=True,
         )
 
-    def end(self) -> None:
-        if self._terminal:
-            print(file=sys.stderr)  # noqa: T201
+    def end(self, rows: list[Progress]) -> None:
+        """The last line holds the totals, whenever the one before it was printed."""
+        self._print(rows, end="\n")

@@ -79,7 +79,8 @@ def read(
     Examples: coldstream read //orders --from last --output json
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
     """
-    from coldstream.reader import Gap, StreamReader, parse_bound, parse_spec
+    from coldstream.errors import InvalidInputError
+    from coldstream.reader import Gap, Offset, StreamReader, parse_bound, parse_spec
 
     spec, bound = parse_spec(start), parse_bound(to) if to else None
     remote = connect(bucket=bucket, table=table, prefix=prefix)
@@ -89,6 +90,14 @@ def read(
     def tell(gap: Gap) -> None:
         note(f"gap: {gap}")
 
+    if isinstance(spec, Offset):
+        root = reader.snapshot().root
+        if spec.value < root.first_offset:
+            note(f"the stream begins at offset {root.first_offset}; {spec.value} is not in it")
+        elif spec.value > root.next_offset:
+            note(f"the stream ends before offset {root.next_offset}; {spec.value} is not in it yet")
+    if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
+        raise InvalidInputError(f"--to {bound.value} lies before --from {spec.value}")
     with closing(reader.messages(spec, bound, on_gap=tell)) as messages:
         _writers()[output](islice(messages, limit))
     sys.stdout.flush()

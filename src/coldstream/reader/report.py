@@ -77,6 +77,7 @@ class Report:
         violations: everything that is wrong; empty if the stream is sound.
         chunks: that were read; 0 unless `deep`.
         messages: that were decoded; 0 unless `deep`.
+        rooted: whether there was a root to check; without one only agreement was.
     """
 
     stream: str
@@ -88,6 +89,11 @@ class Report:
     violations: tuple[Violation, ...]
     chunks: int = 0
     messages: int = 0
+    rooted: bool = True
+
+    def checked(self, invariant: Invariant) -> bool:
+        """Whether anything was looked at for this invariant; if not, nothing is known of it."""
+        return self.rooted or invariant is Invariant.AGREEMENT
 
     @property
     def sound(self) -> bool:

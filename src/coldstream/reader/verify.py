@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from coldstream.errors import CorruptDataError, NotFoundError
@@ -193,7 +194,7 @@ class _Verifier:
             item.root_key,
             problem,
         )
-        return self._report(item, (whole,), (violation,))
+        return replace(self._report(item, (whole,), (violation,)), rooted=False)
 
     def _report(
         self,
