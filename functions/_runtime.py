@@ -24,7 +24,7 @@ tracer = Tracer(service="coldstream")
 metrics = Metrics(namespace=names.METRIC_NAMESPACE, service="coldstream")
 
 _LAST_MS = 10_000
-_CLIENT = Config(
+CLIENT = Config(
     retries={"mode": "standard", "max_attempts": 4},
     connect_timeout=3,
     read_timeout=10,
@@ -42,10 +42,10 @@ def world() -> World:
     prefix = os.environ[names.ENV_PREFIX]
     return World(
         store=BotoObjectStore(
-            client=boto3.client("s3", config=_CLIENT), bucket=os.environ[names.ENV_BUCKET]
+            client=boto3.client("s3", config=CLIENT), bucket=os.environ[names.ENV_BUCKET]
         ),
         catalog=DynamoCatalog(
-            client=boto3.client("dynamodb", config=_CLIENT),
+            client=boto3.client("dynamodb", config=CLIENT),
             table=os.environ[names.ENV_TABLE],
             prefix=prefix,
         ),
@@ -64,6 +64,20 @@ def tell(error: ColdstreamError, *, message_id: str | None = None) -> None:
         **({} if message_id is None else {"message_id": message_id}),
     }
     logger.error(str(error), extra=fields)
+
+
+def setting(name: str) -> int:
+    """A number that the stack sets.
+
+    Raises:
+        KeyError: the variable is missing.
+    """
+    return int(os.environ[name])
+
+
+def now_ms() -> int:
+    """Milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def time_left(context: LambdaContext) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
+from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
 
 
@@ -36,6 +37,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         )
         for refused in report.refused:
             tell(refused)
+        start_rebalance(report)
     for message_id, error in batch.failed.items():
         if not isinstance(error, RefusedFragmentError):
             tell(error, message_id=message_id)

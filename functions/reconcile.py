@@ -1,40 +1,44 @@
-"""The scheduler -> here: complete the runs of every stream, for events that never came."""
+"""Step of the reconcile machine: complete the runs of streams whose events never came."""
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
-from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
-from coldstream.usecases.reconcile import Failure, reconcile
+from coldstream.usecases.commit_runs import commit_runs
+from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
+from functions._steps import Totals, over_streams, report
 
 
 @logger.inject_lambda_context
 @tracer.capture_lambda_handler(capture_response=False)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Answer with what was brought forward and what could not be."""
-    streams = fragments = refused = 0
-    failures = []
-    results = reconcile(
-        world(), pause=pause, time_left=time_left(context), begin=secrets.randbelow(1000) / 1000
-    )
-    for result in results:
-        streams += 1
-        if isinstance(result, Failure):
-            failures.append(result.stream)
-            tell(result.error.located(stream=result.stream))
-            continue
-        fragments += result.fragments
-        refused += len(result.refused)
-        for error in result.refused:
+    """Answer with the work that is left and with what was brought forward."""
+    totals = Totals()
+    in_time = time_left(context)
+
+    def act(item: dict[str, Any]) -> dict[str, Any] | None:
+        done = commit_runs(world(), item["stream"], pause=pause, time_left=in_time)
+        for error in done.refused:
             tell(error)
-    metrics.add_metric(
-        name=names.METRIC_FRAGMENTS_COMMITTED, unit=MetricUnit.Count, value=fragments
+        totals["fragments"] += done.fragments
+        totals["bytes"] += done.bytes
+        totals["refused"] += len(done.refused)
+        start_rebalance(done)
+        return item if done.more else None
+
+    left = over_streams(event, totals, in_time, act)
+    report(
+        "reconcile",
+        {
+            names.METRIC_FRAGMENTS_COMMITTED: totals["fragments"],
+            names.METRIC_BYTES_COMMITTED: totals["bytes"],
+            names.METRIC_FRAGMENTS_REFUSED: totals["refused"],
+            names.METRIC_STREAMS_FAILED: totals["failed"],
+        },
     )
-    metrics.add_metric(name=names.METRIC_FRAGMENTS_REFUSED, unit=MetricUnit.Count, value=refused)
-    return {"streams": streams, "fragments": fragments, "refused": refused, "failed": failures}
+    return {"left": left, **totals}

@@ -5,6 +5,8 @@ Few alarms, each for something that needs a person: what heals by itself has non
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
@@ -12,6 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from coldstream import names
@@ -30,7 +33,8 @@ class Alarms(Construct):
         id: its name there.
         commit_queue: watched for lateness and dead letters.
         commit_runs: watched for errors.
-        reconcile: watched for errors.
+        machines: the state machines by their workflow's name, watched for runs that do not succeed.
+        missed_tombstones: watched for deletions that were never started.
         email: who is told; empty for nobody.
     """
 
@@ -41,7 +45,8 @@ class Alarms(Construct):
         *,
         commit_queue: CommitQueue,
         commit_runs: lambda_.IFunction,
-        reconcile: lambda_.IFunction,
+        machines: Mapping[str, sfn.IStateMachine],
+        missed_tombstones: sqs.IQueue,
         email: str,
     ) -> None:
         super().__init__(scope, id)
@@ -73,17 +78,47 @@ class Alarms(Construct):
                 "The commit function failed as a whole; its events will be tried again.",
             ),
             self._alarm(
-                "ReconcileErrors",
-                reconcile.metric_errors(period=_FIVE_MINUTES, statistic="Sum"),
-                "The reconciler failed twice in a quarter of an hour: lost events stay lost.",
-                periods=3,
-                datapoints=2,
-            ),
-            self._alarm(
                 "FragmentsRefused",
                 refused,
                 "A fragment was left out of its manifest because its bytes do not hold. The log of"
                 " the function names the stream, the offset and the key.",
+            ),
+            self._alarm(
+                "WorkflowFailures",
+                _own(names.METRIC_WORKFLOW_FAILURES),
+                "A workflow gave some streams up after all its retries; the others went on. The log"
+                " of the function report names the workflow, the error and the streams. The next"
+                " scheduled run tries again.",
+            ),
+            self._alarm(
+                "TombstonesMissed",
+                missed_tombstones.metric_approximate_number_of_messages_visible(
+                    period=_MINUTE, statistic="Maximum"
+                ),
+                "Streams were marked as deleted, but the workflow that deletes their objects could"
+                " not be started. Mend the cause in the log of the function tombstone, then start"
+                " the workflow delete for each of them.",
+            ),
+            *(
+                self._alarm(
+                    f"{name.capitalize()}{what}",
+                    metric,
+                    f"The state machine {name} {happened} as a whole. Its last execution in the"
+                    " console shows at which step.",
+                )
+                for name, machine in machines.items()
+                for what, happened, metric in (
+                    (
+                        "Failed",
+                        "failed",
+                        machine.metric_failed(period=_FIVE_MINUTES, statistic="Sum"),
+                    ),
+                    (
+                        "TimedOut",
+                        "did not end in time",
+                        machine.metric_timed_out(period=_FIVE_MINUTES, statistic="Sum"),
+                    ),
+                )
             ),
         ]
         if email:
@@ -93,7 +128,7 @@ class Alarms(Construct):
             for alarm in alarms:
                 alarm.add_alarm_action(actions.SnsAction(topic))
                 alarm.add_ok_action(actions.SnsAction(topic))
-        self._dashboard(alarms, commit_queue.queue, dead_letters, oldest, commit_runs, reconcile)
+        self._dashboard(alarms, commit_queue.queue, dead_letters, oldest, commit_runs, machines)
 
     def _alarm(
         self,
@@ -103,7 +138,6 @@ class Alarms(Construct):
         *,
         threshold: float = 1,
         periods: int = 1,
-        datapoints: int | None = None,
     ) -> cloudwatch.Alarm:
         return cloudwatch.Alarm(
             self,
@@ -112,7 +146,6 @@ class Alarms(Construct):
             alarm_description=description,
             threshold=threshold,
             evaluation_periods=periods,
-            datapoints_to_alarm=datapoints,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
             # No traffic is no fault.
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
@@ -125,7 +158,7 @@ class Alarms(Construct):
         dead_letters: cloudwatch.IMetric,
         oldest: cloudwatch.IMetric,
         commit_runs: lambda_.IFunction,
-        reconcile: lambda_.IFunction,
+        machines: Mapping[str, sfn.IStateMachine],
     ) -> None:
         def graph(title: str, *left: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
             return cloudwatch.GraphWidget(title=title, left=list(left), width=12)
@@ -166,8 +199,52 @@ class Alarms(Construct):
                         "Functions",
                         total(commit_runs.metric_invocations(label="commit_runs")),
                         total(commit_runs.metric_errors(label="commit_runs errors")),
-                        total(reconcile.metric_errors(label="reconcile errors")),
                     ),
+                ],
+                [
+                    graph(
+                        "Workflows that succeeded",
+                        *(
+                            total(machine.metric_succeeded(label=name))
+                            for name, machine in machines.items()
+                        ),
+                    ),
+                    graph(
+                        "Workflows: streams and steps given up",
+                        _own(names.METRIC_WORKFLOW_FAILURES),
+                        _own(names.METRIC_STREAMS_FAILED),
+                    ),
+                ],
+                [
+                    graph(
+                        "Rebalance",
+                        _own(names.METRIC_REBALANCES),
+                        _own(names.METRIC_GROUPS_WRITTEN),
+                    ),
+                    graph(
+                        "Consolidation: fragments",
+                        _own(names.METRIC_FRAGMENTS_CONSOLIDATED),
+                    ),
+                ],
+                [
+                    graph("Retention: fragments retired", _own(names.METRIC_FRAGMENTS_RETIRED)),
+                    graph("Retention: bytes retired", _own(names.METRIC_BYTES_RETIRED)),
+                ],
+                [
+                    graph(
+                        "Garbage: objects seen and deleted",
+                        _own(names.METRIC_GARBAGE_OBJECTS),
+                        _own(names.METRIC_GARBAGE_DELETED),
+                    ),
+                    graph("Garbage: bytes", _own(names.METRIC_GARBAGE_BYTES)),
+                ],
+                [
+                    graph(
+                        "Deleted streams",
+                        _own(names.METRIC_STREAMS_SWEPT),
+                        _own(names.METRIC_OBJECTS_SWEPT),
+                    ),
+                    graph("Deleted streams: bytes", _own(names.METRIC_BYTES_SWEPT)),
                 ],
             ],
         )

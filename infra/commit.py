@@ -17,6 +17,7 @@ from infra import rights
 from infra.config import Settings
 from infra.function import Function
 from infra.nag import accept_keys
+from infra.workflow import accept_executions
 
 COMMIT_TIMEOUT_SECONDS = 60
 
@@ -133,11 +134,16 @@ class CommitRuns(Construct):
             code=code,
             timeout=Duration.seconds(COMMIT_TIMEOUT_SECONDS),
             environment=environment,
-            rights=commit_rights(bucket=bucket, table=table, prefix=settings.prefix),
+            rights=[
+                *commit_rights(bucket=bucket, table=table, prefix=settings.prefix),
+                # A commit that makes a root long asks for it to be made short.
+                *rights.start_workflow(self, "rebalance"),
+            ],
             log_retention_days=settings.log_retention_days,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
         accept_keys(made.role, bucket=bucket, prefix=settings.prefix, kinds=("data", "metadata"))
+        accept_executions(made.role, "rebalance")
         self.function = made.function
         self.function.add_event_source(
             SqsEventSource(

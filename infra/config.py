@@ -17,6 +17,10 @@ NAMESPACE = "coldstream:"
 # What CloudWatch Logs accepts, up to where keeping logs becomes an archive.
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365)
 
+# The time-out of every state machine whose functions write roots; the functions' own are shorter.
+# Six hours let one run go over ten thousands of streams, and keep the grace time below a day.
+PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
+
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
@@ -37,6 +41,20 @@ class Settings:
         max_concurrency: how many commit functions may run at once. 2 to 1000.
         reconcile_interval_minutes: how often streams are checked for uploads whose event was lost.
             1 to 1440.
+        retention_interval_minutes: how often retention rules are applied. 1 to 10080.
+        consolidate_interval_minutes: how often small fragments are made into large ones. 1 to
+            10080.
+        collect_interval_minutes: how often garbage is looked for, and deleted if it was found to be
+            garbage one grace time before. 1 to 43200.
+        fragment_size_mib: size that consolidation gives to fragments, in MiB, like the agents' own
+            target size. 1 to 1024.
+        branching: entries of a manifest's group, and half of what its root holds. 2 to 4096.
+        grace_seconds: how long an object must have been garbage before it is deleted; at least
+            twice the longest time in which a workflow may publish. 1 to 2592000.
+        undelete_seconds: how long a deleted stream can be had back. 0 to 31536000.
+        step_timeout_seconds: the longest run of a workflow's function. 30 to 900.
+        testing: a deployment that holds nothing of value: its grace time may be as short as its
+            tests want.
         log_retention_days: how long the functions' logs are kept; a value CloudWatch knows.
         agent_principals: who may assume the agents' role besides EC2 instances: account ids, or
             ARNs of roles and users; in the context one string, separated by commas.
@@ -47,6 +65,15 @@ class Settings:
     batch_window_seconds: int
     max_concurrency: int
     reconcile_interval_minutes: int
+    retention_interval_minutes: int
+    consolidate_interval_minutes: int
+    collect_interval_minutes: int
+    fragment_size_mib: int
+    branching: int
+    grace_seconds: int
+    undelete_seconds: int
+    step_timeout_seconds: int
+    testing: bool
     log_retention_days: int
     agent_principals: tuple[str, ...]
 
@@ -69,16 +96,27 @@ class Settings:
         for name in known:
             if name not in given:
                 raise InvalidInputError(f"the setting {_shown(name)} is missing; see cdk.json")
-        return cls(
+        settings = cls(
             prefix=_prefix(given["prefix"]),
             alarm_email=_email(given["alarm_email"]),
             # A batch of more than ten messages needs a window of at least one second.
             batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
             max_concurrency=_whole(given, "max_concurrency", 2, 1000),
             reconcile_interval_minutes=_whole(given, "reconcile_interval_minutes", 1, 1440),
+            retention_interval_minutes=_whole(given, "retention_interval_minutes", 1, 10_080),
+            consolidate_interval_minutes=_whole(given, "consolidate_interval_minutes", 1, 10_080),
+            collect_interval_minutes=_whole(given, "collect_interval_minutes", 1, 43_200),
+            fragment_size_mib=_whole(given, "fragment_size_mib", 1, 1024),
+            branching=_whole(given, "branching", 2, 4096),
+            grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
+            undelete_seconds=_whole(given, "undelete_seconds", 0, 365 * 86_400),
+            step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
+            testing=_yes_or_no(given, "testing"),
             log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),
             agent_principals=_principals(given["agent_principals"]),
         )
+        _check_grace(settings)
+        return settings
 
 
 def default_context(root: Path) -> dict[str, Any]:
@@ -109,6 +147,30 @@ def _whole(given: Mapping[str, Any], name: str, low: int, high: int) -> int:
     if not low <= number <= high:
         raise InvalidInputError(f"{_shown(name)} must be {low} to {high}, not {number}")
     return number
+
+
+def _yes_or_no(given: Mapping[str, Any], name: str) -> bool:
+    value = given[name]
+    # `-c` gives text, cdk.json gives a JSON value.
+    if value is True or value == "true":
+        return True
+    if value is False or value == "false":
+        return False
+    raise InvalidInputError(f"{_shown(name)} must be true or false, not {value!r}")
+
+
+def _check_grace(settings: Settings) -> None:
+    """Nothing may be deleted while a run that began before may still publish a reference to it.
+
+    Raises:
+        InvalidInputError: the grace time is too short for that.
+    """
+    longest = max(PUBLISHING_TIMEOUT_SECONDS, settings.step_timeout_seconds)
+    if settings.grace_seconds < 2 * longest and not settings.testing:
+        raise InvalidInputError(
+            f"{_shown('grace_seconds')} must be at least {2 * longest}: twice the longest time in"
+            f" which a workflow may publish; only with {_shown('testing')} it may be less"
+        )
 
 
 def _prefix(value: object) -> str:

@@ -17,7 +17,8 @@ from infra.nag import accept
 # and not one for each function. Logs and traces have the function's name besides.
 SERVICE = "coldstream"
 
-_RETENTION = {
+# How the CDK calls the times that `infra.config` offers, in days.
+RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
     3: logs.RetentionDays.THREE_DAYS,
     5: logs.RetentionDays.FIVE_DAYS,
@@ -44,6 +45,7 @@ class Function(Construct):
         rights: what the role may do besides writing its own logs and traces.
         log_retention_days: how long the logs are kept.
         description: one sentence for the console.
+        memory_mib: memory, and with it the share of a CPU.
 
     Attributes:
         function: the function.
@@ -62,12 +64,13 @@ class Function(Construct):
         rights: Sequence[iam.PolicyStatement],
         log_retention_days: int,
         description: str,
+        memory_mib: int = 512,
     ) -> None:
         super().__init__(scope, id)
         log_group = logs.LogGroup(
             self,
             "Logs",
-            retention=_RETENTION[log_retention_days],
+            retention=RETENTION[log_retention_days],
             removal_policy=RemovalPolicy.DESTROY,
         )
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -82,7 +85,7 @@ class Function(Construct):
             architecture=lambda_.Architecture.ARM_64,
             handler=handler,
             code=code,
-            memory_size=512,
+            memory_size=memory_mib,
             timeout=timeout,
             role=self.role,
             log_group=log_group,

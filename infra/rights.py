@@ -1,14 +1,18 @@
 """What a role may do with a deployment's objects and catalog, one function for each right.
 
-Every statement names one bucket or table and one prefix. None of them can delete anything: that is
-for the workflows that collect garbage and delete streams (DESIGN section 8), with their own roles.
+Every statement names one bucket, table or state machine, and one prefix. Deleting is a right of its
+own, for the workflows that collect garbage and delete streams (DESIGN section 8) and nobody else.
 """
 
 from __future__ import annotations
 
+from aws_cdk import Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from constructs import IConstruct
+
+from infra.workflow import executions_arn, machine_arn
 
 
 def read_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
@@ -17,6 +21,15 @@ def read_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
         sid="ReadObjects",
         actions=["s3:GetObject"],
         resources=[_objects(bucket, prefix, "data"), _objects(bucket, prefix, "metadata")],
+    )
+
+
+def read_metadata(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """GET and HEAD of manifest nodes."""
+    return iam.PolicyStatement(
+        sid="ReadMetadata",
+        actions=["s3:GetObject"],
+        resources=[_objects(bucket, prefix, "metadata")],
     )
 
 
@@ -35,6 +48,24 @@ def write_data(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
         sid="WriteData",
         actions=["s3:PutObject"],
         resources=[_objects(bucket, prefix, "data")],
+    )
+
+
+def compose_data(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of fragments, at once or in parts, and giving up an upload in parts."""
+    return iam.PolicyStatement(
+        sid="ComposeData",
+        actions=["s3:AbortMultipartUpload", "s3:PutObject"],
+        resources=[_objects(bucket, prefix, "data")],
+    )
+
+
+def delete_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """DELETE of fragments and manifest nodes: for `collect` and `delete`, and nobody else."""
+    return iam.PolicyStatement(
+        sid="DeleteObjects",
+        actions=["s3:DeleteObject"],
+        resources=[_objects(bucket, prefix, "data"), _objects(bucket, prefix, "metadata")],
     )
 
 
@@ -72,6 +103,40 @@ def survey_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
         actions=["dynamodb:Query", "dynamodb:Scan"],
         resources=[table.table_arn],
     )
+
+
+def change_state(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Read an item, change its state by a conditional update, and ask for the table's id."""
+    return iam.PolicyStatement(
+        sid="ChangeState",
+        actions=["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:UpdateItem"],
+        resources=[table.table_arn],
+    )
+
+
+def read_policies(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Read the operator's rules, an item of their own."""
+    return iam.PolicyStatement(
+        sid="ReadPolicies",
+        actions=["dynamodb:GetItem"],
+        resources=[table.table_arn],
+    )
+
+
+def start_workflow(scope: IConstruct, name: str) -> list[iam.PolicyStatement]:
+    """Start one state machine of this stack, and see who started an execution that is there."""
+    return [
+        iam.PolicyStatement(
+            sid="StartWorkflow",
+            actions=["states:StartExecution"],
+            resources=[machine_arn(Stack.of(scope), name)],
+        ),
+        iam.PolicyStatement(
+            sid="TellOwnStarts",
+            actions=["states:DescribeExecution"],
+            resources=[executions_arn(Stack.of(scope), name)],
+        ),
+    ]
 
 
 def anchor_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:

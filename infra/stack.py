@@ -14,15 +14,22 @@ from infra.alarms import Alarms
 from infra.catalog import Catalog
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
-from infra.reconcile import Reconcile
+from infra.steps import SharedSteps, Site
 from infra.storage import Storage
+from infra.workflow import machine_arn_prefix
+from infra.workflows.collect import Collect
+from infra.workflows.consolidate import Consolidate
+from infra.workflows.delete import Delete
+from infra.workflows.rebalance import Rebalance
+from infra.workflows.reconcile import Reconcile
+from infra.workflows.retention import Retention
 
 
 class ColdstreamStack(Stack):
     """All that one deployment has in an AWS account.
 
         agents -> Storage (S3) -> CommitQueue (SQS) -> CommitRuns (Lambda) -> Catalog (DynamoDB)
-                                                       Reconcile  (Lambda) ->
+                                            the workflows (Step Functions) ->
 
     Args:
         scope: the app.
@@ -42,9 +49,11 @@ class ColdstreamStack(Stack):
         description: str,
     ) -> None:
         super().__init__(scope, id, description=description)
-        # The CDK makes each function depend on its role as well as on the role's policy: once more
-        # than needed, and harmless.
-        self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": ["W3005"]}}}
+        # W3005: the CDK makes each function depend on its role as well as on the role's policy:
+        # once more than needed, and harmless. E3601: it takes no substitution within the ARN of a
+        # state's resource; tests/infra/test_definitions.py validates the whole definitions.
+        ignored = {"config": {"ignore_checks": ["W3005", "E3601"]}}
+        self.template_options.metadata = {"cfn-lint": ignored}
         catalog = Catalog(self, "Catalog")
         commit_queue = CommitQueue(
             self, "CommitQueue", batch_window_seconds=settings.batch_window_seconds
@@ -56,6 +65,11 @@ class ColdstreamStack(Stack):
             names.ENV_BUCKET: storage.bucket.bucket_name,
             names.ENV_TABLE: catalog.table.table_name,
             names.ENV_PREFIX: settings.prefix,
+            names.ENV_WORKFLOWS: machine_arn_prefix(self),
+            names.ENV_BRANCHING: str(settings.branching),
+            names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
+            names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
+            names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
         }
         commit_runs = CommitRuns(
             self,
@@ -67,15 +81,24 @@ class ColdstreamStack(Stack):
             code=code,
             environment=environment,
         )
-        reconcile = Reconcile(
-            self,
-            "Reconcile",
+        site = Site(
             settings=settings,
             bucket=storage.bucket,
             table=catalog.table,
             code=code,
             environment=environment,
         )
+        shared = SharedSteps(self, "Steps", site=site)
+        delete = Delete(self, "Delete", site=site, shared=shared)
+        reconcile = Reconcile(self, "Reconcile", site=site, shared=shared)
+        machines = {
+            "rebalance": Rebalance(self, "Rebalance", site=site, shared=shared).machine,
+            "retention": Retention(self, "Retention", site=site, shared=shared).machine,
+            "delete": delete.machine,
+            "consolidate": Consolidate(self, "Consolidate", site=site, shared=shared).machine,
+            "collect": Collect(self, "Collect", site=site, shared=shared).machine,
+            "reconcile": reconcile.machine,
+        }
         agents = Agents(
             self,
             "Agents",
@@ -90,7 +113,8 @@ class ColdstreamStack(Stack):
             "Alarms",
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
-            reconcile=reconcile.function,
+            machines=machines,
+            missed_tombstones=delete.missed,
             email=settings.alarm_email,
         )
         # Whoever works with a deployment, the CLI first of all, finds it by these.
@@ -102,6 +126,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
             names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
             names.OUTPUT_RECONCILE_FUNCTION: reconcile.function.function_name,
+            names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
         }.items():

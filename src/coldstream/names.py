@@ -4,6 +4,8 @@ Object keys (DESIGN section 4), everything under a prefix that ends in "/":
 
     <prefix>stream/<stream>/data/<first:020d>-<next:020d>.<epoch:010d>.<uid>.fragment
     <prefix>stream/<stream>/metadata/root.<epoch:010d>.<version:012d>.<uid>.manifest
+    <prefix>stream/<stream>/metadata/<first:020d>.<uid>.group    (.kgroup and .mgroup above it)
+    <prefix>stream/<stream>/metadata/collect.<created_ms:013d>.<uid>.sightings
 
 `<stream>` is the broker's directory name. It is opaque, and it is checked against the broker's own
 alphabet before it goes into a path or a key.
@@ -11,6 +13,7 @@ alphabet before it goes into a path or a key.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +26,11 @@ ENV_BUCKET = "COLDSTREAM_BUCKET"
 ENV_TABLE = "COLDSTREAM_TABLE"
 ENV_PREFIX = "COLDSTREAM_PREFIX"
 ENV_QUEUE_URL = "COLDSTREAM_COMMIT_QUEUE_URL"
+ENV_WORKFLOWS = "COLDSTREAM_WORKFLOW_ARN_PREFIX"  # a workflow's name behind it makes its ARN
+ENV_BRANCHING = "COLDSTREAM_BRANCHING"
+ENV_FRAGMENT_SIZE = "COLDSTREAM_FRAGMENT_BYTES"
+ENV_GRACE_SECONDS = "COLDSTREAM_GRACE_SECONDS"
+ENV_UNDELETE_SECONDS = "COLDSTREAM_UNDELETE_SECONDS"
 
 STACK_NAME = "coldstream"
 OUTPUT_BUCKET = "BucketName"
@@ -32,13 +40,18 @@ OUTPUT_QUEUE_URL = "CommitQueueUrl"
 OUTPUT_DEAD_LETTERS_URL = "CommitDeadLettersUrl"
 OUTPUT_COMMIT_FUNCTION = "CommitFunctionName"
 OUTPUT_RECONCILE_FUNCTION = "ReconcileFunctionName"
+OUTPUT_WORKFLOWS = "WorkflowArnPrefix"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
 OUTPUT_AGENT_POLICY = "AgentPolicyArn"
+
+# One state machine each, called <stack>-<name>.
+WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
 
 # The catalog table: partition key = prefix + stream, sort key = what the item is about.
 CATALOG_PARTITION_KEY = "stream"
 CATALOG_SORT_KEY = "item"
 CATALOG_ITEM = "catalog"
+POLICIES_ITEM = "policies"  # its partition key is the bare prefix
 
 METRIC_NAMESPACE = "coldstream"
 METRIC_COMMITS = "CommitsLanded"
@@ -47,6 +60,21 @@ METRIC_FRAGMENTS_COMMITTED = "FragmentsCommitted"
 METRIC_BYTES_COMMITTED = "BytesCommitted"
 METRIC_FRAGMENTS_REFUSED = "FragmentsRefused"
 METRIC_EVENTS_REFUSED = "EventsRefused"
+METRIC_REBALANCES = "RebalancesLanded"
+METRIC_GROUPS_WRITTEN = "GroupsWritten"
+METRIC_FRAGMENTS_RETIRED = "FragmentsRetired"
+METRIC_BYTES_RETIRED = "BytesRetired"
+METRIC_FRAGMENTS_CONSOLIDATED = "FragmentsConsolidated"
+METRIC_BYTES_CONSOLIDATED = "BytesConsolidated"
+METRIC_GARBAGE_OBJECTS = "GarbageObjects"
+METRIC_GARBAGE_BYTES = "GarbageBytes"
+METRIC_GARBAGE_DELETED = "GarbageDeleted"
+METRIC_STREAMS_SWEPT = "StreamsSwept"
+METRIC_OBJECTS_SWEPT = "ObjectsSwept"
+METRIC_BYTES_SWEPT = "BytesSwept"
+METRIC_WORKFLOW_FAILURES = "WorkflowFailures"
+METRIC_STREAMS_FAILED = "StreamsFailed"
+METRIC_DIMENSION_WORKFLOW = "workflow"
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
@@ -57,6 +85,7 @@ MAX_OFFSET = 2**64 - 1
 MAX_EPOCH = 2**32 - 1  # ten digits in a key, 32 bits in a manifest entry
 
 _STREAM = re.compile(r"[A-Za-z0-9_=-]{1,255}")
+_REASON = re.compile(r"[A-Za-z0-9_-]{1,34}")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()=-]+/){1,8}")
 _DATA_KEY = re.compile(
     r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/data/"
@@ -64,6 +93,14 @@ _DATA_KEY = re.compile(
     r"\.(?P<kind>fragment|hole)",
     re.ASCII,
 )
+_METADATA_KEY = re.compile(
+    r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/metadata/(?:"
+    r"root\.(?P<epoch>[0-9]{10})\.(?P<version>[0-9]{12})\.(?P<root>[0-9a-f]{16})\.manifest"
+    r"|(?P<first>[0-9]{20})\.(?P<group>[0-9a-f]{16})\.(?P<level>group|kgroup|mgroup)"
+    r"|collect\.(?P<created>[0-9]{13})\.(?P<sightings>[0-9a-f]{16})\.sightings)",
+    re.ASCII,
+)
+_GROUP_SUFFIXES = {1: "group", 2: "kgroup", 3: "mgroup"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +129,35 @@ class DataKey:
             f"{data_prefix(prefix, self.stream)}{self.first_offset:020d}-{self.next_offset:020d}"
             f".{self.epoch:010d}.{self.uid:016x}.{self.kind}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RootKey:
+    """All that the key of a root says."""
+
+    stream: str
+    epoch: int
+    version: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """All that the key of a group says; `level` is 1, or 2 and 3 for kilo- and mega-groups."""
+
+    stream: str
+    first_offset: int
+    uid: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class SightingsKey:
+    """All that the key of a collect record says; `created_ms` since the Unix epoch."""
+
+    stream: str
+    created_ms: int
+    uid: int
 
 
 def check_stream(stream: str) -> str:
@@ -126,6 +192,25 @@ def stream_prefix(prefix: str, stream: str) -> str:
     return f"{check_prefix(prefix)}stream/{check_stream(stream)}/"
 
 
+def execution_name(workflow: str, stream: str, reason: str) -> str:
+    """Name of the one execution of a workflow on a stream for a reason, such as a version.
+
+    Step Functions runs no two executions of one name within 90 days, so whoever starts a workflow
+    twice for the same reason starts it once. At most 80 of the characters that it takes.
+
+    Raises:
+        InvalidInputError: no such workflow, no stream, or a reason with other characters than
+            letters, digits, "_" and "-", or with more than 34 of them.
+    """
+    if workflow not in WORKFLOWS:
+        raise InvalidInputError(f"no such workflow: {workflow[:80]!r}")
+    if not _REASON.fullmatch(reason):
+        raise InvalidInputError(f"cannot be in the name of an execution: {reason[:80]!r}")
+    begin = check_stream(stream)[:24].replace("=", "_")
+    digest = hashlib.sha256(stream.encode()).hexdigest()[:8]
+    return f"{workflow}-{begin}-{digest}-{reason}"
+
+
 def list_start(prefix: str, stream: str, offset: int) -> str:
     """A key that sorts just before every data key whose first offset is `offset` or more."""
     return f"{data_prefix(prefix, stream)}{offset:020d}"
@@ -137,6 +222,50 @@ def root_path(prefix: str, stream: str, epoch: int, version: int, uid: int) -> s
         f"{check_prefix(prefix)}stream/{check_stream(stream)}/metadata/"
         f"root.{epoch:010d}.{version:012d}.{uid:016x}.manifest"
     )
+
+
+def metadata_prefix(prefix: str, stream: str) -> str:
+    """Where the roots, groups and collect records of a stream lie."""
+    return f"{stream_prefix(prefix, stream)}metadata/"
+
+
+def group_path(prefix: str, stream: str, first_offset: int, uid: int, level: int) -> str:
+    """The key of a group; `level` as in `GroupKey`, and the number of its `EntryKind`."""
+    return (
+        f"{metadata_prefix(prefix, stream)}{first_offset:020d}.{uid:016x}.{_GROUP_SUFFIXES[level]}"
+    )
+
+
+def collect_prefix(prefix: str, stream: str) -> str:
+    """Where the records of `collect` lie."""
+    return f"{metadata_prefix(prefix, stream)}collect."
+
+
+def collect_path(prefix: str, stream: str, created_ms: int, uid: int) -> str:
+    """The key of a record of what `collect` saw unreferenced; sorts by time."""
+    return f"{metadata_prefix(prefix, stream)}collect.{created_ms:013d}.{uid:016x}.sightings"
+
+
+def parse_metadata_key(key: str, prefix: str) -> RootKey | GroupKey | SightingsKey:
+    """Read the key of a root, a group or a collect record.
+
+    Raises:
+        InvalidInputError: it lies outside `prefix`, or breaks the grammar in any way.
+    """
+    match = _METADATA_KEY.fullmatch(key)
+    if match is None or match["prefix"] != prefix:
+        raise InvalidInputError("not the key of a root, group or collect record", key=key[:400])
+    stream = match["stream"]
+    if match["root"]:
+        if int(match["epoch"]) > MAX_EPOCH:
+            raise InvalidInputError("a key whose epoch is out of range", key=key)
+        return RootKey(stream, int(match["epoch"]), int(match["version"]), int(match["root"], 16))
+    if match["group"]:
+        if int(match["first"]) > MAX_OFFSET:
+            raise InvalidInputError("a key whose offset is out of range", key=key)
+        level = next(n for n, suffix in _GROUP_SUFFIXES.items() if suffix == match["level"])
+        return GroupKey(stream, int(match["first"]), int(match["group"], 16), level)
+    return SightingsKey(stream, int(match["created"]), int(match["sightings"], 16))
 
 
 def parse_data_key(key: str, prefix: str) -> DataKey:

@@ -7,12 +7,24 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol
 
+from coldstream.errors import CorruptDataError
 from coldstream.fragment import Buffer
-from coldstream.manifest.catalog import CatalogItem, Commit, QueueName
+from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
+from coldstream.plans.policy import PolicySet
+
+#: S3's rules for a multipart upload: every part but the last has at least this many bytes, ...
+MIN_PART_BYTES = 5 * 2**20
+#: ... none has more than this, ...
+MAX_PART_BYTES = 5 * 2**30
+#: ... and there are at most so many.
+MAX_PARTS = 10_000
+#: Most keys that one call of `Deleter.delete` takes.
+MAX_DELETES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,10 @@ class ObjectInfo:
 
 class ObjectStore(Protocol):
     """Immutable objects under keys; strongly consistent.
+
+    It can neither delete nor compose: `Deleter` and `Composer` are ports of their own, so that a
+    signature says who can make objects go (collect and delete stream, nobody else), and because the
+    reader's and agent's S3 library copies no parts of objects.
 
     Every method may raise UnavailableError (try again) and PermissionDeniedError.
     """
@@ -83,6 +99,71 @@ class ObjectStore(Protocol):
         ...
 
 
+class Deleter(Protocol):
+    """Makes objects go."""
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete up to `MAX_DELETES` objects; return the keys that are certainly gone, in order.
+
+        A key that had no object is gone too. What the store refuses or does not speak of is asked
+        again a bounded number of times; what is still there then, or may be, is not returned.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: no key is certainly gone, for this reason.
+            InternalError: too many keys; nothing was sent.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPart:
+    """Bytes [start, end) of the object under `key`; start < end."""
+
+    key: str
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class BytesPart:
+    """Bytes that the caller has."""
+
+    data: Buffer
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+Part = CopyPart | BytesPart
+
+
+class Composer(Protocol):
+    """Makes new objects out of pieces of others, without moving the bytes through the caller."""
+
+    def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
+        """Create an object out of `parts`, which obey `check_parts`; never overwrite one.
+
+        `write_id` works as in `ObjectStore.put`. Nothing is left behind after a failure that is
+        known not to have landed; after an unknown outcome the bucket's lifecycle rule clears up.
+
+        Raises:
+            NotFoundError: a source does not exist; `key` names it.
+            CorruptDataError: a source ends before its range does; `key` names it.
+            AlreadyExistsError: another write holds the key.
+            UnknownOutcomeError: no answer, and reading back gave none either.
+            UnavailableError: no answer to an earlier step; nothing landed.
+            InternalError: the parts break a rule; nothing was sent.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Landed:
     """The commit holds; `item` is what the catalog says now (or said right after it)."""
@@ -121,6 +202,30 @@ def outcome_of_failed_condition(item: CatalogItem | None, commit: Commit) -> Com
     return Unknown(item)
 
 
+def outcome_of_failed_change(item: CatalogItem | None, change: StateChange) -> CommitOutcome:
+    """The same for a change of state: our own uid, the revision that we read, anything else."""
+    if item is not None and item.state_token == change.uid:
+        return Landed(item)
+    if item is None or item.revision == change.read_revision:
+        return NotLanded(item)
+    return Unknown(item)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPage:
+    """Some of the catalog's items.
+
+    Attributes:
+        items: in no order; may be empty although more follow.
+        cursor: where to go on, opaque; None at the end.
+        damaged: one error for each item that cannot be read.
+    """
+
+    items: tuple[CatalogItem, ...]
+    cursor: str | None
+    damaged: tuple[CorruptDataError, ...] = ()
+
+
 class Catalog(Protocol):
     """One item a stream, changed only by conditional writes; reads are strongly consistent.
 
@@ -143,6 +248,16 @@ class Catalog(Protocol):
         """
         ...
 
+    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+        """At most `limit` (at least 1) of `streams()`, from `cursor` on; one request.
+
+        An item that is there all the while is on exactly one page.
+
+        Raises:
+            InvalidInputError: `cursor` is none that this catalog gave.
+        """
+        ...
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         """Create the stream's first item unless there is one; return the one that is there."""
         ...
@@ -151,6 +266,16 @@ class Catalog(Protocol):
         """Perform a conditional write; see `Commit` for its condition.
 
         Never raises for an unknown outcome: that is one of the three answers.
+
+        Raises:
+            InternalError: the table refuses the request as such; nothing was written.
+        """
+        ...
+
+    def change_state(self, change: StateChange) -> CommitOutcome:
+        """Perform a conditional change of state; see `StateChange` for its condition.
+
+        Never raises for an unknown outcome, as `commit`.
 
         Raises:
             InternalError: the table refuses the request as such; nothing was written.
@@ -174,5 +299,85 @@ class CommitRequests(Protocol):
 
         Raises:
             UnavailableError, PermissionDeniedError: the request did not go out.
+        """
+        ...
+
+
+class Policies(Protocol):
+    """The operator's rules, one document for a cluster.
+
+    Every method may raise UnavailableError (try again) and PermissionDeniedError.
+    """
+
+    def load(self) -> tuple[PolicySet, int]:
+        """The rules and their revision; no rules and revision 0 where nobody has written any.
+
+        Raises:
+            CorruptDataError: there are rules that this release cannot read.
+        """
+        ...
+
+    def save(self, policies: PolicySet, read_revision: int) -> bool:
+        """Put `policies` in the place of revision `read_revision`, as the next revision.
+
+        True if they are in force now. False if another document is: somebody else was first, read
+        again and decide again.
+
+        Raises:
+            UnknownOutcomeError: no answer; they may still come into force.
+        """
+        ...
+
+
+class ExecutionStatus(StrEnum):
+    """How far an execution of a workflow is."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a workflow.
+
+    Attributes:
+        status: how far it is.
+        output: what it gave, a JSON value; None unless it succeeded.
+        error: name of the error that ended it, "" if none has.
+        cause: the error in words, "" if none was given.
+    """
+
+    status: ExecutionStatus
+    output: Any = None
+    error: str = ""
+    cause: str = ""
+
+
+class Workflows(Protocol):
+    """State machines that can be started by name.
+
+    Every method may raise UnavailableError (try again), PermissionDeniedError, and NotFoundError
+    where there is no such workflow.
+    """
+
+    def start(self, workflow: str, name: str, document: Mapping[str, Any]) -> bool:
+        """Start an execution with an input; False if one of that name exists, running or ended.
+
+        The machine may find fields in its input beside those of `document`.
+
+        Raises:
+            InvalidInputError: the name or the input is none that a workflow takes.
+            UnknownOutcomeError: no answer; it may have been started.
+        """
+        ...
+
+    def describe(self, workflow: str, name: str) -> Execution:
+        """How far an execution is.
+
+        Raises:
+            NotFoundError: there is no execution of that name.
         """
         ...

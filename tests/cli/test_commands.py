@@ -12,6 +12,7 @@ from typer.testing import Result
 from coldstream.cli.output import plain, size, when
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.plans.retention import Rule, plan_retention
 from tests.unit.reader.tier import FIXTURES, Tier, chunk
 
 Run = Callable[..., Result]
@@ -36,9 +37,9 @@ def test_describe_shows_every_section(tier: Tier, run: Run) -> None:
 
     text, document = run("describe", "//orders"), json.loads(run("describe", "s", "--json").stdout)
 
-    for section in ("SUMMARY", "OFFSETS", "SIZE", "LEDGER", "FRAGMENTS (the newest 10)"):
+    for section in ("SUMMARY", "OFFSETS", "SIZE", "TREE", "LEDGER", "FRAGMENTS (the newest 10)"):
         assert section in text.stdout
-    assert "5 older ones" in text.stderr
+    assert "5 older fragments" in text.stderr
     assert (document["offsets"]["count"], document["size"]["fragments"]) == (15, 15)
     assert [row["first"] for row in document["fragments"]] == list(range(5, 15))
     assert document["ledger"] == [{"epoch": 1, "floor": 0}]
@@ -166,7 +167,7 @@ def test_verify_without_a_root_says_what_it_could_not_check(tier: Tier, run: Run
     assert done.exit_code == 65
     assert re.search(r"agreement +FAILED", done.stdout)
     assert re.search(r"durability +not checked", done.stdout)
-    assert [each["ok"] for each in json.loads(document.stdout)["checks"]] == [False, *[None] * 4]
+    assert [each["ok"] for each in json.loads(document.stdout)["checks"]] == [False, *[None] * 5]
 
 
 @pytest.mark.parametrize("command", ["describe", "read", "verify"])
@@ -259,3 +260,62 @@ def test_a_read_that_ends_before_it_begins_is_a_usage_error(tier: Tier, run: Run
     tier.add("s", [[chunk(0, b"0")]])
 
     assert run("read", "s", "--from", "9", "--to", "3").exit_code == 2
+
+
+def test_describe_shows_how_the_tree_is_built(tier: Tier, run: Run) -> None:
+    root = tier.add_tree("s", [[chunk(n, b"x")] for n in range(45)])
+
+    text = run("describe", "s", "--fragments", "20")
+    document = json.loads(run("describe", "s", "--json", "--fragments", "20").stdout)
+
+    for section in ("TREE", "GROUPS", "FRAGMENTS (the newest 20)"):
+        assert section in text.stdout
+    assert "25 older fragments" in text.stderr
+    kinds = [entry.kind.name.lower() for entry in root.entries]
+    assert document["tree"] == {
+        "levels": 2,
+        "root_entries": len(kinds),
+        "mega_groups": 0,
+        "kilo_groups": kinds.count("kilo_group"),
+        "groups": kinds.count("group"),
+        "fragments_in_root": kinds.count("fragment"),
+        "dead_fragments": 0,
+        "dead_bytes": 0,
+    }
+    assert document["size"]["fragments"] == 45
+    # More fragments than the root holds: the rest comes out of the groups.
+    assert kinds.count("fragment") < 20
+    assert [row["first"] for row in document["fragments"]] == list(range(25, 45))
+    assert [row["kind"] for row in document["groups"]] == kinds[: -kinds.count("fragment")]
+
+
+def test_describe_shows_what_retention_left_dead_in_the_first_group(tier: Tier, run: Run) -> None:
+    root = tier.add_tree("s", [[chunk(n, b"x")] for n in range(45)])
+    gone = tier.leaves("s", root)[:3]
+    size = root.total_size - sum(entry.size for entry in gone)
+    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
+    tier.commit("s", plan.root)
+
+    document = json.loads(run("describe", "s", "--json", "--fragments", "99").stdout)
+
+    assert document["tree"]["dead_fragments"] == 3
+    assert document["tree"]["dead_bytes"] == sum(entry.size for entry in gone)
+    assert (document["size"]["bytes"], document["size"]["fragments"]) == (size, 42)
+    assert [row["first"] for row in document["fragments"]] == list(range(3, 45))
+
+
+def test_verify_names_the_group_that_is_gone(tier: Tier, run: Run) -> None:
+    root = tier.add_tree("s", [[chunk(n, b"x")] for n in range(45)])
+    sound = run("verify", "s")
+    key = next(key for key in sorted(tier.store.objects) if key.endswith(".group"))
+    del tier.store.objects[key]
+
+    damaged = run("verify", "s")
+
+    assert len(root.entries) < 45
+    assert sound.exit_code == 0
+    assert re.search(r"tree_sums +ok", sound.stdout)
+    assert "groups read" in sound.stderr
+    assert damaged.exit_code == 65
+    assert re.search(r"durability +FAILED \(1\)", damaged.stdout)
+    assert re.search(rf"MISSING\t\d+\t\d+\t{re.escape(key)}", damaged.stdout)

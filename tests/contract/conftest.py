@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
-from coldstream.testing.emulator import emulator
+from coldstream.testing.emulator import Emulator, emulator
 from tests.contract.aws import BUCKET, create_table
 from tests.contract.bridge import Bridge
 
@@ -53,3 +53,31 @@ def give_table_id(dynamodb: Any) -> None:
         parsed["Table"]["TableId"] = "0a1b2c3d"
 
     dynamodb.meta.events.register("after-call.dynamodb.DescribeTable", add)
+
+
+@pytest.fixture(scope="session")
+def site(emulator: Emulator) -> Emulator:
+    """The embedded AWS with one bucket and one table; tests use prefixes of their own."""
+    emulator.client("s3").create_bucket(Bucket=BUCKET)
+    create_table(emulator.client("dynamodb"))
+    return emulator
+
+
+def boto3_client(site: Emulator, service: str) -> Any:
+    """A client of its own, because tests hang faults on it."""
+    environment = site.environment()
+    return boto3.client(
+        service,
+        endpoint_url=site.endpoint,
+        region_name=environment["AWS_DEFAULT_REGION"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        config=CONFIG,
+    )
+
+
+def closing_client(site: Emulator, service: str) -> Iterator[Any]:
+    """The same, closed after its test."""
+    client = boto3_client(site, service)
+    yield client
+    client.close()

@@ -6,7 +6,7 @@ anybody above has seen the answer; `before-call` can answer in the service's ste
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,3 +70,29 @@ def answer_error(client: Any, operation: str, status: int, code: str, count: int
         }
 
     client.meta.events.register_first(f"before-call.*.{operation}", _times(count, answer))
+
+
+def leave_keys(client: Any, keys: Sequence[str], code: str, count: int) -> None:
+    """The next `count` DeleteObjects leave these keys and give an error for each, none if "".
+
+    S3 answers 200 to a request that it could perform in part only.
+    """
+    left = [count]
+    nothing = "no-such-object"  # a request for no key at all would be malformed
+
+    def drop(params: dict[str, Any], **_: Any) -> None:
+        if left[0] > 0:
+            asked = params["Delete"]["Objects"]
+            params["Delete"]["Objects"] = [row for row in asked if row["Key"] not in keys] or [
+                {"Key": nothing}
+            ]
+
+    def tell(parsed: dict[str, Any], **_: Any) -> None:
+        if left[0] > 0:
+            left[0] -= 1
+            gone = [row for row in parsed.get("Deleted", []) if row["Key"] != nothing]
+            parsed["Deleted"] = gone
+            parsed["Errors"] = [{"Key": key, "Code": code} for key in keys if code]
+
+    client.meta.events.register("before-parameter-build.*.DeleteObjects", drop)
+    client.meta.events.register("after-call.*.DeleteObjects", tell)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import boto3
 import pytest
 
 from coldstream.adapters.dynamodb import DynamoCatalog
@@ -24,46 +23,11 @@ from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectSt
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
-from tests.contract.aws import (
-    BUCKET,
-    PREFIX,
-    TABLE,
-    BotoStoreRules,
-    DynamoCatalogRules,
-    create_table,
-)
-from tests.contract.conftest import CONFIG
+from tests.contract.aws import BUCKET, PREFIX, TABLE, BotoStoreRules, DynamoCatalogRules
+from tests.contract.conftest import boto3_client, closing_client
 from tests.unit.remote import chain
 
 pytestmark = pytest.mark.emulator
-
-
-@pytest.fixture(scope="module")
-def site(emulator: Emulator) -> Emulator:
-    """The embedded AWS with one bucket and one table; tests use prefixes of their own."""
-    emulator.client("s3").create_bucket(Bucket=BUCKET)
-    create_table(emulator.client("dynamodb"))
-    return emulator
-
-
-def boto3_client(site: Emulator, service: str) -> Any:
-    """A client of its own, because tests hang faults on it."""
-    environment = site.environment()
-    return boto3.client(
-        service,
-        endpoint_url=site.endpoint,
-        region_name=environment["AWS_DEFAULT_REGION"],
-        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-        config=CONFIG,
-    )
-
-
-def closing_client(site: Emulator, service: str) -> Iterator[Any]:
-    """The same, closed after its test."""
-    client = boto3_client(site, service)
-    yield client
-    client.close()
 
 
 def short_pause(attempt: int) -> None:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.adapters.memory import (
+    MemoryCatalog,
+    MemoryObjectStore,
+    MemoryPolicies,
+    MemoryWorkflows,
+)
 from coldstream.manifest.catalog import StreamState
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import (
+    Catalog,
+    Composer,
+    Deleter,
+    Execution,
+    ExecutionStatus,
+    ObjectStore,
+    Policies,
+    Workflows,
+)
 from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
+from coldstream.testing.compose_suite import ComposerSuite
+from coldstream.testing.delete_suite import DeleterSuite
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream.testing.policies_suite import PoliciesRaceSuite, PoliciesSuite
+from coldstream.testing.state_suite import StateRaceSuite, StateSuite
+from coldstream.testing.workflows_suite import WORKFLOW, WorkflowsSuite
 
 
 class TestMemoryObjectStore(ObjectStoreSuite, ObjectStoreRaceSuite):
@@ -19,7 +40,49 @@ class TestMemoryObjectStore(ObjectStoreSuite, ObjectStoreRaceSuite):
         return MemoryObjectStore()
 
 
-class TestMemoryCatalog(CatalogSuite, CatalogRaceSuite):
+class TestMemoryChanges(DeleterSuite, ComposerSuite):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return MemoryObjectStore()
+
+    @pytest.fixture
+    def deleter(self, store: ObjectStore) -> Deleter:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+    @pytest.fixture
+    def composer(self, store: ObjectStore) -> Composer:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+
+class TestMemoryPolicies(PoliciesSuite, PoliciesRaceSuite):
+    @pytest.fixture
+    def policies(self) -> Policies:
+        return MemoryPolicies()
+
+
+class TestMemoryWorkflows(WorkflowsSuite):
+    @pytest.fixture
+    def workflows(self) -> Workflows:
+        return MemoryWorkflows(WORKFLOW)
+
+    @pytest.fixture
+    def end(self, workflows: Workflows) -> Callable[[str], None]:
+        def stop(name: str) -> None:
+            assert isinstance(workflows, MemoryWorkflows)
+            workflows.executions[WORKFLOW, name] = Execution(
+                ExecutionStatus.ABORTED, error="Stopped", cause="by a test"
+            )
+
+        return stop
+
+    def given(self, workflows: Workflows, name: str) -> dict[str, Any]:
+        assert isinstance(workflows, MemoryWorkflows)
+        return workflows.inputs[WORKFLOW, name]
+
+
+class TestMemoryCatalog(CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite):
     @pytest.fixture
     def catalog(self) -> Catalog:
         return MemoryCatalog()

@@ -40,6 +40,7 @@ class Site:
             names.ENV_TABLE: self.outputs[names.OUTPUT_TABLE],
             names.ENV_PREFIX: self.outputs[names.OUTPUT_PREFIX],
             names.ENV_QUEUE_URL: self.outputs[names.OUTPUT_QUEUE_URL],
+            names.ENV_WORKFLOWS: self.outputs[names.OUTPUT_WORKFLOWS],
             "NO_COLOR": "1",
         }
 

@@ -163,10 +163,11 @@ def test_the_reconciler_alone_heals_a_stream_whose_events_were_all_lost(
         assert _next_offset(site, written.stream) == 0
 
         answer = functions.invoke(
-            FunctionName=site.outputs[names.OUTPUT_RECONCILE_FUNCTION], Payload=b"{}"
+            FunctionName=site.outputs[names.OUTPUT_RECONCILE_FUNCTION],
+            Payload=json.dumps({"work": [{"stream": written.stream}]}),
         )
 
-        assert json.loads(answer["Payload"].read())["failed"] == []
+        assert json.loads(answer["Payload"].read())["left"] == []
         assert _next_offset(site, written.stream) == written.next_offset
         _assert_comes_back(site, written)
     finally:

@@ -19,10 +19,19 @@ from coldstream.manifest.root import Root
 from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.load import RootCache, World, load
-from functions import _runtime
+from functions import _runtime, _starts, _steps
 from tests.contract.aws import BUCKET, PREFIX, TABLE, create_table
 from tests.contract.conftest import give_table_id
 from tests.unit.remote import STREAM, no_pause
+
+MACHINES = "arn:aws:states:us-east-1:123456789012:stateMachine:coldstream-"
+_CACHES = (
+    _runtime.world,
+    _steps.deleter,
+    _steps.composer,
+    _steps._policies,
+    _starts._workflows,
+)
 
 
 @dataclass
@@ -65,6 +74,25 @@ class Site:
         world = World(self.world.store, self.world.catalog, PREFIX, lambda: 0, RootCache())
         return load(world, stream).root
 
+    def machine(self, workflow: str) -> str:
+        """Make an empty state machine of this name; give its ARN."""
+        made = boto3.client("stepfunctions").create_state_machine(
+            name=f"coldstream-{workflow}",
+            definition='{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}',
+            roleArn="arn:aws:iam::123456789012:role/machine",
+        )
+        return str(made["stateMachineArn"])
+
+    def executions(self, workflow: str) -> list[dict[str, Any]]:
+        """Executions of a machine, each with its input."""
+        client = boto3.client("stepfunctions")
+        found = client.list_executions(stateMachineArn=MACHINES + workflow)["executions"]
+        return [
+            {**each, "input": json.loads(client.describe_execution(
+                executionArn=each["executionArn"])["input"])}
+            for each in found
+        ]  # fmt: skip
+
     def logged(self, level: str) -> list[dict[str, Any]]:
         """The structured log lines of one level."""
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
@@ -92,10 +120,16 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         names.ENV_BUCKET: BUCKET,
         names.ENV_TABLE: TABLE,
         names.ENV_PREFIX: PREFIX,
+        names.ENV_BRANCHING: "4",
+        names.ENV_FRAGMENT_SIZE: str(2**20),
+        names.ENV_GRACE_SECONDS: "0",
+        names.ENV_UNDELETE_SECONDS: "0",
+        names.ENV_WORKFLOWS: MACHINES,
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    _runtime.world.cache_clear()
+    for cache in _CACHES:
+        cache.cache_clear()
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         create_table(boto3.client("dynamodb"))
@@ -108,4 +142,5 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         found.claimed()
         yield found
         handler.setStream(before)
-    _runtime.world.cache_clear()
+    for cache in _CACHES:
+        cache.cache_clear()

@@ -9,12 +9,15 @@ from tests.functions.conftest import Context, Site
 from tests.unit.remote import STREAM, chain, piece
 
 OTHER = "__invoices_1745252105682952999"
+BOTH = {"work": [{"stream": STREAM}, {"stream": OTHER}]}
 
 
 def test_runs_are_completed_without_any_event(site: Site) -> None:
     site.upload(*chain(3))
 
-    assert handler({}, Context()) == {"streams": 1, "fragments": 3, "refused": 0, "failed": []}
+    answer = handler({"work": [{"stream": STREAM}]}, Context())
+
+    assert (answer["left"], answer["streams"], answer["fragments"]) == ([], 1, 3)
     assert site.root().next_offset == 30
     assert site.metrics()[names.METRIC_FRAGMENTS_COMMITTED] == 3
 
@@ -22,7 +25,7 @@ def test_runs_are_completed_without_any_event(site: Site) -> None:
 def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
     (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
 
-    assert handler({}, Context())["refused"] == 1
+    assert handler({"work": [{"stream": STREAM}]}, Context())["refused"] == 1
 
     (line,) = site.logged("ERROR")
     assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
@@ -37,10 +40,16 @@ def test_a_stream_that_fails_is_named_and_the_others_are_brought_forward(site: S
     site.s3.delete_object(Bucket=BUCKET, Key=item.root_key)
     site.world.roots._roots.clear()
 
-    answer = handler({}, Context())
+    answer = handler(BOTH, Context())
 
-    assert answer["failed"] == [STREAM]
+    assert (answer["failed"], answer["left"]) == (1, [])
     assert site.root(OTHER).next_offset == 30
     (line,) = site.logged("ERROR")
     assert (line["stream"], line["key"]) == (STREAM, item.root_key)
     assert item.root_key in line["message"]
+
+
+def test_without_time_the_streams_are_left_for_the_next_call(site: Site) -> None:
+    answer = handler(BOTH, Context(remaining_ms=9_000))
+
+    assert answer["left"] == BOTH["work"]

@@ -1,20 +1,27 @@
-"""Makes the golden files of version 1 of fragment and root.
+"""Makes the golden files of version 1 of fragment, root and groups.
 
-Run once, when version 1 was made:  python -m tests.golden.make
+Run once for each, when version 1 was made:  python -m tests.golden.make NAME...
 It refuses to overwrite: a golden file is what a release wrote, for ever. A new version gets new
 files and a new function here.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import LastChunk, Root
+from coldstream.manifest.node import Node
+from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
 
 HERE = Path(__file__).parent
+NODE_FILES = {
+    EntryKind.GROUP: "group-v1.bin",
+    EntryKind.KILO_GROUP: "kgroup-v1.bin",
+    EntryKind.MEGA_GROUP: "mgroup-v1.bin",
+}
 
 
 def fragment_v1() -> SyntheticFragment:
@@ -47,21 +54,45 @@ def root_v1() -> Root:
                 Entry(1000, 1035, 2400, 2**63 - 1, EntryKind.FRAGMENT, 1234, 35, 7, 2**64 - 1),
             ]
         ),
+        head=Head(min_timestamp=1000, max_timestamp=2000),
         last_chunk=LastChunk(1030, 6),
         quarantine_key="rabbitmq/stream/__golden_1745252105682952932/metadata/quarantine.naïve",
     )
 
 
-def main() -> None:
-    """Write both files, unless they are there."""
-    for name, data in (
-        ("fragment-v1.bin", fragment_v1().data),
-        ("root-v1.bin", root_v1().encode()),
-        ("root-v1-empty.bin", Root(first_offset=1592, next_offset=1592).encode()),
-    ):
+def nodes_v1() -> list[Node]:
+    """A group with a hole, a kilo-group over it, and a mega-group over that."""
+    group = Node(
+        EntryKind.GROUP,
+        0x1111,
+        Entries.of(
+            [
+                Entry(0, 900, 1000, 2000, EntryKind.FRAGMENT, 2**26, 900, 1, 0xAAAA),
+                Entry(900, 990, 2000, 2000, EntryKind.HOLE, 0, 0, 5, 0xBBBB),
+                Entry(990, 1000, -5, 2500, EntryKind.FRAGMENT, 999, 10, 7, 0xCCCC),
+            ]
+        ),
+    )
+    kilo = Node(EntryKind.KILO_GROUP, 0x2222, Entries.of([group.entry()]))
+    return [group, kilo, Node(EntryKind.MEGA_GROUP, 2**64 - 1, Entries.of([kilo.entry()]))]
+
+
+def files() -> dict[str, bytes]:
+    """What every golden file holds, by its name."""
+    return {
+        "fragment-v1.bin": fragment_v1().data,
+        "root-v1.bin": root_v1().encode(),
+        "root-v1-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
+        **{NODE_FILES[node.kind]: node.encode(catalog_version=12) for node in nodes_v1()},
+    }
+
+
+def main(*wanted: str) -> None:
+    """Write the files of these names; fail if one is there."""
+    for name in wanted:
         with (HERE / name).open("xb") as file:
-            file.write(data)
+            file.write(files()[name])
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -13,9 +13,10 @@ import pytest
 
 from coldstream import fragment, names
 from coldstream.fragment import IndexRecord, Trailer, parse_trailer
-from coldstream.manifest import entries, root
+from coldstream.manifest import entries, header, node, root
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import parse_root
+from tests.golden import make
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -91,9 +92,10 @@ ROOT_FILE = (HERE / "root-v1.bin").read_bytes()
         ("index header", len(fragment.INDEX_HEADER)),
         ("index record", fragment.INDEX_RECORD_SIZE),
         ("trailer", fragment.TRAILER_SIZE),
-        ("node header", root.HEADER_SIZE),
+        ("node header", header.HEADER_SIZE),
         ("root fields", root.ROOT_SIZE),
         ("claim", root._CLAIM.size),
+        ("group fields", node.NODE_SIZE),
         ("entry", entries.ENTRY_SIZE),
     ],
 )
@@ -106,9 +108,10 @@ def test_each_structure_is_drawn_as_large_as_it_is(name: str, expected: int) -> 
     [
         ("index record", fragment._INDEX_RECORD),
         ("trailer", fragment._TRAILER),
-        ("node header", root._HEADER),
+        ("node header", header._HEADER),
         ("root fields", root._ROOT),
         ("claim", root._CLAIM),
+        ("group fields", node._NODE),
         ("entry", entries._ENTRY),
     ],
 )
@@ -161,22 +164,23 @@ def test_the_page_alone_decodes_the_golden_fragment() -> None:
 
 def test_the_page_alone_decodes_the_golden_root() -> None:
     known = parse_root(ROOT_FILE)
-    header = decode("node header", ROOT_FILE, 0)
+    assert ROOT_FILE[:4] == b"OSIR"
+    drawn = decode("node header", ROOT_FILE, 0)
     fields = decode("root fields", ROOT_FILE, size("node header"))
 
-    assert header["first_offset"] == known.first_offset
-    assert header["next_offset"] == known.next_offset
-    assert header["first_timestamp"] == known.first_timestamp
-    assert header["oldest_timestamp"] == known.entries[0].max_timestamp
-    assert header["total_size"] == known.total_size
-    assert header["catalog_version"] == known.version
+    assert drawn["first_offset"] == known.first_offset
+    assert drawn["next_offset"] == known.next_offset
+    assert drawn["first_timestamp"] == known.first_timestamp
+    assert drawn["oldest_timestamp"] == known.entries[0].max_timestamp
+    assert drawn["total_size"] == known.total_size
+    assert drawn["catalog_version"] == known.version
     assert fields["epoch"] == known.epoch
     assert known.last_chunk is not None
     assert fields["last_chunk_id"] == known.last_chunk.chunk_id
     assert fields["last_chunk_epoch"] == known.last_chunk.epoch
     assert fields["claims"] == len(known.ledger.claims)
     assert fields["entries"] == len(known.entries)
-    assert fields["reserved"] == 0
+    assert fields["dead_fragments"] == 0
     at = size("node header") + size("root fields")
     for claim in known.ledger.claims:
         row = decode("claim", ROOT_FILE, at)
@@ -191,6 +195,32 @@ def test_the_page_alone_decodes_the_golden_root() -> None:
         at += size("entry")
     assert int.from_bytes(ROOT_FILE[at:], "big") == zlib.crc32(ROOT_FILE[:at])
     assert at + 4 == len(ROOT_FILE)
+
+
+def test_the_page_alone_decodes_the_golden_groups() -> None:
+    for made in make.nodes_v1():
+        data = (HERE / f"{make.NODE_FILES[made.kind]}").read_bytes()
+        head = decode("node header", data, 0)
+        fields = decode("group fields", data, size("node header"))
+
+        assert data[:4] == node.MAGIC[made.kind]
+        assert head["total_size"] == made.entry().size
+        assert (head["first_offset"], head["next_offset"]) == (
+            made.entries[0].first_offset,
+            made.entries[-1].next_offset,
+        )
+        assert fields == {
+            "entries": len(made.entries),
+            "fragments": made.entry().records,
+            "uid": made.uid,
+        }
+        at = size("node header") + size("group fields")
+        for entry in made.entries:
+            row = decode("entry", data, at)
+            assert row == {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
+            at += size("entry")
+        assert int.from_bytes(data[at:], "big") == zlib.crc32(data[:at])
+        assert at + 4 == len(data)
 
 
 def test_the_kinds_of_entries_are_all_listed() -> None:

@@ -17,6 +17,7 @@ from coldstream.fragment import (
     check_against_key,
     parse_trailer,
 )
+from coldstream.manifest.node import Node, parse_node
 from coldstream.manifest.root import Root, parse_root
 from coldstream.osiris.chunk import iter_chunks
 from tests.golden import make
@@ -26,6 +27,9 @@ SHA256 = {
     "fragment-v1.bin": "a71fb95eaa3d019ce3e8a41a0bfdeb8c65ad4e7c6a2b763b74c9285f7e8d1564",
     "root-v1.bin": "f25168af83cc549d17505093e7b205f05717fe8d38f5b542c3800892cf1f397e",
     "root-v1-empty.bin": "4f389f9d71135f5c5b0f5f3903bbdda5f4a3828a4b682e22dbcf57977cd4fa67",
+    "group-v1.bin": "7247ca9ce29b76d692025665f85332f2e32c0ecf5e90981796be19395fd08f52",
+    "kgroup-v1.bin": "a262c923deb372f4173fd10b20622e3874bda76a06f39673e96d7b9c8f9a1fd0",
+    "mgroup-v1.bin": "cbd49a9a61310c01c3b6c7fc2bf9e6f97f5a0efbea8514596fd35f063f5715ac",
 }
 
 
@@ -85,6 +89,15 @@ def test_a_root_of_version_1_is_read_and_still_written_byte_for_byte(name: str, 
     assert root.encode() == data
 
 
-def test_the_script_never_overwrites_a_golden_file() -> None:
+@pytest.mark.parametrize("node", make.nodes_v1(), ids=lambda node: node.kind.name)
+def test_a_group_of_version_1_is_read_and_still_written_byte_for_byte(node: Node) -> None:
+    data = (HERE / make.NODE_FILES[node.kind]).read_bytes()
+
+    assert parse_node(data, node.entry()) == node
+    assert node.encode(catalog_version=12) == data
+
+
+@pytest.mark.parametrize("name", SHA256)
+def test_the_script_never_overwrites_a_golden_file(name: str) -> None:
     with pytest.raises(FileExistsError):
-        make.main()
+        make.main(name)

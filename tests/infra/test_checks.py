@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cfnlint.api import ManualArgs, lint
 
+from coldstream import names
+
 if TYPE_CHECKING:
     from conftest import Assembly
 
@@ -35,6 +37,13 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         "AwsSolutions-IAM5[Resource::*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/data/*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/metadata/*]",
+        "AwsSolutions-SF1",
+        "AwsSolutions-SQS3",
+        *(
+            "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"
+            f"<AWS::AccountId>:execution:coldstream-{name}:*]"
+            for name in names.WORKFLOWS
+        ),
     }
 
 

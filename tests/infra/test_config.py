@@ -12,7 +12,13 @@ import pytest
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX
-from infra.config import LOG_RETENTION_DAYS, NAMESPACE, Settings, default_context
+from infra.config import (
+    LOG_RETENTION_DAYS,
+    NAMESPACE,
+    PUBLISHING_TIMEOUT_SECONDS,
+    Settings,
+    default_context,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,6 +64,17 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("max_concurrency", 1, "must be 2 to 1000"),
         ("max_concurrency", 1001, "must be 2 to 1000"),
         ("reconcile_interval_minutes", 0, "must be 1 to 1440"),
+        ("retention_interval_minutes", 0, "must be 1 to 10080"),
+        ("consolidate_interval_minutes", 10_081, "must be 1 to 10080"),
+        ("collect_interval_minutes", 43_201, "must be 1 to 43200"),
+        ("fragment_size_mib", 0, "must be 1 to 1024"),
+        ("branching", 1, "must be 2 to 4096"),
+        ("branching", 4097, "must be 2 to 4096"),
+        ("grace_seconds", 0, "must be 1 to 2592000"),
+        ("undelete_seconds", -1, "must be 0 to 31536000"),
+        ("step_timeout_seconds", 901, "must be 30 to 900"),
+        ("testing", "yes", "must be true or false"),
+        ("testing", 1, "must be true or false"),
         ("log_retention_days", 31, "must be one of"),
         ("agent_principals", "*", "takes account ids and ARNs"),
         ("agent_principals", "arn:aws:iam::123456789012:role/*", "takes account ids and ARNs"),
@@ -70,6 +87,22 @@ def test_a_setting_outside_its_limits_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
         settings(**{name: value})
+
+
+def test_the_grace_time_is_twice_as_long_as_anything_may_take_to_publish() -> None:
+    least = 2 * PUBLISHING_TIMEOUT_SECONDS
+
+    assert settings(grace_seconds=least).grace_seconds == least
+    with pytest.raises(InvalidInputError, match=f"must be at least {least}"):
+        settings(grace_seconds=least - 1)
+
+
+@pytest.mark.parametrize("testing", [True, "true"])
+def test_only_a_deployment_for_tests_may_have_a_grace_time_of_seconds(testing: object) -> None:
+    assert settings().testing is False
+    assert settings(grace_seconds=2, testing=testing).grace_seconds == 2
+    with pytest.raises(InvalidInputError, match="must be 1 to"):
+        settings(grace_seconds=0, testing=testing)
 
 
 @pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
@@ -98,9 +131,9 @@ def test_principals_come_out_sorted_and_once() -> None:
 
 @pytest.mark.parametrize("days", LOG_RETENTION_DAYS)
 def test_every_retention_that_is_offered_is_one_the_logs_have(days: int) -> None:
-    from infra.function import _RETENTION
+    from infra.function import RETENTION
 
-    assert days in _RETENTION
+    assert days in RETENTION
 
 
 def test_the_app_refuses_bad_settings_in_one_line(refuse: Callable[[dict[str, Any]], str]) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coldstream.names import WORKFLOWS
+
 if TYPE_CHECKING:
     from conftest import Assembly
 
@@ -22,6 +24,7 @@ COMMIT = {
     "dynamodb:GetItem": ["<CatalogTable.Arn>"],
     "dynamodb:UpdateItem": ["<CatalogTable.Arn>"],
 }
+OWN_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OWN_TRACES = {"xray:PutTelemetryRecords": ["*"], "xray:PutTraceSegments": ["*"]}
 
 
@@ -39,12 +42,54 @@ def without(actions: dict[str, list[str]], *services: str) -> dict[str, list[str
     return {name: where for name, where in actions.items() if name.split(":")[0] not in services}
 
 
+LIST = {"s3:ListBucket": ["<Bucket.Arn>"]}
+CATALOG = {name: where for name, where in COMMIT.items() if name.startswith("dynamodb:")}
+READ_TREE = {"s3:GetObject": [METADATA], **LIST}
+WRITE_TREE = {"s3:PutObject": [METADATA], **CATALOG}
+DELETE = {"s3:DeleteObject": [DATA, METADATA]}
+START_REBALANCE = {
+    "states:StartExecution": [
+        "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:"
+        "coldstream-rebalance"
+    ]
+}
+START_REBALANCE["states:DescribeExecution"] = [
+    START_REBALANCE["states:StartExecution"][0].replace(":stateMachine:", ":execution:") + ":*"
+]
+START_DELETE = {
+    action: [where.replace("rebalance", "delete") for where in resources]
+    for action, resources in START_REBALANCE.items()
+}
+
+STEPS: dict[str, dict[str, list[str]]] = {
+    "RebalanceStep": READ_TREE | WRITE_TREE,
+    "RetentionStep": READ_TREE | WRITE_TREE,
+    "ConsolidateStep": READ_TREE
+    | WRITE_TREE
+    | {
+        "s3:GetObject": [DATA, METADATA],
+        "s3:PutObject": [DATA, METADATA],
+        "s3:AbortMultipartUpload": [DATA],
+    },
+    "CollectStep": COMMIT | DELETE,
+    "DeleteStep": LIST | DELETE | CATALOG,
+    "ReconcileStep": COMMIT | START_REBALANCE,
+    "StepsSurvey": {
+        "dynamodb:GetItem": ["<CatalogTable.Arn>"],
+        "dynamodb:Query": ["<CatalogTable.Arn>"],
+        "dynamodb:Scan": ["<CatalogTable.Arn>"],
+    },
+    "StepsReport": {},
+}
+FUNCTIONS = ("CommitRuns", *STEPS, "DeleteTombstone")
+
+
 def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
     assembly: Assembly,
 ) -> None:
     actions = granted(assembly, "CommitRuns")
 
-    assert without(actions, "logs", "sqs") == COMMIT | OWN_TRACES
+    assert without(actions, "logs", "sqs") == COMMIT | START_REBALANCE | OWN_TRACES
     assert {name for name in actions if name.startswith("sqs:")} == {
         "sqs:ChangeMessageVisibility",
         "sqs:DeleteMessage",
@@ -54,23 +99,63 @@ def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
     }
 
 
-def test_the_reconciler_may_besides_look_through_the_whole_catalog(assembly: Assembly) -> None:
-    actions = granted(assembly, "Reconcile")
+@pytest.mark.parametrize("part", STEPS)
+def test_a_step_of_a_workflow_has_exactly_the_rights_of_its_work(
+    assembly: Assembly, part: str
+) -> None:
+    assert without(granted(assembly, part), "logs") == STEPS[part] | OWN_TRACES
 
-    survey = {name: ["<CatalogTable.Arn>"] for name in ("dynamodb:Query", "dynamodb:Scan")}
-    assert without(actions, "logs") == COMMIT | survey | OWN_TRACES
+
+def test_who_follows_the_table_starts_deletions_and_no_more(assembly: Assembly) -> None:
+    actions = without(granted(assembly, "DeleteTombstone"), "logs", "sqs")
+
+    assert actions == OWN_TRACES | START_DELETE | {
+        "dynamodb:ListStreams": ["*"],
+        "dynamodb:DescribeStream": ["<CatalogTable.StreamArn>"],
+        "dynamodb:GetRecords": ["<CatalogTable.StreamArn>"],
+        "dynamodb:GetShardIterator": ["<CatalogTable.StreamArn>"],
+    }
 
 
-@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile"])
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_machine_calls_its_steps_and_starts_only_itself(assembly: Assembly, name: str) -> None:
+    actions = granted(assembly, f"{name.capitalize()}Workflow")
+    surveys = name in ("retention", "consolidate", "collect", "reconcile")
+    called = sorted(each.split("Function")[0] for each in actions.pop("lambda:InvokeFunction"))
+
+    step, report, survey = f"<{name.capitalize()}Step", "<StepsReportStep", "<StepsSurveyStep"
+    assert called == sorted([step, report, survey] if surveys else [step, report])
+    arn = START_REBALANCE["states:StartExecution"][0].replace("rebalance", name)
+    children = arn.replace(":stateMachine:", ":execution:") + ":*"
+    own = {
+        "states:StartExecution": [arn],
+        "states:DescribeExecution": [children],
+        "states:StopExecution": [children],
+    }
+    assert without(actions, "logs", "xray") == (own if surveys else {})
+
+
+def test_only_collect_and_delete_may_delete_objects(assembly: Assembly) -> None:
+    may = {
+        name.split("Role")[0]
+        for name, resource in assembly.resources.items()
+        if "s3:Delete" in str(resource.get("Properties", {}))
+    }
+
+    assert may == {"CollectStep", "DeleteStep"}
+
+
+@pytest.mark.parametrize("part", FUNCTIONS)
 def test_a_function_writes_to_its_own_log_group_only(assembly: Assembly, part: str) -> None:
     actions = granted(assembly, part)
 
-    assert set(without(actions, "s3", "dynamodb", "sqs", "xray")) == {
+    assert set(without(actions, "s3", "dynamodb", "sqs", "xray", "states")) == {
         "logs:CreateLogStream",
         "logs:PutLogEvents",
     }
     (group,) = actions["logs:PutLogEvents"]
-    assert group.startswith(f"<{part}Logs")
+    assert group.startswith(f"<{part}")
+    assert "Logs" in group
 
 
 def test_an_agent_writes_below_its_prefix_and_asks_for_commits(assembly: Assembly) -> None:
@@ -94,21 +179,27 @@ def test_an_agent_reaches_only_items_of_its_own_prefix(assembly: Assembly) -> No
             }
 
 
-@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile", "Agents"])
+@pytest.mark.parametrize(
+    "part",
+    ["CommitRuns", "Agents", *(part for part, may in STEPS.items() if "s3:ListBucket" in may)],
+)
 def test_nobody_lists_outside_the_prefix(assembly: Assembly, part: str) -> None:
     (statement,) = (each for each in assembly.rights(part) if each["Action"] == ["s3:ListBucket"])
 
     assert statement["Condition"] == {"StringLike": {"s3:prefix": "rabbitmq/stream/*"}}
 
 
-@pytest.mark.parametrize("part", ["CommitRuns", "Reconcile", "Agents"])
+@pytest.mark.parametrize(
+    "part",
+    ["Agents", *(part for part in FUNCTIONS if part not in ("CollectStep", "DeleteStep"))],
+)
 def test_nobody_deletes_anything_but_handled_messages(assembly: Assembly, part: str) -> None:
     deletes = {action for action in granted(assembly, part) if "Delete" in action}
 
     assert deletes <= {"sqs:DeleteMessage"}
 
 
-def test_only_tracing_which_knows_no_resources_is_granted_on_everything(
+def test_only_what_knows_no_resources_is_granted_on_everything(
     assembly: Assembly,
 ) -> None:
     for resource in assembly.resources.values():
@@ -119,7 +210,12 @@ def test_only_tracing_which_knows_no_resources_is_granted_on_everything(
             actions = [actions] if isinstance(actions, str) else actions
             assert not any("*" in action for action in actions)
             if statement["Resource"] == "*":
-                assert all(action.startswith("xray:") for action in actions)
+                assert all(
+                    action.startswith("xray:")
+                    or action == "dynamodb:ListStreams"
+                    or (action.startswith("logs:") and action not in OWN_LOGS)
+                    for action in actions
+                )
 
 
 def test_no_role_has_a_policy_that_aws_manages(assembly: Assembly) -> None:
@@ -130,26 +226,32 @@ def test_no_role_has_a_policy_that_aws_manages(assembly: Assembly) -> None:
 
 def test_each_role_is_assumed_by_the_one_service_that_needs_it(assembly: Assembly) -> None:
     trusted = {
-        name[: name.index("Role")]: each["Principal"]
+        name[: name.index("Role")]: each["Principal"]["Service"]
         for name, role in assembly.of_type("AWS::IAM::Role").items()
         for each in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     }
 
     assert trusted == {
-        "CommitRuns": {"Service": "lambda.amazonaws.com"},
-        "Reconcile": {"Service": "lambda.amazonaws.com"},
-        "ReconcileSchedule": {"Service": "scheduler.amazonaws.com"},
-        "Agents": {"Service": "ec2.amazonaws.com"},
+        "Agents": "ec2.amazonaws.com",
+        **dict.fromkeys(("CommitRuns", "DeleteTombstoneStep"), "lambda.amazonaws.com"),
+        **dict.fromkeys(("StepsSurveyStep", "StepsReportStep"), "lambda.amazonaws.com"),
+        **{f"{name.capitalize()}Step": "lambda.amazonaws.com" for name in WORKFLOWS},
+        **{f"{name.capitalize()}Workflow": "states.amazonaws.com" for name in WORKFLOWS},
+        **{
+            f"{name.capitalize()}WorkflowSchedule": "scheduler.amazonaws.com"
+            for name in ("retention", "consolidate", "collect", "reconcile")
+        },
     }
 
 
-def test_the_schedule_may_call_the_reconciler_and_nothing_else(assembly: Assembly) -> None:
-    role = assembly.only("AWS::IAM::Role", "ReconcileScheduleRole")["Properties"]
+@pytest.mark.parametrize("name", ["Retention", "Consolidate", "Collect", "Reconcile"])
+def test_a_schedule_may_start_its_machine_and_nothing_else(assembly: Assembly, name: str) -> None:
+    role = assembly.only("AWS::IAM::Role", f"{name}WorkflowScheduleRole")["Properties"]
     (policy,) = role["Policies"]
     (statement,) = policy["PolicyDocument"]["Statement"]
 
-    assert statement["Action"] == "lambda:InvokeFunction"
-    assert statement["Resource"]["Fn::GetAtt"][0].startswith("ReconcileFunction")
+    assert statement["Action"] == "states:StartExecution"
+    assert statement["Resource"]["Ref"].startswith(f"{name}WorkflowMachine")
 
 
 def test_only_our_bucket_of_our_account_sends_events(assembly: Assembly) -> None:

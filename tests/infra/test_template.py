@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coldstream import names
 from infra.commit import COMMIT_TIMEOUT_SECONDS
+from tests.infra.conftest import flat
 
 if TYPE_CHECKING:
     from conftest import Assembly
 
+ROOT = Path(__file__).resolve().parents[2]
 BUCKET, TABLE = "AWS::S3::Bucket", "AWS::DynamoDB::Table"
 QUEUE, FUNCTION = "AWS::SQS::Queue", "AWS::Lambda::Function"
 
@@ -38,7 +41,14 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
 
     assert not {kind for kind in kinds if kind.startswith("Custom::")}
     assert "AWS::CloudFormation::CustomResource" not in kinds
-    assert handlers == {"functions.commit_runs.handler", "functions.reconcile.handler"}
+    assert handlers == {
+        f"functions.{name}.handler"
+        for name in (*names.WORKFLOWS, "commit_runs", "survey", "report", "tombstone")
+    }
+    for handler in handlers:
+        assert (
+            (ROOT / handler.replace(".handler", "").replace(".", "/")).with_suffix(".py").exists()
+        )
 
 
 def test_the_bucket_is_private_encrypted_and_without_versions(assembly: Assembly) -> None:
@@ -66,7 +76,7 @@ def test_new_fragments_and_holes_and_no_other_keys_go_to_the_commit_queue(
     assembly: Assembly,
 ) -> None:
     (policy_id,) = (
-        name for name in assembly.of_type("AWS::SQS::QueuePolicy") if "Dead" not in name
+        name for name in assembly.of_type("AWS::SQS::QueuePolicy") if "CommitQueuePolicy" in name
     )
     bucket = assembly.only(BUCKET)
     configuration = bucket["Properties"]["NotificationConfiguration"]
@@ -108,7 +118,7 @@ def test_an_event_that_fails_five_times_is_kept_for_a_person_for_two_weeks(
 ) -> None:
     queues = assembly.of_type(QUEUE)
     (dead_id,) = (name for name in queues if "DeadLetters" in name)
-    (queue,) = (one for name, one in queues.items() if name != dead_id)
+    (queue,) = (one for name, one in queues.items() if name.startswith("CommitQueue5"))
     redrive = queue["Properties"]["RedrivePolicy"]
 
     assert redrive["maxReceiveCount"] == 5
@@ -128,7 +138,7 @@ def test_no_event_is_handed_out_again_while_a_function_may_still_hold_it(
 
 
 def test_one_stream_that_fails_does_not_repeat_the_events_of_others(assembly: Assembly) -> None:
-    properties = assembly.only("AWS::Lambda::EventSourceMapping")["Properties"]
+    properties = assembly.only("AWS::Lambda::EventSourceMapping", "CommitRuns")["Properties"]
 
     assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert properties["MaximumBatchingWindowInSeconds"] == 1
@@ -144,7 +154,8 @@ def test_every_function_is_arm64_traced_and_logs_to_a_group_that_forgets(
         properties = function["Properties"]
         assert properties["Architectures"] == ["arm64"]
         assert properties["Runtime"] == "python3.13"
-        assert properties["MemorySize"] == 512
+        copies = properties["Handler"] == "functions.consolidate.handler"
+        assert properties["MemorySize"] == (1024 if copies else 512)
         assert properties["TracingConfig"] == {"Mode": "Active"}
         group = groups[properties["LoggingConfig"]["LogGroup"]["Ref"]]
         assert group["Properties"]["RetentionInDays"] == 30
@@ -158,6 +169,11 @@ def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
         assert variables[names.ENV_BUCKET] == {"Ref": "Bucket"}
         assert variables[names.ENV_TABLE] == {"Ref": "CatalogTable"}
         assert variables[names.ENV_PREFIX] == "rabbitmq/"
+        assert flat(variables[names.ENV_WORKFLOWS]).endswith(":stateMachine:coldstream-")
+        assert variables[names.ENV_BRANCHING] == "1024"
+        assert variables[names.ENV_FRAGMENT_SIZE] == str(64 * 2**20)
+        assert variables[names.ENV_GRACE_SECONDS] == "86400"
+        assert variables[names.ENV_UNDELETE_SECONDS] == "604800"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == names.METRIC_NAMESPACE
         assert variables["POWERTOOLS_SERVICE_NAME"] == "coldstream"
 
@@ -165,21 +181,11 @@ def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
 def test_all_functions_share_one_bundle(assembly: Assembly) -> None:
     codes = [one["Properties"]["Code"] for one in assembly.of_type(FUNCTION).values()]
 
-    assert codes[0] == codes[1]
+    assert all(code == codes[0] for code in codes)
     assert len(list(assembly.directory.glob("asset.*"))) == 1
 
 
-def test_the_reconciler_runs_every_five_minutes_and_never_twice_at_once(
-    assembly: Assembly,
-) -> None:
-    schedule = assembly.only("AWS::Scheduler::Schedule")["Properties"]
-
-    assert schedule["ScheduleExpression"] == "rate(5 minutes)"
-    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("Reconcile")
-    assert assembly.only(FUNCTION, "Reconcile")["Properties"]["Timeout"] <= 5 * 60
-
-
-def test_dead_letters_lateness_errors_and_refused_fragments_raise_an_alarm(
+def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
     assembly: Assembly,
 ) -> None:
     watched = {
@@ -191,7 +197,10 @@ def test_dead_letters_lateness_errors_and_refused_fragments_raise_an_alarm(
         ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
         ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
         ("AWS/Lambda", "Errors"),
+        ("AWS/States", "ExecutionsFailed"),
+        ("AWS/States", "ExecutionsTimedOut"),
         (names.METRIC_NAMESPACE, names.METRIC_FRAGMENTS_REFUSED),
+        (names.METRIC_NAMESPACE, names.METRIC_WORKFLOW_FAILURES),
     }
     assert all(
         one["Properties"]["AlarmDescription"] and one["Properties"]["TreatMissingData"]
@@ -215,7 +224,7 @@ def test_the_template_names_no_account_and_no_region(assembly: Assembly) -> None
 
 def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     bucket = customised.only(BUCKET)["Properties"]
-    mapping = customised.only("AWS::Lambda::EventSourceMapping")["Properties"]
+    mapping = customised.only("AWS::Lambda::EventSourceMapping", "CommitRuns")["Properties"]
     trusted = str(customised.only("AWS::IAM::Role", "Agents")["Properties"])
     (topic_id,) = customised.of_type("AWS::SNS::Topic")
 
@@ -227,8 +236,22 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     assert mapping["MaximumBatchingWindowInSeconds"] == 7
     assert mapping["ScalingConfig"] == {"MaximumConcurrency": 3}
     assert customised.only(QUEUE, "CommitQueue5")["Properties"]["VisibilityTimeout"] == 367
-    schedule = customised.only("AWS::Scheduler::Schedule")["Properties"]
-    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert {
+        name.split("Workflow")[0]: one["Properties"]["ScheduleExpression"]
+        for name, one in customised.of_type("AWS::Scheduler::Schedule").items()
+    } == {
+        "Reconcile": "rate(1 minute)",
+        "Retention": "rate(2 minutes)",
+        "Consolidate": "rate(3 minutes)",
+        "Collect": "rate(4 minutes)",
+    }
+    step = customised.only(FUNCTION, "CollectStep")["Properties"]
+    assert step["Timeout"] == 120
+    variables = step["Environment"]["Variables"]
+    assert variables[names.ENV_BRANCHING] == "16"
+    assert variables[names.ENV_FRAGMENT_SIZE] == str(8 * 2**20)
+    assert variables[names.ENV_GRACE_SECONDS] == "5"
+    assert variables[names.ENV_UNDELETE_SECONDS] == "6"
     assert {
         one["Properties"]["RetentionInDays"]
         for one in customised.of_type("AWS::Logs::LogGroup").values()

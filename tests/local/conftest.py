@@ -17,7 +17,8 @@ __all__ = ["emulator"]
 # servers of their own in test_durability and test_loopback.
 LATE_CORRECTIONS = (
     "function_runtime,function_errors,emf_metrics,whole_logs,batch_windows,"
-    "malformed_batch_responses,message_move_tasks,fast_checksums,range_reads"
+    "malformed_batch_responses,message_move_tasks,fast_checksums,range_reads,"
+    "stream_retries,map_batches,machine_timeouts,retry_delays"
 )
 
 

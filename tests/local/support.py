@@ -40,9 +40,16 @@ class Probe:
 
     def batches(self, mark: str) -> list[list[str]]:
         """The batches that the queue's function got: the bodies that hold `mark`."""
+        return self._recorded("batches/", mark)
+
+    def records(self, mark: str) -> list[list[str]]:
+        """The same for the function behind the table's stream: the names of the items."""
+        return self._recorded("records/", mark)
+
+    def _recorded(self, prefix: str, mark: str) -> list[list[str]]:
         store, bucket = self.client("s3"), self.outputs["Records"]
         found = []
-        for one in store.list_objects_v2(Bucket=bucket, Prefix="batches/").get("Contents", []):
+        for one in store.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", []):
             body = json.loads(store.get_object(Bucket=bucket, Key=one["Key"])["Body"].read())
             bodies = [text for text in body["bodies"] if mark in text]
             if bodies:  # S3's own test event may be in a batch, too

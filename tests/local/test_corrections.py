@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import obstore
 import pytest
@@ -134,6 +135,90 @@ def check_message_move_tasks(probe: Probe) -> None:
     assert moved[0]["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
+def check_stream_retries(probe: Probe) -> None:
+    """A record that fails is given up after its retries, and those beside and behind it go on."""
+    mark, table = uuid.uuid4().hex, probe.client("dynamodb")
+    for state in ("live", "deleting"):
+        for name in (f"ok-{mark}", f"fail-{mark}", f"later-{mark}"):
+            table.put_item(
+                TableName=probe.outputs["Table"], Item={"name": {"S": name}, "state": {"S": state}}
+            )
+
+    def seen() -> set[str]:
+        return {name for batch in probe.records(mark) for name in batch}
+
+    eventually(lambda: f"later-{mark}" in seen(), seconds=8)
+    assert seen() == {f"ok-{mark}", f"fail-{mark}", f"later-{mark}"}
+    missed = eventually(lambda: _messages(probe, "Missed"), seconds=8)
+    assert [json.loads(one)["DDBStreamBatchInfo"]["batchSize"] for one in missed] == [1]
+    alone = [batch for batch in probe.records(mark) if batch == [f"fail-{mark}"]]
+    assert len(alone) == 2
+
+
+def check_map_batches(probe: Probe) -> None:
+    """A Distributed Map with an ItemBatcher gives each child its share and what all share."""
+    processor = {
+        "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
+        "StartAt": "Echo",
+        "States": {"Echo": {"Type": "Pass", "End": True}},
+    }
+    ended = _run_machine(
+        probe,
+        {
+            "Type": "Map",
+            "ItemsPath": "$.work",
+            "ItemBatcher": {"MaxItemsPerBatch": 2, "BatchInput": {"dry.$": "$.dry"}},
+            "ItemProcessor": processor,
+            "End": True,
+        },
+        {"work": [1, 2, 3], "dry": True},
+    )
+
+    assert json.loads(ended["output"]) == [
+        {"BatchInput": {"dry": True}, "Items": [1, 2]},
+        {"BatchInput": {"dry": True}, "Items": [3]},
+    ]
+
+
+def check_machine_timeouts(probe: Probe) -> None:
+    """An execution ends when its machine's time is over, whatever it waits for."""
+    ended = _run_machine(probe, {"Type": "Wait", "Seconds": 3, "End": True}, {}, TimeoutSeconds=1)
+
+    assert ended["status"] == "TIMED_OUT"
+
+
+def check_retry_delays(probe: Probe) -> None:
+    """A retry waits no longer than MaxDelaySeconds; its errors are known by their class."""
+    started = time.monotonic()
+    ended = _run_machine(
+        probe,
+        {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::lambda:invoke",
+            "Parameters": {
+                "FunctionName": probe.outputs["Function"],
+                "Payload": {"do": "raise"},
+            },
+            "Retry": [
+                {
+                    "ErrorEquals": ["ProbeError"],
+                    "IntervalSeconds": 1,
+                    "BackoffRate": 10,
+                    "MaxAttempts": 2,
+                    "MaxDelaySeconds": 2,
+                    "JitterStrategy": "FULL",
+                }
+            ],
+            "End": True,
+        },
+        {},
+    )
+
+    assert ended["status"] == "FAILED"
+    assert ended["error"] == "ProbeError"
+    assert time.monotonic() - started < 5
+
+
 def check_fast_checksums(probe: Probe) -> None:
     """A checksum sent along costs nothing that an upload of 64 MiB would feel."""
     store = S3Store(
@@ -195,6 +280,34 @@ def _bodies(probe: Probe, queue: str, mark: str) -> list[str]:
         QueueUrl=probe.outputs[queue], MaxNumberOfMessages=10, VisibilityTimeout=0
     )
     return [one["Body"] for one in found.get("Messages", []) if mark in one["Body"]]
+
+
+def _messages(probe: Probe, queue: str) -> list[str]:
+    found = probe.client("sqs").receive_message(
+        QueueUrl=probe.outputs[queue], MaxNumberOfMessages=10, VisibilityTimeout=0
+    )
+    return [one["Body"] for one in found.get("Messages", [])]
+
+
+def _run_machine(
+    probe: Probe, state: dict[str, object], document: dict[str, object], **more: object
+) -> dict[str, Any]:
+    """Run a machine of one state; give what is known of the execution after at most six seconds."""
+    machines = probe.client("stepfunctions")
+    machine = machines.create_state_machine(
+        name=uuid.uuid4().hex,
+        definition=json.dumps({"StartAt": "Only", "States": {"Only": state}, **more}),
+        roleArn="arn:aws:iam::000000000000:role/machine",
+    )["stateMachineArn"]
+    arn = machines.start_execution(stateMachineArn=machine, input=json.dumps(document))[
+        "executionArn"
+    ]
+
+    def ended() -> dict[str, Any] | None:
+        found: dict[str, Any] = machines.describe_execution(executionArn=arn)
+        return None if found["status"] == "RUNNING" else found
+
+    return eventually(ended, seconds=6) or {"status": "RUNNING", "output": "null"}
 
 
 def _arn(probe: Probe, url: str) -> str:

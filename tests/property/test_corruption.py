@@ -23,7 +23,7 @@ from coldstream.fragment import (
 )
 from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import HEADER_SIZE, ROOT_SIZE, LastChunk, Root, parse_root
+from coldstream.manifest.root import HEADER_SIZE, ROOT_SIZE, Head, LastChunk, Root, parse_root
 from coldstream.names import DataKey
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
 
@@ -202,7 +202,8 @@ def draw_root(draw: st.DrawFn) -> Root:
     start = at = draw(st.integers(0, 2**50))
     ledger = Ledger.of((epoch, draw(st.integers(0, 2**50))) for epoch in epochs)
     entries = []
-    for _ in range(draw(st.integers(0, 6))):
+    kinds = draw(st.lists(st.sampled_from(EntryKind), max_size=6))
+    for kind in sorted(kinds, key=lambda kind: -kind.level):
         following = at + draw(st.integers(1, 2**40))
         low = draw(st.integers(-(2**63), 2**63 - 1))
         entries.append(
@@ -211,9 +212,9 @@ def draw_root(draw: st.DrawFn) -> Root:
                 next_offset=following,
                 min_timestamp=low,
                 max_timestamp=draw(st.integers(low, 2**63 - 1)),
-                kind=draw(st.sampled_from(EntryKind)),
+                kind=kind,
                 size=draw(st.integers(0, 2**56 - 1)),
-                records=draw(st.integers(0, 2**32 - 1)),
+                records=draw(st.integers(1, 2**32 - 1)),
                 epoch=draw(st.integers(0, epochs[-1])),
                 uid=draw(st.integers(0, 2**64 - 1)),
             )
@@ -228,8 +229,19 @@ def draw_root(draw: st.DrawFn) -> Root:
         version=draw(st.integers(0, 2**64 - 1)),
         ledger=ledger,
         entries=Entries.of(entries),
+        head=draw_head(draw, entries[0]) if entries and entries[0].kind.level else None,
         last_chunk=None if chunk_id is None else LastChunk(chunk_id, draw(st.integers(0, 9))),
         quarantine_key=draw(st.text(max_size=20).filter(_encodable)),
+    )
+
+
+def draw_head(draw: st.DrawFn, group: Entry) -> Head:
+    low = draw(st.integers(group.min_timestamp, group.max_timestamp))
+    return Head(
+        min_timestamp=low,
+        max_timestamp=draw(st.integers(low, group.max_timestamp)),
+        dead_size=draw(st.integers(0, group.size)),
+        dead_fragments=draw(st.integers(0, group.records - 1)),
     )
 
 

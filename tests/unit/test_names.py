@@ -6,7 +6,17 @@ import pytest
 
 from coldstream import names
 from coldstream.errors import InvalidInputError
-from coldstream.names import DataKey, check_prefix, check_stream, parse_data_key
+from coldstream.manifest.entries import EntryKind
+from coldstream.names import (
+    DataKey,
+    GroupKey,
+    RootKey,
+    SightingsKey,
+    check_prefix,
+    check_stream,
+    parse_data_key,
+    parse_metadata_key,
+)
 
 GOOD = (
     "rabbitmq/stream/__orders_1745252105682952932/data/"
@@ -158,3 +168,101 @@ def test_data_keys_sort_by_first_offset_and_roots_by_epoch_then_version() -> Non
 def test_no_key_of_a_root_is_taken_for_data() -> None:
     with pytest.raises(InvalidInputError):
         parse_data_key(names.root_path("rabbitmq/", KEY.stream, 1, 1, 1), "rabbitmq/")
+
+
+# Keys under metadata/.
+
+METADATA = [
+    (
+        names.root_path("rabbitmq/", KEY.stream, 3, 17, 255),
+        RootKey(KEY.stream, epoch=3, version=17, uid=255),
+        "root.0000000003.000000000017.00000000000000ff.manifest",
+    ),
+    (
+        names.group_path("rabbitmq/", KEY.stream, 100, 255, 1),
+        GroupKey(KEY.stream, first_offset=100, uid=255, level=1),
+        "00000000000000000100.00000000000000ff.group",
+    ),
+    (
+        names.group_path("rabbitmq/", KEY.stream, 0, 2**64 - 1, 2),
+        GroupKey(KEY.stream, first_offset=0, uid=2**64 - 1, level=2),
+        "00000000000000000000.ffffffffffffffff.kgroup",
+    ),
+    (
+        names.group_path("rabbitmq/", KEY.stream, 2**64 - 1, 0, 3),
+        GroupKey(KEY.stream, first_offset=2**64 - 1, uid=0, level=3),
+        "18446744073709551615.0000000000000000.mgroup",
+    ),
+    (
+        names.collect_path("rabbitmq/", KEY.stream, 1_790_000_000_123, 255),
+        SightingsKey(KEY.stream, created_ms=1_790_000_000_123, uid=255),
+        "collect.1790000000123.00000000000000ff.sightings",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "key", "end"), METADATA)
+def test_a_metadata_key_says_which_kind_of_object_it_is(path: str, key: Any, end: str) -> None:
+    assert path == f"rabbitmq/stream/{KEY.stream}/metadata/{end}"
+    assert parse_metadata_key(path, "rabbitmq/") == key
+
+
+def test_the_level_of_a_group_in_its_key_is_that_of_its_entry() -> None:
+    for kind in (EntryKind.GROUP, EntryKind.KILO_GROUP, EntryKind.MEGA_GROUP):
+        path = names.group_path("rabbitmq/", KEY.stream, 1, 1, kind)
+        key = parse_metadata_key(path, "rabbitmq/")
+        assert isinstance(key, GroupKey)
+        assert key.level == kind.level
+
+
+@pytest.mark.parametrize("path", [path for path, _, _ in METADATA])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: "",
+        lambda path: path + "\n",
+        lambda path: " " + path,
+        lambda path: "other/" + path,
+        lambda path: path.removeprefix("rabbitmq/"),
+        lambda path: path.upper(),
+        lambda path: path + ".bak",
+        lambda path: path.replace("/metadata/", "/data/"),
+        lambda path: path.replace("/metadata/", "/metadata//"),
+        lambda path: path.replace("__orders", "../orders"),
+        lambda path: path.replace("__orders", "__örders"),
+        lambda path: path.replace(KEY.stream, ""),
+        lambda path: path.replace(KEY.stream, "x" * 256),
+        lambda path: path.replace("0000", "000", 1) if "0000" in path else "",
+        lambda path: path[: path.rindex(".")] + ".fragment",
+        lambda path: path[: path.rindex("0") if path.endswith("manifest") else -1],
+    ],
+)
+def test_a_metadata_key_that_breaks_the_grammar_is_refused(path: str, spoil: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_metadata_key(spoil(path), "rabbitmq/")
+
+
+def test_metadata_numbers_out_of_range_are_refused() -> None:
+    group = METADATA[3][0].replace("18446744073709551615", "18446744073709551616")
+    root = METADATA[0][0].replace("0000000003", "4294967296")
+
+    for key in (group, root):
+        with pytest.raises(InvalidInputError):
+            parse_metadata_key(key, "rabbitmq/")
+
+
+def test_no_data_key_is_taken_for_metadata_and_none_of_these_for_data() -> None:
+    with pytest.raises(InvalidInputError):
+        parse_metadata_key(GOOD, "rabbitmq/")
+    for path, _, _ in METADATA:
+        with pytest.raises(InvalidInputError):
+            parse_data_key(path, "rabbitmq/")
+
+
+def test_collect_records_sort_by_time() -> None:
+    paths = [
+        names.collect_path("rabbitmq/", KEY.stream, created, 2**64 - 1 - created)
+        for created in (0, 9, 10, 1_790_000_000_123, 1_790_000_000_124)
+    ]
+
+    assert paths == sorted(paths)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coldstream.manifest.catalog import CatalogItem
-from coldstream.ports import Landed, NotLanded, Unknown, outcome_of_failed_condition
+from coldstream.manifest.catalog import CatalogItem, StreamState, changed
+from coldstream.ports import (
+    Landed,
+    NotLanded,
+    Unknown,
+    outcome_of_failed_change,
+    outcome_of_failed_condition,
+)
 from coldstream.testing.catalog_suite import next_commit
+from coldstream.testing.state_suite import change_of
 
 ITEM = CatalogItem("__s_1", "table", uid=10, version=5)
 COMMIT = next_commit(ITEM, uid=11)
@@ -37,3 +44,17 @@ def test_history_3_a_version_that_fell_is_unknown_too() -> None:
 
 def test_no_item_at_all_means_that_it_did_not_land() -> None:
     assert outcome_of_failed_condition(None, COMMIT) == NotLanded(None)
+
+
+CHANGE = change_of(ITEM, uid=7)
+
+
+def test_a_change_of_state_is_told_by_its_own_uid_and_by_the_revision_that_was_read() -> None:
+    ours = changed(ITEM, CHANGE)
+    later = replace(ours, revision=2, state_token=8)
+    untouched = replace(ITEM, state=StreamState.REBUILDING)
+
+    assert outcome_of_failed_change(ours, CHANGE) == Landed(ours)
+    assert outcome_of_failed_change(later, CHANGE) == Unknown(later)
+    assert outcome_of_failed_change(untouched, CHANGE) == NotLanded(untouched)
+    assert outcome_of_failed_change(None, CHANGE) == NotLanded(None)

@@ -9,7 +9,8 @@ import pytest
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, EntryKind
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import HEADER_SIZE, ROOT_SIZE, LastChunk, Root, parse_root
+from coldstream.manifest.header import HEADER_SIZE
+from coldstream.manifest.root import ROOT_SIZE, Head, LastChunk, Root, parse_root
 from tests.unit.test_entries import TILES, entry
 
 EMPTY = Root(first_offset=1592, next_offset=1592)
@@ -136,7 +137,13 @@ def test_a_root_with_holes_and_groups_is_readable() -> None:
         ]
     )
     root = Root(
-        0, 40, epoch=6, ledger=Ledger.of([(6, 0)]), entries=mixed, last_chunk=LastChunk(39, 6)
+        0,
+        40,
+        epoch=6,
+        ledger=Ledger.of([(6, 0)]),
+        entries=mixed,
+        head=Head(mixed[0].min_timestamp, mixed[0].max_timestamp),
+        last_chunk=LastChunk(39, 6),
     )
 
     assert parse_root(root.encode()) == root

@@ -1,22 +1,55 @@
-"""Both ports in memory, for tests. They pass the same conformance suites as the real ones."""
+"""The ports in memory, for tests. They pass the same conformance suites as the real ones."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from coldstream.errors import AlreadyExistsError, CorruptDataError, NotFoundError
+from coldstream.adapters.executions import check_execution_name, input_text
+from coldstream.adapters.parts import check_parts
+from coldstream.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldstream.fragment import Buffer
-from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved
-from coldstream.ports import CommitOutcome, Landed, ObjectInfo, outcome_of_failed_condition
+from coldstream.manifest.catalog import (
+    CatalogItem,
+    Commit,
+    QueueName,
+    StateChange,
+    StreamState,
+    changed,
+    moved,
+)
+from coldstream.plans.policy import PolicySet
+from coldstream.ports import (
+    MAX_DELETES,
+    BytesPart,
+    CatalogPage,
+    CommitOutcome,
+    Execution,
+    ExecutionStatus,
+    Landed,
+    ObjectInfo,
+    Part,
+    outcome_of_failed_change,
+    outcome_of_failed_condition,
+)
 
 
 class MemoryObjectStore:
-    """Objects in a dict. `objects` maps keys to bytes and may be tampered with by tests.
+    """The ports `ObjectStore`, `Deleter` and `Composer`.
+
+    Objects in a dict. `objects` maps keys to bytes and may be tampered with by tests.
 
     Args:
-        clock_ms: gives the time of a PUT; a counter by default.
+        clock_ms: gives the time of a write, ms since the Unix epoch; always 0 by default.
     """
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
@@ -48,6 +81,23 @@ class MemoryObjectStore:
 
     def get_suffix(self, key: str, length: int) -> bytes:
         return self._object(key)[-length:]
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        if len(keys) > MAX_DELETES:
+            raise InternalError(f"{len(keys)} keys are more than {MAX_DELETES}")
+        with self._lock:
+            for key in keys:
+                self.objects.pop(key, None)
+                self._written.pop(key, None)
+        return [*dict.fromkeys(keys)]
+
+    def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
+        check_parts(parts)
+        body = b"".join(
+            part.data if isinstance(part, BytesPart) else self.get(part.key, part.start, part.end)
+            for part in parts
+        )
+        self.put(key, body, write_id=write_id)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         with self._lock:
@@ -83,6 +133,14 @@ class MemoryCatalog:
         with self._lock:
             return iter(list(self.items.values()))
 
+    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+        if cursor == "":
+            raise InvalidInputError("not a cursor of this catalog")
+        with self._lock:
+            rest = sorted(stream for stream in self.items if stream > (cursor or ""))
+            items = tuple(self.items[stream] for stream in rest[:limit])
+        return CatalogPage(items, items[-1].stream if len(rest) > limit else None)
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         with self._lock:
             return self.items.setdefault(item.stream, item)
@@ -106,8 +164,72 @@ class MemoryCatalog:
                 return Landed(self.items[commit.stream])
             return outcome_of_failed_condition(item, commit)
 
+    def change_state(self, change: StateChange) -> CommitOutcome:
+        with self._lock:
+            item = self.items.get(change.stream)
+            if (
+                item is not None
+                and item.revision == change.read_revision
+                and item.state is change.read_state
+                and item.table_id == change.table_id
+            ):
+                self.items[change.stream] = changed(item, change)
+                return Landed(self.items[change.stream])
+            return outcome_of_failed_change(item, change)
+
     def set_name(self, stream: str, name: QueueName) -> None:
         with self._lock:
             if stream not in self.items:
                 raise NotFoundError("the catalog does not know this stream", stream=stream)
             self.items[stream] = replace(self.items[stream], name=name)
+
+
+class MemoryPolicies:
+    """Rules in an attribute."""
+
+    def __init__(self) -> None:
+        self._policies, self._revision = PolicySet(), 0
+        self._lock = threading.Lock()
+
+    def load(self) -> tuple[PolicySet, int]:
+        with self._lock:
+            return self._policies, self._revision
+
+    def save(self, policies: PolicySet, read_revision: int) -> bool:
+        with self._lock:
+            if self._revision == read_revision:
+                self._policies, self._revision = policies, read_revision + 1
+            return (self._policies, self._revision) == (policies, read_revision + 1)
+
+
+class MemoryWorkflows:
+    """Executions in a dict, by workflow and name. Nothing runs: a test says how each one ends.
+
+    Args:
+        workflows: names of those that exist.
+    """
+
+    def __init__(self, *workflows: str) -> None:
+        self.executions: dict[tuple[str, str], Execution] = {}
+        self.inputs: dict[tuple[str, str], dict[str, Any]] = {}
+        self._workflows = workflows
+        self._lock = threading.Lock()
+
+    def start(self, workflow: str, name: str, document: Mapping[str, Any]) -> bool:
+        check_execution_name(name)
+        text = input_text(document)
+        with self._lock:
+            if workflow not in self._workflows:
+                raise NotFoundError(f"no such workflow: {workflow}")
+            if (workflow, name) in self.executions:
+                return False
+            self.executions[workflow, name] = Execution(ExecutionStatus.RUNNING)
+            self.inputs[workflow, name] = json.loads(text)
+            return True
+
+    def describe(self, workflow: str, name: str) -> Execution:
+        check_execution_name(name)
+        with self._lock:
+            if (workflow, name) not in self.executions:
+                raise NotFoundError(f"no execution of {workflow} is called {name}")
+            return self.executions[workflow, name]

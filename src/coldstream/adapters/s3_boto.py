@@ -26,7 +26,7 @@ from coldstream.ports import ObjectInfo
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_WRITE_ID = "write-id"
+WRITE_ID = "write-id"
 _T = TypeVar("_T")
 
 #: S3's own codes, by what the caller should do. `tests/unit/adapters` keeps the list honest.
@@ -67,31 +67,23 @@ class BotoObjectStore:
                     Body=bytes(body),
                     IfNoneMatch="*",
                     ChecksumAlgorithm="CRC32",
-                    Metadata={_WRITE_ID: write_id},
+                    Metadata={WRITE_ID: write_id},
                 )
                 return
             except (ClientError, BotoCoreError) as exc:
-                if _code(exc) in TAKEN:
-                    written_by = self._written_by(key)
-                    if written_by == write_id:
+                if code_of(exc) in TAKEN:
+                    writer = written_by(self._client, self._bucket, key)
+                    if writer == write_id:
                         return
-                    if written_by is None:
+                    if writer is None:
                         continue  # a write that raced ours and failed: the key is free again
                     raise AlreadyExistsError("the key is taken by another write", key=key) from exc
-                error = _translated(exc, key)
+                error = translated(exc, key)
                 if not isinstance(error, UnavailableError):
                     raise error from exc
-                if self._written_by(key) == write_id:
+                if written_by(self._client, self._bucket, key) == write_id:
                     return
         raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
-
-    def _written_by(self, key: str) -> str | None:
-        """The write id of the object under `key`, "" if it has none; None if there is no object."""
-        try:
-            found = self._client.head_object(Bucket=self._bucket, Key=key)
-        except (ClientError, BotoCoreError):
-            return None
-        return found["Metadata"].get(_WRITE_ID, "")
 
     def get(self, key: str, start: int, end: int) -> Buffer:
         data = self._read(key, f"bytes={start}-{end - 1}")
@@ -148,22 +140,33 @@ class BotoObjectStore:
         return _translating(page, prefix)
 
 
+def written_by(client: S3Client, bucket: str, key: str) -> str | None:
+    """The write id of the object under `key`, "" if it has none; None if there is no object or no
+    answer."""
+    try:
+        found = client.head_object(Bucket=bucket, Key=key)
+    except (ClientError, BotoCoreError):
+        return None
+    return found["Metadata"].get(WRITE_ID, "")
+
+
 def _translating(call: Callable[[], _T], key: str) -> _T:
     try:
         return call()
     except (ClientError, BotoCoreError) as exc:
-        raise _translated(exc, key) from exc
+        raise translated(exc, key) from exc
 
 
-def _code(exc: Exception) -> str:
+def code_of(exc: Exception) -> str:
+    """S3's own code of an error, "" if there was no answer."""
     return (
         str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
     )
 
 
-def _translated(exc: Exception, key: str) -> ColdstreamError:
+def translated(exc: Exception, key: str) -> ColdstreamError:
     """The error of ours that a boto3 error means."""
-    code = _code(exc)
+    code = code_of(exc)
     if code in MISSING:
         return NotFoundError("no such object", key=key)
     if code in FORBIDDEN:

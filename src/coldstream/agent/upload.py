@@ -16,11 +16,11 @@ import numpy as np
 
 from coldstream import fragment
 from coldstream.agent.log import StreamLog
+from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
-from coldstream.osiris.crc import crc32
 from coldstream.plans.cut import Slice
 from coldstream.ports import ObjectStore
 

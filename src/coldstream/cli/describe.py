@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -24,16 +26,21 @@ from coldstream.cli.output import (
 )
 from coldstream.cli.resolve import StreamArgument, resolve
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
+from coldstream.manifest.tree import leaves_backwards
 
 _COLUMNS = ("first", "next", "kind", "records", "bytes", "epoch", "first_time", "last_time", "uid")
+_GROUP_COLUMNS = ("first", "next", "kind", "fragments", "bytes", "first_time", "last_time", "uid")
 
 
 def describe(
     stream: StreamArgument,
     fragments: Annotated[
-        int, typer.Option("--fragments", min=0, help="How many of the newest fragments to show.")
+        int,
+        typer.Option(
+            "--fragments", min=0, help="How many of the newest fragments to show, and of groups."
+        ),
     ] = 10,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
@@ -42,37 +49,53 @@ def describe(
 ) -> None:
     """Describe what the remote tier holds of a stream.
 
-    SUMMARY says which queue it is and who wrote it last, OFFSETS and SIZE what can be read, LEDGER
-    which epoch owns which offsets, FRAGMENTS the newest objects. What the brokers hold locally is
-    not known here.
+    SUMMARY says which queue it is and who wrote it last, OFFSETS and SIZE what can be read, TREE
+    how the manifest is built, LEDGER which epoch owns which offsets, GROUPS the newest groups of
+    the root, FRAGMENTS the newest objects. What the brokers hold locally is not known here.
 
     Example: coldstream describe //orders
     """
-    from coldstream.reader.snapshot import Snapshots
+    from coldstream.nodes import fetcher
+    from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
 
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     name = resolve(remote.catalog, stream)
     snapshot = Snapshots(remote.store, remote.catalog).load(name)
-    sections = _sections(snapshot.item, snapshot.root)
-    rows = _entries(snapshot.root, fragments)
+    root = snapshot.root
+    sections = _sections(snapshot.item, root)
+    fetch = fetcher(remote.store, PROCESS_NODES, prefix, name)
+    newest = list(islice(leaves_backwards(root, fetch), fragments))
+    rows = [_fragment(entry) for entry in reversed(newest)]
+    groups = [entry for entry in root.entries if entry.kind.level]
+    group_rows = [_group(entry) for entry in groups[len(groups) - min(len(groups), fragments) :]]
     if as_json:
-        print_json({**sections, "fragments": rows})
+        print_json({**sections, "groups": group_rows, "fragments": rows})
         return
     for title, values in sections.items():
         if title != "ledger":
-            print_section(title.upper(), {k: _shown(title, k, v) for k, v in values.items()})
+            print_section(title.upper(), {k: _shown(k, v) for k, v in values.items()})
     ledger = {f"epoch {c['epoch']}": f"from offset {c['floor']}" for c in sections["ledger"]}
     print_section("LEDGER", ledger)
-    hidden = len(snapshot.root.entries) - len(rows)
-    print_section(f"FRAGMENTS{f' (the newest {len(rows)})' if hidden else ''}", {})
-    print_table(rows, _COLUMNS)
+    if groups:
+        _table("GROUPS", group_rows, len(groups), _GROUP_COLUMNS)
+    _table("FRAGMENTS", rows, root.fragments, _COLUMNS)
+
+
+def _table(title: str, rows: list[dict[str, Any]], count: int, columns: tuple[str, ...]) -> None:
+    """The newest of `count` rows."""
+    hidden = count - len(rows)
+    print_section(f"{title}{f' (the newest {len(rows)})' if hidden else ''}", {})
+    print_table(rows, columns)
     if hidden:
-        note(f"{hidden} older ones are not shown; see --fragments")
+        note(f"{hidden} older {title.lower()} are not shown; see --fragments")
 
 
 def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
     entries = len(root.entries)
-    holes = sum(entry.kind is EntryKind.HOLE for entry in root.entries)
+    counts = Counter(entry.kind for entry in root.entries)
+    depth = max((entry.kind.level for entry in root.entries), default=0)
+    holes = counts[EntryKind.HOLE]
+    fragments = root.fragments - holes
     return {
         "summary": {
             "stream": item.stream,
@@ -94,33 +117,51 @@ def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
         },
         "size": {
             "bytes": root.total_size,
-            "fragments": entries - holes,
-            "holes": holes,
-            "mean_fragment_bytes": root.total_size // (entries - holes) if entries > holes else 0,
+            "fragments": fragments,
+            # Those below groups count as fragments: nobody has fetched the groups.
+            "holes": holes if depth == 0 else None,
+            "mean_fragment_bytes": root.total_size // fragments if fragments else 0,
+        },
+        "tree": {
+            "levels": depth,
+            "root_entries": entries,
+            "mega_groups": counts[EntryKind.MEGA_GROUP],
+            "kilo_groups": counts[EntryKind.KILO_GROUP],
+            "groups": counts[EntryKind.GROUP],
+            "fragments_in_root": counts[EntryKind.FRAGMENT] + holes,
+            "dead_fragments": root.head.dead_fragments if root.head else 0,
+            "dead_bytes": root.head.dead_size if root.head else 0,
         },
         "ledger": [{"epoch": c.epoch, "floor": c.floor} for c in root.ledger.claims],
     }
 
 
-def _shown(title: str, name: str, value: Any) -> Any:
-    return size(value) if title == "size" and name.endswith("bytes") else value
+def _shown(name: str, value: Any) -> Any:
+    return size(value) if name.endswith("bytes") else value
 
 
-def _entries(root: Root, count: int) -> list[dict[str, Any]]:
-    rows = []
-    for number in range(max(0, len(root.entries) - count), len(root.entries)):
-        entry = root.entries[number]
-        rows.append(
-            {
-                "first": entry.first_offset,
-                "next": entry.next_offset,
-                "kind": entry.kind.name.lower(),
-                "records": entry.records,
-                "bytes": entry.size,
-                "epoch": entry.epoch,
-                "first_time": when(entry.min_timestamp),
-                "last_time": when(entry.max_timestamp),
-                "uid": f"{entry.uid:016x}",
-            }
-        )
-    return rows
+def _fragment(entry: Entry) -> dict[str, Any]:
+    return {
+        "first": entry.first_offset,
+        "next": entry.next_offset,
+        "kind": entry.kind.name.lower(),
+        "records": entry.records,
+        "bytes": entry.size,
+        "epoch": entry.epoch,
+        "first_time": when(entry.min_timestamp),
+        "last_time": when(entry.max_timestamp),
+        "uid": f"{entry.uid:016x}",
+    }
+
+
+def _group(entry: Entry) -> dict[str, Any]:
+    return {
+        "first": entry.first_offset,
+        "next": entry.next_offset,
+        "kind": entry.kind.name.lower(),
+        "fragments": entry.fragments,
+        "bytes": entry.size,
+        "first_time": when(entry.min_timestamp),
+        "last_time": when(entry.max_timestamp),
+        "uid": f"{entry.uid:016x}",
+    }

@@ -41,8 +41,9 @@ def verify(
     """Check a stream of the remote tier; exit with 65 if anything is wrong.
 
     Prints each invariant with its result and what became of every range of offsets: PRESENT,
-    MISSING, CORRUPT, or LOST for a hole that was declared before. Without --deep the objects'
-    sizes and trailers are checked, with it every byte.
+    MISSING, CORRUPT, or LOST for a hole that was declared before. Every group of the manifest is
+    read and its sums are checked; a group that is gone or damaged is told with its key and all
+    that it hides. Without --deep the objects' sizes and trailers are checked, with it every byte.
 
     Example: coldstream verify //orders --deep --json
     """
@@ -73,13 +74,15 @@ def _tell(report: Report) -> None:
     for each in report.violations[:_WORST_SHOWN]:
         place = "" if each.first_offset is None else f" at offset {each.first_offset}"
         note(f"{each.invariant}{place}: {each.message}{f' ({each.key})' if each.key else ''}")
-    if len(report.violations) > _WORST_SHOWN:
-        note(f"and {len(report.violations) - _WORST_SHOWN} more; see --json")
+    count = sum(each["violations"] for each in document["checks"])
+    if count > _WORST_SHOWN:
+        note(f"and {count - _WORST_SHOWN} more; see --json")
     what = f", {report.chunks} chunks and {report.messages} messages read" if report.deep else ""
     if report.rooted and not report.deep:
         note("durability: by existence, size and trailer of each object; --deep reads every byte")
-    result = "sound" if report.sound else f"{len(report.violations)} violations"
-    note(f"{report.stream} [{report.first_offset}, {report.next_offset}): {result}{what}")
+    groups = f", {report.groups} groups read" if report.groups else ""
+    result = "sound" if report.sound else f"{count} violations"
+    note(f"{report.stream} [{report.first_offset}, {report.next_offset}): {result}{groups}{what}")
 
 
 def _result(check: dict[str, Any]) -> str:
@@ -100,12 +103,13 @@ def _document(report: Report) -> dict[str, Any]:
         "next": report.next_offset,
         "chunks": report.chunks,
         "messages": report.messages,
+        "groups": report.groups,
         "checks": [
             {
                 "invariant": str(each),
                 "rule": each.rule,
-                "ok": not report.violations_of(each) if report.checked(each) else None,
-                "violations": len(report.violations_of(each)),
+                "ok": not report.count_of(each) if report.checked(each) else None,
+                "violations": report.count_of(each),
             }
             for each in CHECKED
         ],

@@ -24,6 +24,7 @@ _VARIABLES = {
     names.ENV_TABLE: names.OUTPUT_TABLE,
     names.ENV_PREFIX: names.OUTPUT_PREFIX,
     names.ENV_QUEUE_URL: names.OUTPUT_QUEUE_URL,
+    names.ENV_WORKFLOWS: names.OUTPUT_WORKFLOWS,
 }
 _RECORD = "environment.json"
 

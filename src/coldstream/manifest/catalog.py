@@ -17,7 +17,8 @@ class StreamState(StrEnum):
     """Whether a stream takes commits."""
 
     LIVE = "live"
-    DELETING = "deleting"
+    DELETING = "deleting"  # a tombstone whose undelete time may still run
+    DELETED = "deleted"  # a tombstone for ever: its undelete time is over
     REBUILDING = "rebuilding"
 
 
@@ -46,10 +47,13 @@ class CatalogItem:
         first_timestamp: of the current root, 0 when it has no entries.
         last_timestamp: of the current root, 0 when it has no entries.
         total_size: bytes of all fragments.
-        fragments: number of entries in the root.
+        fragments: number of live fragments and holes.
         ledger: claims so far.
         name: queue that the directory belongs to.
         state: whether it takes commits.
+        revision: number of changes of `state` so far; commits do not touch it.
+        undelete_until: until when a tombstone may be called off, ms since the Unix epoch; else 0.
+        state_token: uid of the last change of `state`, 0 before the first.
     """
 
     stream: str
@@ -67,6 +71,9 @@ class CatalogItem:
     ledger: Ledger = field(default_factory=Ledger)
     name: QueueName = field(default_factory=QueueName)
     state: StreamState = StreamState.LIVE
+    revision: int = 0
+    undelete_until: int = 0
+    state_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,47 @@ def moved(item: CatalogItem, commit: Commit) -> CatalogItem:
         first_timestamp=root.first_timestamp,
         last_timestamp=root.last_timestamp,
         total_size=root.total_size,
-        fragments=len(root.entries),
+        fragments=root.fragments,
         ledger=root.ledger,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A change of a stream's state as a value: the update and the condition under which it holds.
+
+    The condition, clause by clause:
+      * `revision` still is what was read: nobody has changed the state since.
+      * `state` still is what was read: the step from it to the new one was meant.
+      * `table_id` is the actual table's: this is no restored or foreign item.
+
+    Commits go on meanwhile: they look at `state`, and a change looks at no version.
+
+    Attributes:
+        stream: whose item.
+        table_id: id of the actual table.
+        read_revision: revision of the item that was read.
+        read_state: state of the item that was read.
+        state: the new state.
+        uid: of this change, never 0; tells it from all others when an answer is lost.
+        undelete_until: until when a tombstone may be called off, ms since the Unix epoch; else 0.
+    """
+
+    stream: str
+    table_id: str
+    read_revision: int
+    read_state: StreamState
+    state: StreamState
+    uid: int
+    undelete_until: int = 0
+
+
+def changed(item: CatalogItem, change: StateChange) -> CatalogItem:
+    """The item as it is once `change` has landed on it."""
+    return replace(
+        item,
+        state=change.state,
+        revision=change.read_revision + 1,
+        undelete_until=change.undelete_until,
+        state_token=change.uid,
     )

@@ -14,9 +14,12 @@ Lambda does not carry it (docs/decisions/0002).
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from coldstream.errors import CorruptDataError, InternalError
@@ -51,6 +54,11 @@ class EntryKind(IntEnum):
     MEGA_GROUP = 3
     HOLE = 4
 
+    @property
+    def level(self) -> int:
+        """0 for data (a fragment or a hole), 1 for a group, 2 and 3 for the groups above."""
+        return 0 if self is EntryKind.HOLE else int(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -63,8 +71,8 @@ class Entry:
         max_timestamp: greatest chunk timestamp below it, ms.
         kind: fragment, group of some level, or hole.
         size: bytes of the object; of all fragments below, for a group.
-        records: records of a fragment, children of a group; capped at 2**32 - 1.
-        epoch: epoch in the object's key.
+        records: records of a fragment, capped at 2**32 - 1; fragments and holes below a group.
+        epoch: epoch in the object's key; the highest below a group.
         uid: uid in the object's key.
     """
 
@@ -77,6 +85,11 @@ class Entry:
     records: int
     epoch: int
     uid: int
+
+    @property
+    def fragments(self) -> int:
+        """Fragments and holes that it stands for: one, or all below a group."""
+        return self.records if self.kind.level else 1
 
     def data_key(self, stream: str) -> DataKey:
         """The key of the fragment or hole that this entry stands for."""
@@ -121,13 +134,14 @@ class Entries:
         CorruptDataError: an entry is cut, of an unknown kind, empty, or does not join the next.
     """
 
-    __slots__ = ("_data", "_length")
+    __slots__ = ("_data", "_length", "_maxima")
 
     def __init__(self, data: bytes = b"") -> None:
         self._length, rest = divmod(len(data), ENTRY_SIZE)
         if rest:
             raise CorruptDataError("the last manifest entry is cut")
         self._data = data
+        self._maxima: array[int] | None = None
         self._check()
 
     @classmethod
@@ -195,6 +209,11 @@ class Entries:
         """
         return Entries(self._data + b"".join(entry.encode() for entry in more))
 
+    def part(self, start: int, end: int | None = None) -> Entries:
+        """Entries number `start` to `end` (not included), as a sequence of their own."""
+        end = self._length if end is None else end
+        return Entries(self._data[start * ENTRY_SIZE : end * ENTRY_SIZE])
+
     def number_of_offset(self, offset: int) -> int | None:
         """Number of the entry that contains `offset`, None if it lies outside all."""
         low, high = 0, self._length
@@ -211,13 +230,16 @@ class Entries:
     def number_of_timestamp(self, timestamp: int) -> int | None:
         """Number of the first entry that has a chunk at or after `timestamp`, None if none has.
 
-        Clocks fall across fail-overs, so the maxima of the entries need not rise; the first entry
-        whose maximum reaches `timestamp` is also the first whose running maximum does.
+        Clocks fall across fail-overs, so the maxima of the entries need not rise; but the first
+        entry whose maximum reaches `timestamp` is also the first whose *running* maximum does, and
+        running maxima can be searched. They are made once, at the first look-up by time.
         """
-        for number, fields in enumerate(_ENTRY.iter_unpack(self._data)):
-            if fields[3] >= timestamp:
-                return number
-        return None
+        if self._maxima is None:
+            self._maxima = array(
+                "q", accumulate((fields[3] for fields in _ENTRY.iter_unpack(self._data)), max)
+            )
+        number = bisect_left(self._maxima, timestamp)
+        return number if number < self._length else None
 
     def array(self) -> NDArray[np.void]:
         """A numpy view of shape (entries,), without a copy; fields as in the picture above.

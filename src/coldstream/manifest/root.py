@@ -5,36 +5,26 @@
     │ 64 bytes      │ 40 bytes       │ 16 B a claim│ UTF-8          │ 56 B each    │ u32     │
     └───────────────┴────────────────┴─────────────┴────────────────┴──────────────┴─────────┘
 
-Groups (docs/reference/formats.md) will share the 64-byte node header and the entries. The CRC
-covers everything before it, so a flip of any bit and a cut at any byte are found.
+Its entries are, from the oldest on: mega-groups, kilo-groups, groups, and then the youngest
+fragments and holes themselves, so that a commit never touches a group. Where retention has ended
+inside a group, the group's entry stays and `Head` says what of it is still alive.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
-from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry, EntryKind
+from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
+from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, Header, opened, sealed
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_EPOCH, MAX_OFFSET
 
-VERSION = 1
 ROOT_MAGIC = b"OSIR"
 
-_HEADER = struct.Struct(
-    ">"
-    "4s"  # magic
-    "I"  # version
-    "Q"  # first offset
-    "Q"  # next offset
-    "q"  # first timestamp, ms
-    "q"  # last timestamp of the oldest fragment, ms
-    "QQ"  # total size, bytes: high and low half of a u128
-    "Q"  # catalog version
-)
 _ROOT = struct.Struct(
     ">"
     "Q"  # epoch
@@ -43,13 +33,30 @@ _ROOT = struct.Struct(
     "I"  # claims in the ledger
     "I"  # length of the quarantine record's key
     "I"  # entries
-    "I"  # reserved, 0
+    "I"  # fragments and holes of the first entry, a group, that lie below the first offset
 )
 _CLAIM = struct.Struct(">QQ")
-_CRC = struct.Struct(">I")
-HEADER_SIZE = _HEADER.size
 ROOT_SIZE = _ROOT.size
 MAX_KEY = 1024  # the longest key that S3 takes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The oldest live fragment, and what lies dead before it, where the first entry is a group.
+
+    Groups are never rewritten by retention, so they still count what it has taken from them.
+
+    Attributes:
+        min_timestamp: smallest chunk timestamp of the oldest live fragment or hole, ms.
+        max_timestamp: its greatest, ms.
+        dead_size: bytes of the fragments below the first offset that the first entry still counts.
+        dead_fragments: how many fragments and holes these are.
+    """
+
+    min_timestamp: int
+    max_timestamp: int
+    dead_size: int = 0
+    dead_fragments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ class Root:
         epoch: epoch under which this root was committed.
         version: version of the catalog item that names this root.
         ledger: every claim so far.
-        entries: fragments and holes that tile [first_offset, next_offset).
+        entries: groups, fragments and holes; what they stand for tiles [first_offset, next_offset).
+        head: of the first entry if that is a group, None otherwise.
         last_chunk: identity of the last chunk below next_offset, kept even when entries are gone.
         quarantine_key: key of the quarantine record, "" if there is none.
     """
@@ -81,18 +89,37 @@ class Root:
     version: int = 0
     ledger: Ledger = field(default_factory=Ledger)
     entries: Entries = field(default_factory=Entries)
+    head: Head | None = None
     last_chunk: LastChunk | None = None
     quarantine_key: str = ""
 
     @property
     def total_size(self) -> int:
-        """Bytes of all fragments."""
-        return sum(entry.size for entry in self.entries)
+        """Bytes of all live fragments."""
+        dead = self.head.dead_size if self.head else 0
+        return sum(entry.size for entry in self.entries) - dead
+
+    @property
+    def fragments(self) -> int:
+        """Number of live fragments and holes."""
+        dead = self.head.dead_fragments if self.head else 0
+        return sum(entry.fragments for entry in self.entries) - dead
 
     @property
     def first_timestamp(self) -> int:
-        """Smallest timestamp of the oldest entry in ms, 0 if there is none."""
-        return self.entries[0].min_timestamp if len(self.entries) else 0
+        """Smallest timestamp of the oldest live fragment in ms, 0 if there is none."""
+        oldest = self._oldest
+        return oldest.min_timestamp if oldest else 0
+
+    @property
+    def oldest_timestamp(self) -> int:
+        """Greatest timestamp of the oldest live fragment in ms, 0 if there is none."""
+        oldest = self._oldest
+        return oldest.max_timestamp if oldest else 0
+
+    @property
+    def _oldest(self) -> Head | Entry | None:
+        return self.head or (self.entries[0] if len(self.entries) else None)
 
     @property
     def last_timestamp(self) -> int:
@@ -123,36 +150,24 @@ class Root:
         """The object's bytes."""
         claims = b"".join(_CLAIM.pack(c.epoch, c.floor) for c in self.ledger.claims)
         quarantine = self.quarantine_key.encode()
-        oldest = self.entries[0].max_timestamp if len(self.entries) else 0
-        total = self.total_size
-        body = b"".join(
-            (
-                _HEADER.pack(
-                    ROOT_MAGIC,
-                    VERSION,
-                    self.first_offset,
-                    self.next_offset,
-                    self.first_timestamp,
-                    oldest,
-                    total >> 64,
-                    total & (2**64 - 1),
-                    self.version,
-                ),
-                _ROOT.pack(
-                    self.epoch,
-                    self.last_chunk.chunk_id if self.last_chunk else MAX_OFFSET,
-                    self.last_chunk.epoch if self.last_chunk else 0,
-                    len(self.ledger.claims),
-                    len(quarantine),
-                    len(self.entries),
-                    0,
-                ),
-                claims,
-                quarantine,
-                bytes(self.entries),
-            )
+        header = Header(
+            first_offset=self.first_offset,
+            next_offset=self.next_offset,
+            first_timestamp=self.first_timestamp,
+            oldest_timestamp=self.oldest_timestamp,
+            total_size=self.total_size,
+            catalog_version=self.version,
         )
-        return body + _CRC.pack(zlib.crc32(body))
+        numbers = _ROOT.pack(
+            self.epoch,
+            self.last_chunk.chunk_id if self.last_chunk else MAX_OFFSET,
+            self.last_chunk.epoch if self.last_chunk else 0,
+            len(self.ledger.claims),
+            len(quarantine),
+            len(self.entries),
+            self.head.dead_fragments if self.head else 0,
+        )
+        return sealed(ROOT_MAGIC, header, numbers + claims + quarantine + bytes(self.entries))
 
 
 def parse_root(data: bytes) -> Root:
@@ -161,48 +176,54 @@ def parse_root(data: bytes) -> Root:
     Raises:
         CorruptDataError: cut, flipped, of an unknown version, or in contradiction with itself.
     """
-    fixed = HEADER_SIZE + ROOT_SIZE
-    if len(data) < fixed + _CRC.size:
-        raise CorruptDataError(f"{len(data)} bytes are too few for a manifest root")
-    magic, version, first, following, first_ts, oldest, high, low, catalog_version = (
-        _HEADER.unpack_from(data)
-    )
-    if magic != ROOT_MAGIC:
-        raise CorruptDataError(f"a manifest root begins with {ROOT_MAGIC!r}, not with {magic!r}")
-    if version != VERSION:
-        raise CorruptDataError(f"manifest version {version} is not known to this release")
-    if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
-        raise CorruptDataError("the manifest root's checksum does not match")
-    epoch, chunk_id, chunk_epoch, claims, key_length, count, reserved = _ROOT.unpack_from(
+    header = opened(ROOT_MAGIC, data, fixed=ROOT_SIZE, what="manifest root")
+    epoch, chunk_id, chunk_epoch, claims, key_length, count, dead = _ROOT.unpack_from(
         data, HEADER_SIZE
     )
-    claims_end = fixed + claims * _CLAIM.size
+    claims_begin = HEADER_SIZE + ROOT_SIZE
+    claims_end = claims_begin + claims * _CLAIM.size
     key_end = claims_end + key_length
-    entries_end = key_end + count * ENTRY_SIZE
-    if entries_end + _CRC.size != len(data) or key_length > MAX_KEY or reserved:
+    if key_end + count * ENTRY_SIZE + CRC_SIZE != len(data) or key_length > MAX_KEY:
         raise CorruptDataError("the manifest root's lengths do not add up")
     try:
         quarantine = data[claims_end:key_end].decode()
     except UnicodeDecodeError as exc:
         raise CorruptDataError("the quarantine record's key is not UTF-8") from exc
+    entries = Entries(data[key_end:-CRC_SIZE])
     root = Root(
-        first_offset=first,
-        next_offset=following,
+        first_offset=header.first_offset,
+        next_offset=header.next_offset,
         epoch=epoch,
-        version=catalog_version,
-        ledger=Ledger.of(_CLAIM.iter_unpack(data[fixed:claims_end])),
-        entries=Entries(data[key_end:entries_end]),
+        version=header.catalog_version,
+        ledger=Ledger.of(_CLAIM.iter_unpack(data[claims_begin:claims_end])),
+        entries=entries,
+        head=_head(header, entries, dead),
         last_chunk=None if chunk_id == MAX_OFFSET else LastChunk(chunk_id, chunk_epoch),
         quarantine_key=quarantine,
     )
     if root.last_chunk is None and chunk_epoch:
         raise CorruptDataError("the manifest root has the epoch of a last chunk and no last chunk")
-    _check(root, first_ts, oldest, high << 64 | low)
+    _check(root, header, dead)
     return root
 
 
-def _check(root: Root, first_timestamp: int, oldest_timestamp: int, total_size: int) -> None:
+def _head(header: Header, entries: Entries, dead_fragments: int) -> Head | None:
+    """What the header says of the oldest live fragment; None where the first entry is one."""
+    if not len(entries) or not entries[0].kind.level:
+        return None
+    return Head(
+        min_timestamp=header.first_timestamp,
+        max_timestamp=header.oldest_timestamp,
+        dead_size=sum(entry.size for entry in entries) - header.total_size,
+        dead_fragments=dead_fragments,
+    )
+
+
+def _check(root: Root, header: Header, dead_fragments: int) -> None:
     entries = root.entries
+    first = entries[0] if len(entries) else None
+    levels = [entry.kind.level for entry in entries]
+    head = root.head
     tiled = (
         (entries[0].first_offset, entries[-1].next_offset)
         if len(entries)
@@ -222,16 +243,32 @@ def _check(root: Root, first_timestamp: int, oldest_timestamp: int, total_size: 
         ),
         (root.epoch <= MAX_EPOCH, "the epoch is out of range"),
         (root.ledger.epoch == root.epoch, "the ledger ends in another epoch"),
-        (first_timestamp == root.first_timestamp, "the first timestamp is wrong"),
         (
-            oldest_timestamp == (entries[0].max_timestamp if len(entries) else 0),
+            all(one >= other for one, other in pairwise(levels)),
+            "a group lies behind an entry of a lower level",
+        ),
+        (header.first_timestamp == root.first_timestamp, "the first timestamp is wrong"),
+        (
+            header.oldest_timestamp == root.oldest_timestamp,
             "the oldest fragment's last timestamp is wrong",
         ),
-        (total_size == root.total_size, "the total size is wrong"),
+        (header.total_size == root.total_size, "the total size is wrong"),
         (
-            all(e.epoch <= root.epoch for e in entries if e.kind is EntryKind.FRAGMENT),
-            "a fragment is newer than its root",
+            dead_fragments == (head.dead_fragments if head else 0),
+            "dead fragments without a group that could hold them",
         ),
+        (
+            head is None
+            or first is None
+            or (
+                0 <= head.dead_size <= first.size
+                and 0 <= head.dead_fragments < first.records
+                and first.min_timestamp <= head.min_timestamp
+                and head.max_timestamp <= first.max_timestamp
+            ),
+            "the oldest fragment is not in the first group",
+        ),
+        (all(e.epoch <= root.epoch for e in entries), "a fragment is newer than its root"),
     )
     problem = next((words for holds, words in rules if not holds), None)
     if problem:

@@ -27,9 +27,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.names import MAX_OFFSET
-from coldstream.osiris.crc import crc32
 
 Buffer = bytes | bytearray | memoryview
 

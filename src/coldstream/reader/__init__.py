@@ -3,6 +3,7 @@
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.snapshot import PROCESS_NODES
 from coldstream.reader.spec import (
     Bound,
     First,
@@ -18,6 +19,7 @@ from coldstream.reader.stream import Message, StreamReader
 
 __all__ = [
     "PROCESS_BUDGET",
+    "PROCESS_NODES",
     "Bound",
     "First",
     "Gap",

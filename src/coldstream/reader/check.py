@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import INDEX_HEADER, Buffer, FragmentIndex, Trailer
 from coldstream.osiris.chunk import (
@@ -26,7 +27,6 @@ from coldstream.osiris.chunk import (
     ChunkType,
     parse_chunk_header,
 )
-from coldstream.osiris.crc import crc32
 
 USER = ChunkType.USER
 

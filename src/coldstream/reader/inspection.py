@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import repeat
 
+from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import Chunk
-from coldstream.osiris.crc import combine
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import parse_tracking
 from coldstream.ports import ObjectStore

@@ -1,6 +1,6 @@
-"""Look-ups in a manifest root: from a spec to the entries in which a read may begin.
+"""Look-ups in a manifest: from a spec to the fragments in which a read may begin.
 
-Pure functions with Osiris's boundary rules:
+Osiris's boundary rules, on top of the look-ups in the tree (`manifest.tree`):
 
     below the first offset   -> the first retained chunk
     inside a chunk           -> that chunk
@@ -8,8 +8,8 @@ Pure functions with Osiris's boundary rules:
     a time                   -> the first chunk at or after it, though clocks may have fallen
     a time after all chunks  -> the end
 
-Which chunk of an entry it is only its index (times) or its chunk headers (`last`) can tell, so
-those two specs give candidates, in the order in which they are to be tried.
+Which chunk of a fragment it is only its index (times) or its chunk headers (`last`) can tell, so
+for those two specs there are candidates, in the order in which they are to be tried.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from coldstream.fragment import FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
+from coldstream.manifest.tree import Fetch, leaves, leaves_backwards
 from coldstream.reader.spec import First, Next, Offset
 
 
@@ -36,25 +37,15 @@ def locate(root: Root, spec: First | Next | Offset) -> int:
             return min(max(value, root.first_offset), root.next_offset)
 
 
-def entries_from(root: Root, offset: int) -> Iterator[Entry]:
-    """Entries from the one that contains `offset` on; none if it lies at or above the end."""
-    number = root.entries.number_of_offset(max(offset, root.first_offset))
-    if number is not None:
-        for each in range(number, len(root.entries)):
-            yield root.entries[each]
+def leaves_between(root: Root, start: int, end: int, fetch: Fetch) -> Iterator[Entry]:
+    """Fragments and holes from the one that contains `start` to the one that reaches `end`.
 
-
-def fragments_reaching(root: Root, timestamp: int) -> Iterator[Entry]:
-    """Fragments that hold a chunk at or after `timestamp` (ms), in offset order.
-
-    A hole has no chunk; it carries the maximum before it only to keep look-ups simple.
+    Groups are fetched one by one, when their turn has come.
     """
-    number = root.entries.number_of_timestamp(timestamp)
-    if number is not None:
-        for each in range(number, len(root.entries)):
-            entry = root.entries[each]
-            if entry.kind is EntryKind.FRAGMENT and entry.max_timestamp >= timestamp:
-                yield entry
+    for leaf in leaves(root, fetch, start=start) if start < end else ():
+        yield leaf
+        if leaf.next_offset >= end:
+            return
 
 
 def chunk_reaching(index: FragmentIndex, timestamp: int, first_offset: int) -> int | None:
@@ -69,9 +60,6 @@ def chunk_reaching(index: FragmentIndex, timestamp: int, first_offset: int) -> i
     return None
 
 
-def fragments_backwards(root: Root) -> Iterator[Entry]:
-    """Fragments from the last to the first."""
-    for number in range(len(root.entries) - 1, -1, -1):
-        entry = root.entries[number]
-        if entry.kind is EntryKind.FRAGMENT:
-            yield entry
+def fragments_backwards(root: Root, fetch: Fetch) -> Iterator[Entry]:
+    """Fragments from the last to the first; groups are fetched one by one."""
+    return (e for e in leaves_backwards(root, fetch) if e.kind is EntryKind.FRAGMENT)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
+from coldstream.crc import combine
 from coldstream.errors import ColdstreamError, CorruptDataError
+from coldstream.manifest import tree
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.osiris.crc import combine
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.fragments import Fragments, OpenFragment, Piece, ranges
 from coldstream.reader.gap import Gap
-from coldstream.reader.locate import entries_from
+from coldstream.reader.locate import leaves_between
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 
@@ -33,21 +34,23 @@ def pieces(
     start: int,
     end: int,
     *,
+    groups: tree.Fetch,
     fragments: Fragments,
     settings: ReaderSettings,
     budget: MemoryBudget,
 ) -> Generator[Piece | Gap, None, None]:
     """What covers [start, end), in order, fetched ahead and checked.
 
-    The CRC over the data of a fragment is checked wherever all of it is read. Closing the generator
-    ends the threads.
+    The tree is walked as the read goes on: groups are fetched when the plan comes to them. The CRC
+    over the data of a fragment is checked wherever all of it is read. Closing the generator ends
+    the threads.
 
     Raises:
         NotFoundError: an object is gone.
         CorruptDataError: a trailer, index or range is damaged; damage within a piece is told in it.
     """
     with workers(settings.in_flight) as pool:
-        plan = _Plan(start, end, fragments, settings, pool)
+        plan = _Plan(start, end, groups, fragments, settings, pool)
         results = in_order(
             plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight
         )
@@ -89,6 +92,7 @@ class _Plan:
 
     start: int
     end: int
+    groups: tree.Fetch
     fragments: Fragments
     settings: ReaderSettings
     pool: ThreadPoolExecutor
@@ -96,14 +100,24 @@ class _Plan:
     def fetches(self, root: Root) -> Iterator[Fetch[Piece | Gap]]:
         """In order; waits for the index of a large fragment when its turn has come."""
         sizes = _doubling(self.settings.first_range_size, self.settings.range_size)
-        entries = (e for e in entries_from(root, self.start) if e.first_offset < self.end)
+        entries = leaves_between(root, self.start, self.end, self.groups)
         ahead: deque[tuple[Entry, Future[OpenFragment] | None]] = deque()
+        failed: ColdstreamError | None = None
         while True:
-            while len(ahead) <= _OPEN_AHEAD and (entry := next(entries, None)) is not None:
+            while len(ahead) <= _OPEN_AHEAD:
+                try:
+                    entry = next(entries, None)
+                except ColdstreamError as error:
+                    # A group that cannot be read; the generator has ended, so this comes once.
+                    failed, entry = error, None
+                if entry is None:
+                    break
                 by_ranges = self._by_ranges(entry)
                 opened = self.pool.submit(self.fragments.open, entry) if by_ranges else None
                 ahead.append((entry, opened))
             if not ahead:
+                if failed is not None:
+                    yield Fetch(0, partial(_failed, failed))
                 return
             entry, opened = ahead.popleft()
             if entry.kind is EntryKind.HOLE:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from coldstream.testing.invariants import Invariant, Violation
@@ -11,6 +11,7 @@ from coldstream.testing.invariants import Invariant, Violation
 #: The invariants that the state of one stream can show.
 CHECKED = (
     Invariant.AGREEMENT,
+    Invariant.TREE_SUMS,
     Invariant.COVERAGE,
     Invariant.FENCING,
     Invariant.DURABILITY,
@@ -18,13 +19,17 @@ CHECKED = (
 )
 
 
+#: More findings than this are counted, and more ranges than this are put together.
+MOST_LISTED = 10_000
+
+
 class RangeStatus(StrEnum):
-    """What became of a range of offsets."""
+    """What became of a range of offsets; the later, the worse."""
 
     PRESENT = "PRESENT"
+    LOST = "LOST"
     MISSING = "MISSING"
     CORRUPT = "CORRUPT"
-    LOST = "LOST"
 
     @property
     def meaning(self) -> str:
@@ -75,6 +80,8 @@ class Report:
         next_offset: of that manifest.
         ranges: tile [first_offset, next_offset), neighbours of one status joined.
         violations: everything that is wrong; empty if the stream is sound.
+        unlisted: violations beyond those, by invariant.
+        groups: of the tree that were read.
         chunks: that were read; 0 unless `deep`.
         messages: that were decoded; 0 unless `deep`.
         rooted: whether there was a root to check; without one only agreement was.
@@ -90,6 +97,8 @@ class Report:
     chunks: int = 0
     messages: int = 0
     rooted: bool = True
+    unlisted: Mapping[Invariant, int] = field(default_factory=dict)
+    groups: int = 0
 
     def checked(self, invariant: Invariant) -> bool:
         """Whether anything was looked at for this invariant; if not, nothing is known of it."""
@@ -101,29 +110,67 @@ class Report:
         return not self.violations
 
     def violations_of(self, invariant: Invariant) -> tuple[Violation, ...]:
-        """What breaks one invariant."""
+        """What breaks one invariant, as far as it is listed."""
         return tuple(each for each in self.violations if each.invariant is invariant)
+
+    def count_of(self, invariant: Invariant) -> int:
+        """How often one invariant is broken."""
+        return len(self.violations_of(invariant)) + self.unlisted.get(invariant, 0)
+
+
+class Findings:
+    """What a long verification has found so far, in bounded memory: for a stream of any length.
+
+    Attributes:
+        violations: the first `MOST_LISTED`.
+        unlisted: how many came later, by invariant.
+        ranges: neighbours of one status joined; when there are too many, all later ones are one.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.unlisted: dict[Invariant, int] = {}
+        self.ranges: list[CheckedRange] = []
+
+    def note(self, violation: Violation) -> None:
+        """Add something that is wrong."""
+        if len(self.violations) < MOST_LISTED:
+            self.violations.append(violation)
+        else:
+            known = self.unlisted.get(violation.invariant, 0)
+            self.unlisted[violation.invariant] = known + 1
+
+    def add(self, each: CheckedRange) -> None:
+        """Add what follows the last range."""
+        last = self.ranges[-1] if self.ranges else None
+        if last is None or not (_alike(last, each) or len(self.ranges) >= MOST_LISTED):
+            self.ranges.append(each)
+            return
+        alike = _alike(last, each)
+        self.ranges[-1] = replace(
+            last,
+            next_offset=each.next_offset,
+            status=max(last.status, each.status, key=list(RangeStatus).index),
+            fragments=last.fragments + each.fragments,
+            size_bytes=last.size_bytes + each.size_bytes,
+            key="",
+            problem="" if alike else "too many ranges to tell apart; this is the worst of them",
+        )
+
+
+def _alike(one: CheckedRange, other: CheckedRange) -> bool:
+    """Whether two ranges are neighbours without a problem and of one status."""
+    return (
+        one.status is other.status
+        and one.next_offset == other.first_offset
+        and not one.problem
+        and not other.problem
+    )
 
 
 def joined(ranges: Iterable[CheckedRange]) -> tuple[CheckedRange, ...]:
     """Neighbours without a problem and of one status as one range."""
-    found: list[CheckedRange] = []
+    findings = Findings()
     for each in ranges:
-        last = found[-1] if found else None
-        if (
-            last is not None
-            and last.status is each.status
-            and last.next_offset == each.first_offset
-            and not last.problem
-            and not each.problem
-        ):
-            found[-1] = replace(
-                last,
-                next_offset=each.next_offset,
-                fragments=last.fragments + each.fragments,
-                size_bytes=last.size_bytes + each.size_bytes,
-                key="",
-            )
-        else:
-            found.append(each)
-    return tuple(found)
+        findings.add(each)
+    return tuple(findings.ranges)

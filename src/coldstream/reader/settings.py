@@ -21,13 +21,18 @@ class ReaderSettings:
             40 MB/s, whatever the range.
         index_guess: the first look at the end of a large fragment; an index that is longer costs
             one GET more.
+        refresh_seconds: a manifest that is older is read again before the next fragment; must be
+            shorter than the grace time, after which objects that it refers to may be gone.
     """
 
     range_size: int = 4 * 2**20
     first_range_size: int = 2**20
     in_flight: int = 8
     index_guess: int = 128 * 2**10
+    refresh_seconds: float = 3600
 
     def __post_init__(self) -> None:
         if min(self.range_size, self.first_range_size, self.in_flight, self.index_guess) < 1:
             raise InvalidInputError("sizes and counts of a reader are at least 1")
+        if not self.refresh_seconds >= 0:
+            raise InvalidInputError("a manifest cannot be refreshed before it was read")

@@ -10,7 +10,11 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root, parse_root
 from coldstream.names import check_stream
+from coldstream.nodes import NodeCache
 from coldstream.ports import Catalog, ObjectStore
+
+#: Groups of all streams that this process reads; shared by every reader that has none of its own.
+PROCESS_NODES = NodeCache()
 
 #: No root is ever larger than this many bytes; a larger object is damage, not a manifest.
 MAX_ROOT_SIZE = 64 * 2**20

@@ -5,34 +5,35 @@
         ...
 
 A read ends at the next offset of the manifest as it was when the read began. It follows the
-manifest while it reads: when an object is gone because a newer manifest no longer refers to it,
-reading goes on in the newer one; offsets that exist nowhere any more are told to `on_gap`.
+manifest while it reads (`reader.follow`): when a fragment or a group is gone because a newer
+manifest no longer refers to it, or when its manifest has grown old, reading goes on in the newer
+one, at the very chunk; offsets that exist nowhere any more are told to `on_gap`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import fragments_reaching
+from coldstream.nodes import NodeCache, fetcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.check import USER
+from coldstream.reader.follow import Followed
 from coldstream.reader.fragments import Fragments, Piece
 from coldstream.reader.gap import Gap, GapReason, refuse_gap
-from coldstream.reader.locate import (
-    chunk_reaching,
-    fragments_backwards,
-    fragments_reaching,
-    locate,
-)
+from coldstream.reader.locate import chunk_reaching, fragments_backwards, locate
 from coldstream.reader.pieces import pieces
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import Snapshot, Snapshots
+from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
 from coldstream.reader.spec import Bound, Last, OffsetSpec, Timestamp
 
 
@@ -60,6 +61,8 @@ class StreamReader:
         stream: directory name.
         settings: sizes and numbers of requests.
         budget: bytes that fetched data may hold; one for the whole process by default.
+        nodes: groups of manifests; one cache for the whole process by default.
+        clock: seconds, from any start, never falling; tells the age of a manifest.
     """
 
     def __init__(
@@ -71,11 +74,15 @@ class StreamReader:
         *,
         settings: ReaderSettings | None = None,
         budget: MemoryBudget = PROCESS_BUDGET,
+        nodes: NodeCache = PROCESS_NODES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stream = stream
         self._settings = settings or ReaderSettings()
         self._budget = budget
+        self._clock = clock
         self._snapshots = Snapshots(store, catalog)
+        self._groups = fetcher(store, nodes, prefix, stream)
         self._fragments = Fragments(store, prefix, stream, self._settings)
 
     def snapshot(self) -> Snapshot:
@@ -137,9 +144,9 @@ class StreamReader:
         return self._all_messages(*self._begin(spec, to), on_gap)
 
     def _all_messages(
-        self, snapshot: Snapshot, start: int, end: int, on_gap: Callable[[Gap], None]
+        self, manifest: Followed, start: int, end: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Message, None, None]:
-        with closing(self._chunks(snapshot, start, end, on_gap)) as chunks:
+        with closing(self._chunks(manifest, start, end, on_gap)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
                     yield from self._messages(chunk, start, end)
@@ -157,12 +164,17 @@ class StreamReader:
             raise
 
     def _chunks(
-        self, snapshot: Snapshot, position: int, end: int, on_gap: Callable[[Gap], None]
+        self, manifest: Followed, position: int, end: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Chunk, None, None]:
         while position < end:
             try:
-                with closing(self._pieces(snapshot, position, end)) as found:
+                with closing(self._pieces(manifest.snapshot.root, position, end)) as found:
+                    last: Piece | Gap | None = None
                     for piece in found:
+                        # Never before the first piece: what is refreshed must come further, too.
+                        if last and _begins(piece, last) and manifest.grown_old():
+                            break
+                        last = piece
                         if isinstance(piece, Gap):
                             on_gap(piece)
                             position = piece.next_offset
@@ -172,40 +184,41 @@ class StreamReader:
                             yield chunk
                         if piece.checked.error is not None:
                             raise piece.checked.error
-                return
+                    else:
+                        return
             except NotFoundError as error:
-                snapshot = self._newer(snapshot, error)
-            root = snapshot.root
+                manifest.after_missing(error, position)
+            root = manifest.snapshot.root
             if position < root.first_offset:
                 on_gap(Gap(position, min(root.first_offset, end), GapReason.RETENTION))
                 position = root.first_offset
             if root.next_offset < end:
-                on_gap(Gap(root.next_offset, end, GapReason.TRUNCATION))
+                on_gap(Gap(max(position, root.next_offset), end, GapReason.TRUNCATION))
                 end = root.next_offset
 
-    def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Snapshot, int, int]:
-        """A snapshot, and in it the offsets at which the read begins and ends."""
-        snapshot = self.snapshot()
+    def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Followed, int, int]:
+        """The manifest, and in it the offsets at which the read begins and ends."""
+        manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
         while True:
+            root = manifest.snapshot.root
             try:
-                start = self._resolve(snapshot, spec)
-                end = snapshot.root.next_offset if to is None else self._resolve(snapshot, to)
-                return snapshot, start, end
+                start = self._resolve(root, spec)
+                end = root.next_offset if to is None else self._resolve(root, to)
+                return manifest, start, end
             except NotFoundError as error:
-                snapshot = self._newer(snapshot, error)
+                manifest.after_missing(error)
 
-    def _resolve(self, snapshot: Snapshot, spec: OffsetSpec) -> int:
-        root = snapshot.root
+    def _resolve(self, root: Root, spec: OffsetSpec) -> int:
         match spec:
             case Timestamp(value):
-                for entry in fragments_reaching(root, value):
+                for entry in fragments_reaching(root, value, self._groups):
                     index = self._fragments.open(entry).index
                     number = chunk_reaching(index, value, root.first_offset)
                     if number is not None:
                         return max(index[number].chunk_id, root.first_offset)
                 return root.next_offset
             case Last():
-                for entry in fragments_backwards(root):
+                for entry in fragments_backwards(root, self._groups):
                     opened = self._fragments.open(entry)
                     number = self._fragments.last_user_chunk(opened)
                     if number is not None:
@@ -214,21 +227,20 @@ class StreamReader:
             case _:
                 return locate(root, spec)
 
-    def _newer(self, snapshot: Snapshot, error: NotFoundError) -> Snapshot:
-        """The stream as it is now, if its manifest has moved since; else `error` stands."""
-        fresh = self.snapshot()
-        if fresh.item.root_key == snapshot.item.root_key:
-            raise error
-        return fresh
-
-    def _pieces(
-        self, snapshot: Snapshot, start: int, end: int
-    ) -> Generator[Piece | Gap, None, None]:
+    def _pieces(self, root: Root, start: int, end: int) -> Generator[Piece | Gap, None, None]:
         return pieces(
-            snapshot.root,
+            root,
             start,
             end,
+            groups=self._groups,
             fragments=self._fragments,
             settings=self._settings,
             budget=self._budget,
         )
+
+
+def _begins(piece: Piece | Gap, last: Piece | Gap) -> bool:
+    """Whether `piece` lies in another fragment or hole than the one before it."""
+    return (
+        isinstance(piece, Gap) or isinstance(last, Gap) or piece.fragment.path != last.fragment.path
+    )

@@ -1,7 +1,9 @@
 """Verify a stream of the remote tier: every invariant that its objects can show, by name.
 
-Without `deep` it costs one LIST per thousand objects and one small GET a fragment; with it, every
-byte is read. Findings are values; only a missing answer (network, permission) is an error, because
+Without `deep` it costs one LIST per thousand objects, one GET a group of the manifest and one small
+GET a fragment; with it, every byte is read. Tree and LIST are walked side by side, so the memory it
+takes does not grow with the stream: three groups, a page, and what is in flight. Findings are
+values; only a missing answer (network, permission) is an error, because
 an unknown answer is no finding.
 """
 
@@ -13,29 +15,36 @@ from dataclasses import replace
 from functools import partial
 
 from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest import tree
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root, parse_root
-from coldstream.names import check_stream, data_prefix, list_start
+from coldstream.names import check_stream, data_prefix
+from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.inspection import Inspected, inspect_data, inspect_trailer
+from coldstream.reader.listing import Listing
 from coldstream.reader.prefetch import Fetch, in_order, workers
-from coldstream.reader.report import CheckedRange, RangeStatus, Report, joined
+from coldstream.reader.report import CheckedRange, Findings, RangeStatus, Report
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import MAX_ROOT_SIZE
 from coldstream.testing.invariants import (
     Invariant,
+    Note,
     Violation,
     agreement,
-    coverage,
+    covered,
     epoch_order,
-    fencing,
+    fenced,
+    summed,
 )
+from coldstream.testing.walk import Visited, refers, walk
 
 Progress = Callable[[int, int], None]
-_PAGE = 1000
+_MOST_REPEATS = 4
 _TRAILERS_IN_FLIGHT = 16
 _FRAGMENTS_IN_FLIGHT = 4
 
@@ -53,8 +62,8 @@ def verify_stream(
 ) -> Report:
     """Check a stream's catalog item, its root, and every object the root refers to.
 
-    If objects are missing and the manifest has moved meanwhile, it was retention: the newer
-    manifest is verified instead.
+    If objects are missing and the manifest has moved on and refers to none of them any more, it was
+    retention, consolidation or collection: the newer manifest is verified instead.
 
     Args:
         store: the bucket.
@@ -74,14 +83,15 @@ def verify_stream(
         store, prefix, stream, deep, progress, settings or ReaderSettings(), budget
     )
     item = _item(catalog, stream)
-    while True:
-        report = verifier.verify(item)
+    report = verifier.verify(item)
+    for _ in range(_MOST_REPEATS):
         if not any(each.status is RangeStatus.MISSING for each in report.ranges):
-            return report
+            break
         fresh = _item(catalog, stream)
-        if fresh.root_key == item.root_key:
-            return report
-        item = fresh
+        if fresh.root_key == item.root_key or verifier.still_refers(fresh, report):
+            break
+        item, report = fresh, verifier.verify(fresh)
+    return report
 
 
 def _item(catalog: Catalog, stream: str) -> CatalogItem:
@@ -114,96 +124,115 @@ class _Verifier:
     def verify(self, item: CatalogItem) -> Report:
         """Check what one state of the item refers to."""
         if not item.root_key:
-            return self._report(item, (), ())
+            return self._report(item, Findings())
         try:
             root = parse_root(self._store.get_all(item.root_key, limit=MAX_ROOT_SIZE))
         except NotFoundError:
             return self._rootless(item, RangeStatus.MISSING, "the manifest root is gone")
         except CorruptDataError as error:
             return self._rootless(item, RangeStatus.CORRUPT, error.reason)
-        violations = agreement(item, root) + coverage(root) + fencing(root)
-        ranges: list[CheckedRange] = []
-        trailers = []
-        chunks = messages = done = 0
-        for entry, found in self._inspected(root):
-            if found is None:
-                ranges.append(_hole(entry))
+        findings = Findings()
+        for violation in agreement(item, root):
+            findings.note(violation)
+        chunks = messages = groups = done = epoch = 0
+        for result in self._results(root, findings.note):
+            if isinstance(result, CheckedRange):
+                findings.add(result)
+                done += result.size_bytes
+            elif isinstance(result, Node):
+                groups += 1
                 continue
-            ranges += found.ranges()
-            violations += found.violations
-            chunks += found.chunks
-            messages += found.messages
-            if found.trailer is not None:
-                trailers.append((found.trailer, found.path))
-            done += entry.size
-            self._progress(done, root.total_size)
-        violations += epoch_order(trailers)
-        return self._report(item, ranges, violations, chunks=chunks, messages=messages)
+            else:
+                trailers = [(result.trailer, result.path)] if result.trailer else []
+                for violation in (*result.violations, *epoch_order(trailers, after_epoch=epoch)):
+                    findings.note(violation)
+                for each in result.ranges():
+                    findings.add(each)
+                epoch = max([epoch, *(trailer.last_chunk_epoch for trailer, _ in trailers)])
+                chunks += result.chunks
+                messages += result.messages
+                done += result.entry.size
+            self._progress(min(done, root.total_size), root.total_size)
+        return self._report(item, findings, chunks=chunks, messages=messages, groups=groups)
 
-    def _inspected(self, root: Root) -> Iterator[tuple[Entry, Inspected | None]]:
-        """Every entry in order, with what was found; nothing for a hole."""
-        listed = self._listed(root)
+    def still_refers(self, item: CatalogItem, report: Report) -> bool:
+        """Whether the root of `item` refers to an object that `report` misses."""
+        where = (self._prefix, self._stream, self._fetch(NodeCache()))
+        try:
+            root = parse_root(self._store.get_all(item.root_key, limit=MAX_ROOT_SIZE))
+            return any(
+                refers(root, each.next_offset - 1, each.key, *where)
+                for each in report.ranges
+                if each.status is RangeStatus.MISSING and each.key
+            )
+        except (NotFoundError, CorruptDataError):
+            return False  # the next look will find that
+
+    def _fetch(self, nodes: NodeCache) -> tree.Fetch:
+        """What reads groups; never with the process's cache, which would hide what is wrong."""
+        return fetcher(self._store, nodes, self._prefix, self._stream)
+
+    def _results(self, root: Root, note: Note) -> Iterator[Inspected | CheckedRange | Node]:
+        """Everything alive in order, with what was found; groups before what lies below them."""
+        visits: Iterator[Visited] = walk(root, self._fetch(NodeCache(0)))
+        for check in (covered, fenced, summed):
+            visits = check(root, visits, note)
         in_flight = _FRAGMENTS_IN_FLIGHT if self._deep else _TRAILERS_IN_FLIGHT
-        held = self._settings.range_size if self._deep else 0
-        fetches = (
-            Fetch(held, partial(self._inspect, entry, listed))
-            for entry in root.entries
-            if entry.kind is EntryKind.FRAGMENT
-        )
+        listing = Listing(self._store, data_prefix(self._prefix, self._stream))
         with workers(in_flight) as pool:
+            fetches = (
+                self._planned(visit, root, listing, note) for visit in visits if not visit.dead
+            )
             results = in_order(fetches, pool, budget=self._budget, in_flight=in_flight)
             with closing(results):
-                for entry in root.entries:
-                    yield entry, next(results) if entry.kind is EntryKind.FRAGMENT else None
+                yield from results
 
-    def _inspect(self, entry: Entry, listed: dict[str, int]) -> Inspected:
+    def _planned(
+        self, visit: Visited, root: Root, listing: Listing, note: Note
+    ) -> Fetch[Inspected | CheckedRange | Node]:
+        """What is to be done about one entry; the LIST is read here, in offset order."""
+        entry = visit.entry
+        if visit.node is not None:
+            return Fetch(0, partial(_told, visit.node))
+        if visit.error is not None:
+            gone = _unreadable(entry, root.first_offset, visit.error)
+            problem = f"{gone.problem}: nothing below it can be found"
+            place = (gone.first_offset, gone.next_offset, gone.key)
+            note(Violation(Invariant.DURABILITY, problem, *place))
+            return Fetch(0, partial(_told, gone))
+        if entry.kind is EntryKind.HOLE:
+            hole = CheckedRange(entry.first_offset, entry.next_offset, RangeStatus.LOST, 0)
+            return Fetch(0, partial(_told, hole))
+        held = self._settings.range_size if self._deep else 0
         path = self._fragments.path(entry)
+        return Fetch(held, partial(self._inspect, entry, path, listing.size(path)))
+
+    def _inspect(self, entry: Entry, path: str, listed_size: int | None) -> Inspected:
         found = inspect_trailer(
-            entry, stream=self._stream, path=path, listed_size=listed.get(path), store=self._store
+            entry, stream=self._stream, path=path, listed_size=listed_size, store=self._store
         )
         if self._deep:
             inspect_data(found, self._fragments, range_size=self._settings.range_size)
         return found
 
-    def _listed(self, root: Root) -> dict[str, int]:
-        """Sizes of the stream's data objects by key, from the first entry of the root on."""
-        if not len(root.entries):
-            return {}
-        under = data_prefix(self._prefix, self._stream)
-        after = list_start(self._prefix, self._stream, root.entries[0].first_offset)
-        end = list_start(self._prefix, self._stream, root.next_offset)
-        sizes: dict[str, int] = {}
-        while True:
-            page = self._store.list(under, start_after=after, limit=_PAGE)
-            sizes.update((row.key, row.size) for row in page)
-            if len(page) < _PAGE or page[-1].key >= end:
-                return sizes
-            after = page[-1].key
-
     def _rootless(self, item: CatalogItem, status: RangeStatus, problem: str) -> Report:
         """The report when there is no root to go by: everything below it is in doubt."""
-        violation = Violation(
-            Invariant.AGREEMENT, problem, item.first_offset, item.next_offset, item.root_key
+        place = (item.first_offset, item.next_offset)
+        findings = Findings()
+        findings.note(Violation(Invariant.AGREEMENT, problem, *place, item.root_key))
+        findings.add(
+            CheckedRange(*place, status, item.fragments, item.total_size, item.root_key, problem)
         )
-        whole = CheckedRange(
-            item.first_offset,
-            item.next_offset,
-            status,
-            item.fragments,
-            item.total_size,
-            item.root_key,
-            problem,
-        )
-        return replace(self._report(item, (whole,), (violation,)), rooted=False)
+        return replace(self._report(item, findings), rooted=False)
 
     def _report(
         self,
         item: CatalogItem,
-        ranges: list[CheckedRange] | tuple[CheckedRange, ...],
-        violations: list[Violation] | tuple[Violation, ...],
+        findings: Findings,
         *,
         chunks: int = 0,
         messages: int = 0,
+        groups: int = 0,
     ) -> Report:
         return Report(
             stream=self._stream,
@@ -211,12 +240,32 @@ class _Verifier:
             version=item.version,
             first_offset=item.first_offset,
             next_offset=item.next_offset,
-            ranges=joined(ranges),
-            violations=tuple(violations),
+            ranges=tuple(findings.ranges),
+            violations=tuple(findings.violations),
+            unlisted=findings.unlisted,
             chunks=chunks,
             messages=messages,
+            groups=groups,
         )
 
 
-def _hole(entry: Entry) -> CheckedRange:
-    return CheckedRange(entry.first_offset, entry.next_offset, RangeStatus.LOST, 0)
+def _unreadable(
+    entry: Entry, first_offset: int, error: NotFoundError | CorruptDataError
+) -> CheckedRange:
+    """What a group that is gone or damaged leaves in the dark, from the first offset on."""
+    gone = isinstance(error, NotFoundError)
+    return CheckedRange(
+        max(entry.first_offset, first_offset),
+        entry.next_offset,
+        RangeStatus.MISSING if gone else RangeStatus.CORRUPT,
+        entry.fragments,
+        entry.size,
+        error.key or "",
+        "the manifest group is gone" if gone else error.reason,
+    )
+
+
+def _told(
+    value: Inspected | CheckedRange | Node,
+) -> Inspected | CheckedRange | Node:
+    return value

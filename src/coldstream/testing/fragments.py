@@ -73,6 +73,8 @@ def build_fragment(
     chunk_epochs: Sequence[int] = (),
     timestamps: Sequence[int] = (),
     records_per_chunk: int = 10,
+    segment_offset: int | None = None,
+    segment_position: int = 8,
 ) -> SyntheticFragment:
     """A fragment whose every checksum, record and length holds; the same arguments, the same bytes.
 
@@ -86,6 +88,8 @@ def build_fragment(
         chunk_epochs: one a chunk; the last goes on for the rest. All `epoch` by default.
         timestamps: one a chunk, ms; the last goes on, one ms more a chunk.
         records_per_chunk: the last chunk may have fewer.
+        segment_offset: first offset of its segment; its own by default.
+        segment_position: byte position of its first chunk in that segment.
     """
     chunks: list[bytes] = []
     index: list[IndexRecord] = []
@@ -111,7 +115,11 @@ def build_fragment(
     data, records_of_index = b"".join(chunks), encode_index(index)
     trailer = build_trailer(
         placement=Placement(
-            epoch=epoch, floor=floor, segment_offset=first_offset, sequence=0, segment_position=8
+            epoch=epoch,
+            floor=floor,
+            segment_offset=first_offset if segment_offset is None else segment_offset,
+            sequence=0,
+            segment_position=segment_position,
         ),
         index=records_of_index,
         next_offset=next_offset,

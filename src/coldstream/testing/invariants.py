@@ -2,20 +2,33 @@
 
 Each looks at values and returns what is wrong, in words; nothing wrong is an empty list. Tests, the
 simulator and `coldstream verify` call the same functions, so they cannot disagree about what holds.
+
+A tree may have millions of fragments. So what is checked entry by entry is a function that passes
+on what it sees (`covered`, `fenced`, `summed`): `verify` puts them one behind the other in front of
+its own work, in one walk; `coverage`, `fencing` and `tree_sums` are the same for those who only
+want the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Trailer, check_against_key
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import Entry, EntryKind
-from coldstream.manifest.root import Root
-from coldstream.names import DataKey
+from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
+from coldstream.manifest.node import Node
+from coldstream.manifest.root import Head, Root
+from coldstream.manifest.tree import Fetch
+from coldstream.names import MAX_OFFSET, DataKey
+from coldstream.testing.survival import losses
+from coldstream.testing.walk import Visited, walk
+
+#: Entries of the longest group that any setting allows.
+MAX_BRANCHING = 4096
 
 
 class Invariant(StrEnum):
@@ -28,6 +41,10 @@ class Invariant(StrEnum):
     PREFIX_RETENTION = "prefix_retention"
     FENCING = "fencing"
     EPOCH_ORDER = "epoch_order"
+    TREE_SUMS = "tree_sums"
+    IMMUTABILITY = "immutability"
+    PUBLISH_BEFORE_DELETE = "publish_before_delete"
+    NOTHING_LEAKED = "nothing_leaked"
 
     @property
     def rule(self) -> str:
@@ -43,6 +60,10 @@ _RULES = {
     Invariant.PREFIX_RETENTION: "retention only moves first forward and keeps the last fragment",
     Invariant.FENCING: "the ledger accepts every fragment of the manifest",
     Invariant.EPOCH_ORDER: "chunk epochs never fall and never exceed their fragment's epoch",
+    Invariant.TREE_SUMS: "groups, totals and head say what the fragments below them add up to",
+    Invariant.IMMUTABILITY: "no object ever changes",
+    Invariant.PUBLISH_BEFORE_DELETE: "every object that the manifest refers to is there",
+    Invariant.NOTHING_LEAKED: "every object is referred to, or somebody knows why it is not",
 }
 
 
@@ -65,6 +86,10 @@ class Violation:
     key: str = ""
 
 
+#: Told of every violation.
+Note = Callable[[Violation], object]
+
+
 def agreement(item: CatalogItem, root: Root) -> list[Violation]:
     """The catalog item says what its root says."""
     pairs = {
@@ -75,7 +100,7 @@ def agreement(item: CatalogItem, root: Root) -> list[Violation]:
         "first timestamp": (item.first_timestamp, root.first_timestamp),
         "last timestamp": (item.last_timestamp, root.last_timestamp),
         "total size": (item.total_size, root.total_size),
-        "number of fragments": (item.fragments, len(root.entries)),
+        "number of fragments": (item.fragments, root.fragments),
         "ledger": (item.ledger, root.ledger),
     }
     return [
@@ -85,38 +110,121 @@ def agreement(item: CatalogItem, root: Root) -> list[Violation]:
     ]
 
 
-def coverage(root: Root) -> list[Violation]:
-    """Fragments and holes tile [first, next): no gap, no overlap, in offset order."""
-    found: list[Violation] = []
+def coverage(root: Root, leaves: Iterable[Entry] | None = None) -> list[Violation]:
+    """Fragments and holes tile [first, next): no gap, no overlap, in offset order.
+
+    Args:
+        root: of the tree.
+        leaves: its live fragments and holes; the root's own entries if None.
+    """
+    return _all_of(covered, root, leaves)
+
+
+def covered(root: Root, visits: Iterable[Visited], note: Note) -> Iterator[Visited]:
+    """Pass on `visits`; note what `coverage` finds wrong with what is alive."""
     at: int | None = None
-    for entry in root.entries:
+    for visit in visits:
+        yield visit
+        if not visit.live_end:
+            continue
+        entry = visit.entry
         if entry.first_offset >= entry.next_offset:
-            found.append(_at(Invariant.COVERAGE, entry, "an entry without offsets"))
+            note(_at(Invariant.COVERAGE, entry, "an entry without offsets"))
         if at is None:
             if not entry.first_offset <= root.first_offset < entry.next_offset:
-                found.append(
-                    _at(Invariant.COVERAGE, entry, f"does not hold offset {root.first_offset}")
-                )
+                note(_at(Invariant.COVERAGE, entry, f"does not hold offset {root.first_offset}"))
         elif entry.first_offset != at:
-            found.append(_at(Invariant.COVERAGE, entry, f"does not begin at {at}"))
+            note(_at(Invariant.COVERAGE, entry, f"does not begin at {at}"))
         at = entry.next_offset
-    if (root.next_offset if at is None else at) != root.next_offset:
-        found.append(Violation(Invariant.COVERAGE, f"ends at {at}, not at {root.next_offset}"))
     if at is None and root.first_offset != root.next_offset:
-        found.append(
-            Violation(Invariant.COVERAGE, "there is no entry", root.first_offset, root.next_offset)
-        )
+        place = (root.first_offset, root.next_offset)
+        note(Violation(Invariant.COVERAGE, "there is no entry", *place))
+    elif at is not None and at != root.next_offset:
+        note(Violation(Invariant.COVERAGE, f"ends at {at}, not at {root.next_offset}"))
+
+
+def fencing(root: Root, leaves: Iterable[Entry] | None = None) -> list[Violation]:
+    """The ledger accepts every fragment of the manifest; arguments as `coverage`."""
+    return _all_of(fenced, root, leaves)
+
+
+def fenced(root: Root, visits: Iterable[Visited], note: Note) -> Iterator[Visited]:
+    """Pass on `visits`; note what `fencing` finds wrong with what is alive."""
+    for visit in visits:
+        yield visit
+        entry = visit.entry
+        if (
+            entry.kind is EntryKind.FRAGMENT
+            and not visit.dead
+            and not root.ledger.accepts(entry.epoch, entry.first_offset, entry.next_offset)
+        ):
+            note(_at(Invariant.FENCING, entry, f"the ledger refuses epoch {entry.epoch} here"))
+
+
+def tree_sums(root: Root, fetch: Fetch, *, longest: int = MAX_BRANCHING) -> list[Violation]:
+    """Every group entry says what its group says; the root's totals, head and levels are right.
+
+    Args:
+        root: of the tree.
+        fetch: gives the groups; one that is gone or damaged is not this invariant's business.
+        longest: entries that a group has at the most.
+    """
+    found: list[Violation] = []
+    for _ in summed(root, walk(root, fetch), found.append, longest=longest):
+        pass
     return found
 
 
-def fencing(root: Root) -> list[Violation]:
-    """The ledger accepts every fragment of the manifest."""
-    return [
-        _at(Invariant.FENCING, entry, f"the ledger refuses epoch {entry.epoch} here")
-        for entry in root.entries
-        if entry.kind is EntryKind.FRAGMENT
-        and not root.ledger.accepts(entry.epoch, entry.first_offset, entry.next_offset)
-    ]
+def summed(
+    root: Root, visits: Iterable[Visited], note: Note, *, longest: int = MAX_BRANCHING
+) -> Iterator[Visited]:
+    """Pass on `visits`, of a whole walk; note what `tree_sums` finds wrong."""
+    for one, other in pairwise(root.entries):
+        if other.kind.level > one.kind.level:
+            note(_at(Invariant.TREE_SUMS, other, "a group behind an entry of a lower level"))
+    size = fragments = dead_size = dead_fragments = 0
+    oldest: Entry | None = None
+    known = True
+    for visit in visits:
+        yield visit
+        entry = visit.entry
+        if visit.node is not None:
+            for problem in _group_problems(entry, visit.node, longest):
+                note(_at(Invariant.TREE_SUMS, entry, problem))
+        elif visit.dead:
+            dead_size += entry.size
+            dead_fragments += entry.fragments
+        else:
+            if oldest is None and visit.error is not None:
+                known = False  # nobody can say how much of this group is dead
+            oldest = oldest or entry
+            size += entry.size
+            fragments += entry.fragments
+    if not known:
+        return
+    head = None
+    if oldest is not None and root.entries[0].kind.level:
+        head = Head(oldest.min_timestamp, oldest.max_timestamp, dead_size, dead_fragments)
+    for what, ours, theirs in (
+        ("the oldest fragment and the dead part before it", root.head, head),
+        ("bytes", root.total_size, size),
+        ("number of fragments", root.fragments, fragments),
+    ):
+        if ours != theirs:
+            message = f"the root says {what}: {ours}; its tree has {theirs}"
+            note(Violation(Invariant.TREE_SUMS, message, root.first_offset, root.next_offset))
+
+
+def _group_problems(entry: Entry, node: Node, longest: int) -> Iterator[str]:
+    if len(node.entries) > longest:
+        yield f"a group of {len(node.entries)} entries, more than {longest}"
+    try:
+        said = node.entry()
+    except CorruptDataError as error:
+        yield error.reason
+        return
+    if said != entry:
+        yield f"the group says {said}, the entry above it {entry}"
 
 
 def trailer_agrees(trailer: Trailer, entry: Entry, key: DataKey, path: str) -> list[Violation]:
@@ -129,7 +237,7 @@ def trailer_agrees(trailer: Trailer, entry: Entry, key: DataKey, path: str) -> l
     for what, ours, theirs in (
         ("minimum timestamp", trailer.min_timestamp, entry.min_timestamp),
         ("maximum timestamp", trailer.max_timestamp, entry.max_timestamp),
-        ("number of records", min(trailer.records, 2**32 - 1), entry.records),
+        ("number of records", min(trailer.records, MAX_RECORDS), entry.records),
     ):
         if ours != theirs:
             message = f"the trailer says {what} {ours}, the manifest says {theirs}"
@@ -137,14 +245,17 @@ def trailer_agrees(trailer: Trailer, entry: Entry, key: DataKey, path: str) -> l
     return found
 
 
-def epoch_order(trailers: Iterable[tuple[Trailer, str]]) -> list[Violation]:
+def epoch_order(
+    trailers: Iterable[tuple[Trailer, str]], *, after_epoch: int = 0
+) -> list[Violation]:
     """Chunk epochs never fall along the chain and never exceed their fragment's epoch.
 
     Args:
         trailers: of neighbours in offset order, each with its key.
+        after_epoch: highest chunk epoch of what lies before them.
     """
     found: list[Violation] = []
-    last = 0
+    last = after_epoch
     for trailer, path in trailers:
         if trailer.first_chunk_epoch < last:
             message = f"chunk epoch {trailer.first_chunk_epoch} follows epoch {last}"
@@ -159,38 +270,121 @@ def epoch_order(trailers: Iterable[tuple[Trailer, str]]) -> list[Violation]:
     return found
 
 
-def contiguous_advance(before: Root, after: Root) -> list[Violation]:
-    """From one root to a later one: next grows by entries that start at it.
+def contiguous_advance(
+    before: Root, after: Root, leaves_after: Iterable[Entry] | None = None
+) -> list[Violation]:
+    """From one root to the next: next grows by entries that start at it.
 
-    It shrinks only under a higher epoch (a truncate), and then the kept part is unchanged.
+    It falls only under a higher epoch that has claimed the stream at that offset (a truncate), and
+    grows again from there.
+
+    Args:
+        before: older root.
+        after: newer root.
+        leaves_after: live fragments and holes of the newer one; its own entries if None.
     """
-    if after.next_offset >= before.next_offset:
-        grown = [e for e in after.entries if e.next_offset > before.next_offset]
-        starts = [e for e in grown if e.first_offset < before.next_offset]
-        if starts:
-            return [_at(Invariant.CONTIGUOUS_ADVANCE, starts[0], "reaches over the old end")]
-        return []
-    if after.epoch > before.epoch:
-        return []
-    return [
-        Violation(
-            Invariant.CONTIGUOUS_ADVANCE,
-            f"next fell from {before.next_offset} to {after.next_offset} within epoch "
-            f"{after.epoch}",
-            after.next_offset,
-            before.next_offset,
+    end = min(before.next_offset, _cut(before, after))
+    if after.next_offset < end:
+        message = (
+            f"next fell from {before.next_offset} to {after.next_offset} within epoch {after.epoch}"
         )
+        place = (after.next_offset, before.next_offset)
+        return [Violation(Invariant.CONTIGUOUS_ADVANCE, message, *place)]
+    return [
+        _at(Invariant.CONTIGUOUS_ADVANCE, entry, f"reaches over the old end {end}")
+        for entry in (after.entries if leaves_after is None else leaves_after)
+        if entry.first_offset < end < entry.next_offset
     ]
 
 
-def prefix_retention(before: Root, after: Root) -> list[Violation]:
-    """From one root to a later one: first only moves forward, and everything above it survives."""
+def prefix_retention(
+    before: Root,
+    after: Root,
+    leaves_before: Iterable[Entry] | None = None,
+    leaves_after: Iterable[Entry] | None = None,
+) -> list[Violation]:
+    """From one root to a later one: first only moves forward, and everything above it survives.
+
+    What survives is there as it was, or replaced by fragments that hold the same; see
+    `testing.survival`. What a higher epoch has claimed meanwhile may be cut off. The last fragment
+    stays unless such a claim has begun the stream anew.
+
+    Args:
+        before: older root.
+        after: newer root.
+        leaves_before: live fragments and holes of the older one; its own entries if None.
+        leaves_after: the same of the newer one.
+    """
+    old = list(before.entries if leaves_before is None else leaves_before)
+    new = list(after.entries if leaves_after is None else leaves_after)
     found: list[Violation] = []
     if after.first_offset < before.first_offset:
         message = f"first fell from {before.first_offset} to {after.first_offset}"
         found.append(Violation(Invariant.PREFIX_RETENTION, message, after.first_offset))
-    if len(before.entries) and not len(after.entries) and after.epoch == before.epoch:
+    cut = _cut(before, after)
+    if after.epoch == before.epoch and _any_data(old) and not _any_data(new):
         found.append(Violation(Invariant.PREFIX_RETENTION, "the last fragment is gone"))
+    end = min(before.next_offset, cut)
+    return found + [
+        _at(Invariant.PREFIX_RETENTION, entry, problem)
+        for entry, problem in losses(old, new, after.first_offset, end)
+    ]
+
+
+def _cut(before: Root, after: Root) -> int:
+    """The lowest floor that was claimed since `before`: what lies above it may be cut off."""
+    claims = set(after.ledger.claims) - set(before.ledger.claims)
+    return min((claim.floor for claim in claims), default=MAX_OFFSET)
+
+
+def _any_data(leaves: Iterable[Entry]) -> bool:
+    return any(entry.kind is not EntryKind.HOLE for entry in leaves)
+
+
+def immutability(before: Mapping[str, object], after: Mapping[str, object]) -> list[Violation]:
+    """No object changes while it is there.
+
+    Args:
+        before: what tells an object's bytes apart (its CRC and size, say) by key.
+        after: the same, later.
+    """
+    return [
+        Violation(Invariant.IMMUTABILITY, "the object was overwritten", key=key)
+        for key in before.keys() & after.keys()
+        if before[key] != after[key]
+    ]
+
+
+def publish_before_delete(referenced: Iterable[str], listed: Container[str]) -> list[Violation]:
+    """Nothing is missing: every key that the item or the tree refers to is in the LIST."""
+    message = "the manifest refers to an object that is gone"
+    return [
+        Violation(Invariant.PUBLISH_BEFORE_DELETE, message, key=key)
+        for key in referenced
+        if key not in listed
+    ]
+
+
+def nothing_leaked(
+    listed: Iterable[str], referenced: Container[str], accounted_for: Container[str] = ()
+) -> list[Violation]:
+    """Every listed key is referred to, or is one of `accounted_for`."""
+    message = "nothing refers to this object, and nobody knows of it"
+    return [
+        Violation(Invariant.NOTHING_LEAKED, message, key=key)
+        for key in listed
+        if key not in referenced and key not in accounted_for
+    ]
+
+
+def _all_of(
+    check: Callable[[Root, Iterable[Visited], Note], Iterator[Visited]],
+    root: Root,
+    leaves: Iterable[Entry] | None,
+) -> list[Violation]:
+    found: list[Violation] = []
+    for _ in check(root, map(Visited, root.entries if leaves is None else leaves), found.append):
+        pass
     return found
 
 

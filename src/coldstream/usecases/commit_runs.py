@@ -65,6 +65,7 @@ class CommitReport:
         bytes: their size.
         version: of the catalog item at the end.
         next_offset: of the manifest at the end.
+        root: at the end.
         refused: one error a fragment that was left out.
         more: whether fragments are left that time did not allow for.
     """
@@ -76,6 +77,7 @@ class CommitReport:
     bytes: int
     version: int
     next_offset: int
+    root: Root
     refused: tuple[RefusedFragmentError, ...]
     more: bool = False
 
@@ -211,7 +213,7 @@ def commit_runs(
         loaded = load(world, stream)
         extension = extend(world, stream, loaded.root, limit=limit)
         refused.update((each.key, each) for each in extension.refused)
-        item = loaded.item
+        item, root = loaded.item, loaded.root
         more = False
         if extension.run:
             outcome = publish(world, loaded, extension.root)
@@ -220,7 +222,7 @@ def commit_runs(
                 lost_in_a_row = 0
                 fragments += len(extension.run)
                 size += sum(each.listed.size for each in extension.run)
-                item = outcome.item
+                item, root = outcome.item, extension.root
                 more = extension.more
             else:
                 conflicts += 1
@@ -238,6 +240,7 @@ def commit_runs(
                 bytes=size,
                 version=item.version,
                 next_offset=item.next_offset,
+                root=root,
                 refused=tuple(refused.values()),
                 more=more,
             )

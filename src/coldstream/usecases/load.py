@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, Commit, StreamState
+from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root, parse_root
-from coldstream.names import root_path
+from coldstream.manifest.tree import Fetch
+from coldstream.names import group_path, root_path
+from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import Catalog, CommitOutcome, ObjectStore
 
 #: No root is ever larger: a million entries, far above the load at which it is rebalanced.
@@ -49,6 +52,7 @@ class World:
         prefix: of all keys, ends in "/".
         new_uid: gives a 64-bit id from a CSPRNG, new for every upload attempt.
         roots: parsed roots that were seen before.
+        nodes: parsed groups that were seen before.
     """
 
     store: ObjectStore
@@ -56,6 +60,11 @@ class World:
     prefix: str
     new_uid: Callable[[], int]
     roots: RootCache = field(default_factory=RootCache)
+    nodes: NodeCache = field(default_factory=NodeCache)
+
+    def fetch(self, stream: str) -> Fetch:
+        """What reads the groups of a stream; its errors name stream, offset and key."""
+        return fetcher(self.store, self.nodes, self.prefix, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +150,18 @@ def load_root(world: World, item: CatalogItem) -> Root:
     return root
 
 
-def publish(world: World, loaded: Loaded, root: Root, *, claim: bool = False) -> CommitOutcome:
-    """PUT `root` under a new uid, then move the item to it if the item is still what was read.
+def publish(
+    world: World,
+    loaded: Loaded,
+    root: Root,
+    *,
+    nodes: Sequence[Node] = (),
+    claim: bool = False,
+) -> CommitOutcome:
+    """PUT new groups and `root`, then move the item to it if the item is still what was read.
+
+    The groups come first: a root whose references are not all there must never exist, because a
+    root that never landed may be adopted after the table was lost.
 
     Nothing is cleaned up here, whatever the outcome: only `collect` deletes.
 
@@ -150,6 +169,7 @@ def publish(world: World, loaded: Loaded, root: Root, *, claim: bool = False) ->
         world: where.
         loaded: what the new root was planned from.
         root: planned; its version is set here to one above the item's.
+        nodes: new groups that it refers to.
         claim: whether this commit claims `root.epoch`.
 
     Raises:
@@ -165,6 +185,12 @@ def publish(world: World, loaded: Loaded, root: Root, *, claim: bool = False) ->
         raise InternalError(
             f"a root of {len(data)} bytes, more than anybody would read", stream=item.stream
         )
+    for node in nodes:
+        entry = node.entry()
+        body = node.encode(catalog_version=root.version)
+        path = group_path(world.prefix, item.stream, entry.first_offset, node.uid, node.kind)
+        world.store.put(path, body, write_id=f"{node.uid:016x}-{zlib.crc32(body):08x}")
+        world.nodes.put(entry, node)
     world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
     outcome = world.catalog.commit(
         Commit(

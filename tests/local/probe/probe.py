@@ -61,6 +61,22 @@ def do_metrics(event, context):
     return {}
 
 
+def do_echo(event, context):
+    return event
+
+
+def on_records(event, context):
+    """Record which items a batch of stream records is about; fail if one is called fail-..."""
+    names = [record["dynamodb"]["Keys"]["name"]["S"] for record in event["Records"]]
+    boto3.client("s3").put_object(
+        Bucket=os.environ["RECORDS"],
+        Key=f"records/{context.aws_request_id}",
+        Body=json.dumps({"bodies": names}),
+    )
+    if any(name.startswith("fail") for name in names):
+        raise ProbeError("on purpose")
+
+
 def on_messages(event, context):
     """Record the batch; answer as its messages say."""
     bodies = [record["body"] for record in event["Records"]]

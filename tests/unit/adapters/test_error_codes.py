@@ -17,7 +17,7 @@ from botocore.exceptions import (
 from moto import mock_aws
 from obstore import exceptions as obstore_errors
 
-from coldstream.adapters import dynamodb, s3, s3_boto
+from coldstream.adapters import dynamodb_errors, s3, s3_boto, stepfunctions
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.sqs import QueueCommitRequests
@@ -25,6 +25,8 @@ from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
     CorruptDataError,
+    InternalError,
+    InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
@@ -71,7 +73,7 @@ def client_error(code: str) -> ClientError:
     ],
 )
 def test_each_code_of_s3_says_what_to_do(code: str, expected: type[ColdstreamError]) -> None:
-    error = s3_boto._translated(client_error(code), "some/key")
+    error = s3_boto.translated(client_error(code), "some/key")
 
     assert type(error) is expected
     assert error.key == "some/key"
@@ -93,13 +95,38 @@ def test_each_code_of_s3_says_what_to_do(code: str, expected: type[ColdstreamErr
     ],
 )
 def test_each_code_of_dynamodb_says_what_to_do(code: str, expected: type[ColdstreamError]) -> None:
-    assert type(dynamodb._translated(client_error(code))) is expected
+    assert type(dynamodb_errors.translated(client_error(code))) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("AccessDeniedException", PermissionDeniedError),
+        ("UnrecognizedClientException", PermissionDeniedError),
+        ("ExpiredTokenException", PermissionDeniedError),
+        ("StateMachineDoesNotExist", NotFoundError),
+        ("ExecutionDoesNotExist", NotFoundError),
+        ("InvalidName", InvalidInputError),
+        ("InvalidExecutionInput", InvalidInputError),
+        ("InvalidArn", InternalError),
+        ("ValidationException", InternalError),
+        ("ExecutionLimitExceeded", UnavailableError),
+        ("StateMachineDeleting", UnavailableError),
+        ("ThrottlingException", UnavailableError),
+        ("SomethingNew", UnavailableError),
+    ],
+)
+def test_each_code_of_step_functions_says_what_to_do(
+    code: str, expected: type[ColdstreamError]
+) -> None:
+    assert type(stepfunctions.translated(client_error(code), "rebalance")) is expected
 
 
 @pytest.mark.parametrize("exc", NO_ANSWER, ids=lambda exc: type(exc).__name__)
 def test_no_answer_is_unavailable(exc: Exception) -> None:
-    assert type(s3_boto._translated(exc, "k")) is UnavailableError
-    assert type(dynamodb._translated(exc)) is UnavailableError
+    assert type(s3_boto.translated(exc, "k")) is UnavailableError
+    assert type(dynamodb_errors.translated(exc)) is UnavailableError
+    assert type(stepfunctions.translated(exc, "rebalance")) is UnavailableError
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from coldstream.crc import combine, crc32
 from coldstream.errors import CorruptDataError, NotFoundError, UnavailableError
 from coldstream.fragment import HEADER, INDEX_HEADER, TRAILER_SIZE, parse_trailer
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType
-from coldstream.osiris.crc import combine, crc32
 from coldstream.reader import First, Gap, GapReason, Last, Offset, ReaderSettings, Timestamp
 from tests.unit.reader.tier import PREFIX, SMALL, Tier, chunk
 

@@ -22,15 +22,19 @@ from coldstream.manifest.catalog import CatalogItem, Commit, QueueName
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
-from coldstream.names import DataKey, root_path
+from coldstream.manifest.tree import Fetch, leaves
+from coldstream.names import DataKey, group_path, root_path
+from coldstream.nodes import NodeCache, fetcher
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import encode_simple
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
+from coldstream.plans.rebalance import Rebalance, rebalance
 from coldstream.ports import Landed
 from coldstream.reader import MemoryBudget, ReaderSettings, StreamReader
 
 DATA = Path(__file__).parents[2] / "data"
 PREFIX = "rabbitmq/"
+BRANCHING = 4
 FIXTURES: dict[str, dict[str, Any]] = {
     each["path"]: each for each in json.loads((DATA / "fixtures.json").read_text())["streams"]
 }
@@ -161,6 +165,27 @@ class Tier:
         assert isinstance(outcome, Landed), outcome
         return root
 
+    def publish(self, stream: str, change: Rebalance) -> Root:
+        """PUT the groups of a plan, then make its root the stream's manifest."""
+        for node in change.nodes:
+            entry = node.entry()
+            key = group_path(PREFIX, stream, entry.first_offset, node.uid, node.kind)
+            self.store.put(key, node.encode(), write_id=str(node.uid))
+        return self.commit(stream, change.root)
+
+    def add_tree(self, stream: str, groups: Iterable[Sequence[bytes] | Entry]) -> Root:
+        """As `add`, and then as many levels of groups of four as there must be."""
+        root = self.add(stream, groups)
+        return self.publish(stream, rebalance(root, BRANCHING, self.uids))
+
+    def fetch(self, stream: str) -> Fetch:
+        """Reads the stream's groups, with a cache of its own."""
+        return fetcher(self.store, NodeCache(), PREFIX, stream)
+
+    def leaves(self, stream: str, root: Root) -> list[Entry]:
+        """The live fragments and holes of a tree."""
+        return list(leaves(root, self.fetch(stream)))
+
     def add_fixture(self, name: str, *, chunks: int = 7) -> str:
         """A fixture's stream, in fragments of a few chunks that never cross a segment."""
         queue = FIXTURES[name].get("stream", "fx.epochs")
@@ -178,10 +203,18 @@ class Tier:
         stream: str,
         settings: ReaderSettings = SMALL,
         budget: MemoryBudget | None = None,
+        nodes: NodeCache | None = None,
+        **others: Any,
     ) -> StreamReader:
-        budget = budget if budget is not None else MemoryBudget()
         return StreamReader(
-            self.store, self.catalog, PREFIX, stream, settings=settings, budget=budget
+            self.store,
+            self.catalog,
+            PREFIX,
+            stream,
+            settings=settings,
+            budget=budget if budget is not None else MemoryBudget(),
+            nodes=nodes if nodes is not None else NodeCache(),
+            **others,
         )
 
     def key(self, root: Root, stream: str, number: int) -> str:

@@ -5,6 +5,8 @@
     functions     Lambda: interpreter, errors, logs
     metrics       log lines in embedded metric format become metrics
     queues        SQS and its event source
+    streams       DynamoDB streams as an event source
+    machines      Step Functions
     storage       S3: checksums, objects that a crash cut short
     durability    snapshots
     loopback      no other interface

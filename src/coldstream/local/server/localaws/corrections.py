@@ -11,10 +11,12 @@ from collections.abc import Callable
 from .durability import snapshots
 from .functions import function_errors, function_runtime, whole_logs
 from .loopback import loopback_only
+from .machines import machine_timeouts, map_batches, retry_delays
 from .metrics import emf_metrics
 from .options import Options
 from .queues import batch_windows, malformed_batch_responses, message_move_tasks
 from .storage import fast_checksums, range_reads, whole_objects
+from .streams import stream_retries
 
 Correction = Callable[[Options], None]
 
@@ -29,6 +31,10 @@ LATE: tuple[Correction, ...] = (
     batch_windows,
     malformed_batch_responses,
     message_move_tasks,
+    stream_retries,
+    map_batches,
+    machine_timeouts,
+    retry_delays,
     fast_checksums,
     range_reads,
     snapshots,

@@ -1,0 +1,122 @@
+"""What the steps of workflows share: their input, their loop over streams, their totals."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import boto3
+from aws_lambda_powertools.metrics import MetricUnit
+
+from coldstream import names
+from coldstream.adapters.dynamodb_policies import DynamoPolicies
+from coldstream.adapters.s3_compose import S3Composer
+from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.errors import (
+    ColdstreamError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.names import check_stream
+from coldstream.plans.policy import PolicySet
+from functions._runtime import CLIENT, logger, metrics, tell
+
+WorkItem = Mapping[str, Any]
+
+#: Most streams that one call of a step takes.
+_MOST_ITEMS = 1000
+
+
+@cache
+def deleter() -> S3Deleter:
+    """The bucket, for those who may delete."""
+    client = boto3.client("s3", config=CLIENT)
+    return S3Deleter(client=client, bucket=os.environ[names.ENV_BUCKET])
+
+
+@cache
+def composer() -> S3Composer:
+    """The bucket, for those who make objects out of parts of others."""
+    client = boto3.client("s3", config=CLIENT)
+    return S3Composer(client=client, bucket=os.environ[names.ENV_BUCKET])
+
+
+@cache
+def _policies() -> DynamoPolicies:
+    return DynamoPolicies(
+        client=boto3.client("dynamodb", config=CLIENT),
+        table=os.environ[names.ENV_TABLE],
+        prefix=os.environ[names.ENV_PREFIX],
+    )
+
+
+def policies() -> PolicySet:
+    """The rules as they are now: a hold must work at once, so they are never kept."""
+    return _policies().load()[0]
+
+
+def work_items(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The work items of a step's input.
+
+    Raises:
+        InvalidInputError: there are none, too many, or one names no stream.
+    """
+    work = event.get("work")
+    if not isinstance(work, list) or not 0 < len(work) <= _MOST_ITEMS:
+        raise InvalidInputError(f"a step needs 1 to {_MOST_ITEMS} work items")
+    for item in work:
+        if not isinstance(item, dict) or not isinstance(item.get("stream"), str):
+            raise InvalidInputError(f"a work item that names no stream: {str(item)[:200]}")
+        check_stream(item["stream"])
+    return work
+
+
+Totals = Counter[str]
+
+
+def over_streams(
+    event: Mapping[str, Any],
+    totals: Totals,
+    time_left: Callable[[], bool],
+    act: Callable[[dict[str, Any]], dict[str, Any] | None],
+) -> list[dict[str, Any]]:
+    """Do `act` with one work item after the other while there is time; give what is left.
+
+    `act` gives the item to go on with, or None where the stream is done. What goes wrong with one
+    stream is logged and counted, and does not stop the others.
+
+    Raises:
+        InvalidInputError: the step's input names no streams.
+        UnavailableError, PermissionDeniedError: not one stream's own trouble; the machine tries the
+            step again.
+    """
+    left: list[dict[str, Any]] = []
+    for item in work_items(event):
+        if not time_left():
+            left.append(item)
+            continue
+        totals["streams"] += 1
+        try:
+            again = act(item)
+        except (UnavailableError, PermissionDeniedError) as error:
+            error.located(stream=item["stream"])
+            raise
+        except ColdstreamError as error:
+            totals["failed"] += 1
+            tell(error.located(stream=item["stream"]))
+        else:
+            if again is not None:
+                left.append(again)
+    return left
+
+
+def report(workflow: str, values: Mapping[str, int]) -> None:
+    """Count what a step did in the metrics, and log it."""
+    for name, value in values.items():
+        unit = MetricUnit.Bytes if name.startswith("Bytes") else MetricUnit.Count
+        metrics.add_metric(name=name, unit=unit, value=value)
+    logger.info("step", extra={"workflow": workflow, **values})

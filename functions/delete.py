@@ -1,0 +1,44 @@
+"""Step of the delete machine: sweep the prefix of a stream whose undelete time is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream import names
+from coldstream.usecases.delete_stream import SweepState, sweep
+from functions._runtime import logger, metrics, now_ms, time_left, tracer, world
+from functions._steps import Totals, deleter, policies, report, work_items
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Answer with what comes next, and with the work item for it."""
+    totals = Totals()
+    item = work_items(event)[0]
+    done = sweep(
+        world(),
+        deleter(),
+        item["stream"],
+        policies(),
+        revision=int(item["revision"]),
+        empty=int(item.get("empty", 0)),
+        now_ms=now_ms(),
+        time_left=time_left(context),
+    )
+    totals["objects"] += done.objects
+    totals["bytes"] += done.bytes
+    report(
+        "delete",
+        {
+            names.METRIC_STREAMS_SWEPT: int(done.state is SweepState.DONE),
+            names.METRIC_OBJECTS_SWEPT: done.objects,
+            names.METRIC_BYTES_SWEPT: done.bytes,
+        },
+    )
+    over = done.state in (SweepState.DONE, SweepState.CALLED_OFF)
+    left = [] if over else [{**item, "empty": done.empty}]
+    return {"left": left, "state": str(done.state), **totals}

@@ -1,0 +1,44 @@
+"""Step of the rebalance machine: shorten the roots of the streams it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream import names
+from coldstream.usecases.rebalance import rebalance
+from functions._runtime import logger, metrics, pause, setting, time_left, tracer, world
+from functions._steps import Totals, over_streams, report
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Answer with the work that is left and with what was grouped."""
+    totals = Totals()
+
+    def act(item: dict[str, Any]) -> None:
+        done = rebalance(
+            world(),
+            item["stream"],
+            branching=setting(names.ENV_BRANCHING),
+            pause=pause,
+            dry_run=bool(event.get("dry_run")),
+        )
+        totals["groups"] += sum(done.groups.values())
+        totals["landed"] += done.landed
+        totals["conflicts"] += done.conflicts
+
+    left = over_streams(event, totals, time_left(context), act)
+    report(
+        "rebalance",
+        {
+            names.METRIC_REBALANCES: totals["landed"],
+            names.METRIC_GROUPS_WRITTEN: totals["groups"] if totals["landed"] else 0,
+            names.METRIC_CONFLICTS: totals["conflicts"],
+            names.METRIC_STREAMS_FAILED: totals["failed"],
+        },
+    )
+    return {"left": left, **totals}

@@ -1,0 +1,43 @@
+"""A Catch of a state machine -> here: log and count what the machine gives up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.metrics import MetricUnit, single_metric
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream import names
+from functions._runtime import logger, metrics, tracer
+
+# Step Functions takes causes of 32 KiB, and a stack trace says what it has to say at its end.
+_LONGEST_CAUSE = 4000
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Count the failure twice: for the alarm, and for each workflow by its name."""
+    workflow = str(event["workflow"])
+    error = event.get("error") or {}
+    logger.error(
+        f"the workflow {workflow} gives up",
+        extra={
+            "workflow": workflow,
+            "error": error.get("Error"),
+            "cause": str(error.get("Cause", ""))[-_LONGEST_CAUSE:],
+            "streams": [item.get("stream") for item in event.get("work") or []],
+        },
+    )
+    name = names.METRIC_WORKFLOW_FAILURES
+    metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
+    with single_metric(
+        name=name,
+        unit=MetricUnit.Count,
+        value=1,
+        namespace=names.METRIC_NAMESPACE,
+        default_dimensions={"service": metrics.service or ""},
+    ) as of_workflow:
+        of_workflow.add_dimension(name=names.METRIC_DIMENSION_WORKFLOW, value=workflow)
+    return {}

@@ -1,0 +1,59 @@
+"""Step of the retention machine: move first offsets forward as the rules ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream import names
+from coldstream.usecases.retention import retain
+from functions._runtime import logger, metrics, now_ms, pause, time_left, tracer, world
+from functions._steps import Totals, over_streams, policies, report
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Answer with the work that is left and with what went."""
+    totals = Totals()
+    rules = policies()
+
+    def act(item: dict[str, Any]) -> None:
+        done = retain(
+            world(),
+            item["stream"],
+            rules,
+            now_ms=now_ms(),
+            pause=pause,
+            dry_run=bool(event.get("dry_run")),
+        )
+        for each in done.ranges:
+            logger.info(
+                "retired" if done.landed else "would retire",
+                stream=done.stream,
+                offset=each.first_offset,
+                next_offset=each.next_offset,
+                bytes=each.size,
+                reason=each.reason,
+                rule=done.effective.retention_rule,
+            )
+        totals["held"] += done.effective.hold
+        totals["landed"] += done.landed
+        totals["conflicts"] += done.conflicts
+        totals["fragments"] += sum(each.fragments for each in done.ranges)
+        totals["bytes"] += done.size
+
+    left = over_streams(event, totals, time_left(context), act)
+    took = bool(totals["landed"])
+    report(
+        "retention",
+        {
+            names.METRIC_FRAGMENTS_RETIRED: totals["fragments"] if took else 0,
+            names.METRIC_BYTES_RETIRED: totals["bytes"] if took else 0,
+            names.METRIC_CONFLICTS: totals["conflicts"],
+            names.METRIC_STREAMS_FAILED: totals["failed"],
+        },
+    )
+    return {"left": left, **totals}

@@ -1,0 +1,35 @@
+"""The catalog's DynamoDB stream -> here: start the delete machine for every new tombstone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from coldstream.adapters.dynamodb_item import parse_item
+from coldstream.manifest.catalog import StreamState
+from functions._runtime import logger, tracer, world
+from functions._starts import start
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler(capture_response=False)
+def handler(event: dict[str, Any], _: LambdaContext) -> dict[str, Any]:
+    """Answer with the records from the first that failed on; they are delivered again."""
+    for record in event["Records"]:
+        item = parse_item(record["dynamodb"]["NewImage"], prefix=world().prefix)
+        if item.state is not StreamState.DELETING:
+            continue
+        until = datetime.fromtimestamp(item.undelete_until / 1000, UTC)
+        start(
+            "delete",
+            item.stream,
+            f"r{item.revision}",
+            {
+                "work": [{"stream": item.stream, "revision": item.revision}],
+                "undelete_until": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "reason": "deleted",
+            },
+        )
+    return {"batchItemFailures": []}

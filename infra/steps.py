@@ -1,0 +1,192 @@
+"""The functions that the state machines call, and what all of them are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra import rights
+from infra.config import Settings
+from infra.function import Function
+from infra.nag import accept_keys
+from infra.workflow import Workflow, accept_executions
+
+# A page is one Query and a few reads; a report is a line in a log.
+SURVEY_TIMEOUT_SECONDS = 120
+REPORT_TIMEOUT_SECONDS = 30
+
+# How much longer than the function's own time-out a state machine waits for its answer: the
+# function's is the one that should strike, because its log says what happened.
+_ANSWER_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What every workflow is made for.
+
+    Attributes:
+        settings: of the deployment.
+        bucket: where fragments and manifests lie.
+        table: the catalog.
+        code: the bundle.
+        environment: what every handler reads.
+    """
+
+    settings: Settings
+    bucket: s3.IBucket
+    table: dynamodb.ITable
+    code: lambda_.Code
+    environment: Mapping[str, str]
+
+    def step(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        statements: Sequence[iam.PolicyStatement],
+        kinds: Sequence[str] = (),
+        starts: Sequence[str] = (),
+        description: str,
+        timeout_seconds: int | None = None,
+        memory_mib: int = 512,
+    ) -> lambda_.IFunction:
+        """The function `functions.<name>`.
+
+        Args:
+            scope: where it belongs.
+            name: of its module.
+            statements: what its role may do.
+            kinds: the kinds of keys in these ("data", "metadata").
+            starts: the workflows that it may start.
+            description: one sentence for the console.
+            timeout_seconds: the longest run; by default that of the settings.
+            memory_mib: its memory.
+        """
+        made = Function(
+            scope,
+            "Step",
+            handler=f"functions.{name}.handler",
+            code=self.code,
+            timeout=Duration.seconds(timeout_seconds or self.settings.step_timeout_seconds),
+            environment=self.environment,
+            rights=[
+                *statements,
+                *(each for start in starts for each in rights.start_workflow(scope, start)),
+            ],
+            log_retention_days=self.settings.log_retention_days,
+            description=description,
+            memory_mib=memory_mib,
+        )
+        accept_keys(made.role, bucket=self.bucket, prefix=self.settings.prefix, kinds=kinds)
+        for start in starts:
+            accept_executions(made.role, start)
+        return made.function
+
+
+class SharedSteps(Construct):
+    """The two functions that all state machines call.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        site: what it is made for.
+
+    Attributes:
+        survey: finds the streams that a workflow should look at, a page at a time.
+        report: logs and counts what a state machine gave up.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        site: Site,
+    ) -> None:
+        super().__init__(scope, id)
+        self._site = site
+        self.survey = site.step(
+            Construct(self, "Survey"),
+            "survey",
+            statements=[
+                rights.survey_catalog(table=site.table),
+                rights.read_policies(table=site.table),
+            ],
+            timeout_seconds=SURVEY_TIMEOUT_SECONDS,
+            description="Finds the streams that a workflow should look at",
+        )
+        self.report = site.step(
+            Construct(self, "Report"),
+            "report",
+            statements=[],
+            timeout_seconds=REPORT_TIMEOUT_SECONDS,
+            description="Logs and counts what a state machine gave up",
+        )
+
+    def workflow(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        step: lambda_.IFunction,
+        timeout_seconds: int,
+        description: str,
+        numbers: Mapping[str, int] | None = None,
+    ) -> Workflow:
+        """A state machine that calls `step` for work that it is given."""
+        return Workflow(
+            scope,
+            "Workflow",
+            name=name,
+            functions={name.capitalize(): step, "Report": self.report},
+            numbers={
+                "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
+                "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
+                **(numbers or {}),
+            },
+            timeout_seconds=timeout_seconds,
+            log_retention_days=self._site.settings.log_retention_days,
+            distributed=False,
+            description=description,
+        )
+
+    def surveying_workflow(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        step: lambda_.IFunction,
+        timeout_seconds: int,
+        max_concurrency: int,
+        every_minutes: int,
+        description: str,
+    ) -> Workflow:
+        """A state machine that calls `step` for all streams that a survey finds, by the clock."""
+        return Workflow(
+            scope,
+            "Workflow",
+            name=name,
+            functions={
+                name.capitalize(): step,
+                "Survey": self.survey,
+                "Report": self.report,
+            },
+            numbers={
+                "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
+                "SurveyTimeoutSeconds": SURVEY_TIMEOUT_SECONDS + _ANSWER_SECONDS,
+                "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
+                "MaxConcurrency": max_concurrency,
+            },
+            timeout_seconds=timeout_seconds,
+            log_retention_days=self._site.settings.log_retention_days,
+            distributed=True,
+            description=description,
+            every_minutes=every_minutes,
+        )

@@ -1,0 +1,246 @@
+"""How every state machine here is made: named, traced, logged, timed out, with its own role.
+
+The definition lies beside the construct that uses it, `infra/workflows/<name>.asl.json`, as plain
+Amazon States Language. `${Name}` in it stands for what only the deployment knows: the ARN of a
+function (CloudFormation puts it in) or a number of the settings (put in at synthesis, because JSON
+takes `"${Name}"` for text and the language wants a number there).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.function import RETENTION
+from infra.nag import accept
+
+DEFINITIONS = Path(__file__).with_name("workflows")
+
+_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+
+
+def machine_arn_prefix(stack: Stack) -> str:
+    """What the ARNs of the stack's state machines have in common; a workflow's name completes it.
+
+    Made from names and not from references, so that a function can know the ARN of a machine that
+    calls the function.
+    """
+    return (
+        f"arn:{stack.partition}:states:{stack.region}:{stack.account}"
+        f":stateMachine:{stack.stack_name}-"
+    )
+
+
+def machine_arn(stack: Stack, name: str) -> str:
+    """The ARN of one of the stack's state machines."""
+    return machine_arn_prefix(stack) + name
+
+
+def executions_arn(stack: Stack, name: str) -> str:
+    """The ARN of all executions of one of the stack's state machines."""
+    return f"{machine_arn(stack, name).replace(':stateMachine:', ':execution:')}:*"
+
+
+def accept_executions(construct: Construct, name: str) -> None:
+    """Accept a right to all executions of a state machine."""
+    stack = Stack.of(construct)
+    accept(
+        construct,
+        f"IAM5[Resource::{_as_nag_has_it(stack, executions_arn(stack, name))}]",
+        "All executions of one state machine: their names are made up when they start",
+    )
+
+
+def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """The definition of a workflow, with `numbers` in their places.
+
+    Raises:
+        KeyError: there is no placeholder for one of them.
+    """
+    text = (DEFINITIONS / f"{name}.asl.json").read_text("utf-8")
+    for number, value in numbers.items():
+        quoted = f'"${{{number}}}"'
+        if quoted not in text:
+            raise KeyError(f"{name}.asl.json has no placeholder {quoted}")
+        text = text.replace(quoted, str(value))
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+class Workflow(Construct):
+    """A state machine, its role with exactly the rights to run its steps, and its log group.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        name: of the workflow and of its definition.
+        functions: what the definition calls, by the name of the placeholder.
+        numbers: other placeholders.
+        timeout_seconds: the longest run.
+        log_retention_days: how long the logs are kept.
+        distributed: whether it has a Distributed Map, which starts executions of the machine.
+        description: one sentence for the console.
+        every_minutes: start it this often; None if something else starts it.
+
+    Attributes:
+        machine: the state machine.
+        role: its role.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        name: str,
+        functions: Mapping[str, lambda_.IFunction],
+        numbers: Mapping[str, int],
+        timeout_seconds: int,
+        log_retention_days: int,
+        distributed: bool,
+        description: str,
+        every_minutes: int | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        stack = Stack.of(self)
+        numbers = {**numbers, "TimeoutSeconds": timeout_seconds}
+        document = definition(name, numbers)
+        text = json.dumps(document, indent=1)
+        wanted = set(_PLACEHOLDER.findall(text)) - {"Partition"}
+        if wanted != set(functions):
+            raise ValueError(f"{name}.asl.json calls {sorted(wanted)}, not {sorted(functions)}")
+
+        log_group = logs.LogGroup(
+            self,
+            "Logs",
+            retention=RETENTION[log_retention_days],
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal(
+                "states.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            ),
+        )
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                sid="CallSteps",
+                actions=["lambda:InvokeFunction"],
+                # Not `grant_invoke`: it would add every version and alias.
+                resources=[each.function_arn for each in functions.values()],
+            )
+        )
+        self.machine = sfn.StateMachine(
+            self,
+            "Machine",
+            state_machine_name=f"{stack.stack_name}-{name}",
+            state_machine_type=sfn.StateMachineType.STANDARD,
+            definition_body=sfn.DefinitionBody.from_string(text),
+            definition_substitutions={
+                "Partition": stack.partition,
+                **{step: each.function_arn for step, each in functions.items()},
+            },
+            role=self.role,
+            logs=sfn.LogOptions(
+                destination=log_group,
+                # Inputs hold names of streams and cursors, and the console keeps them for 90 days.
+                include_execution_data=False,
+                level=sfn.LogLevel.ERROR,
+            ),
+            tracing_enabled=True,
+            comment=description,
+        )
+        accept(
+            self.role,
+            "IAM5[Resource::*]",
+            "X-Ray's actions and those that deliver a state machine's log know no resources",
+        )
+        accept(
+            self.machine,
+            "SF1",
+            "Errors are logged, and so is every step's own work by its function. Each event of each"
+            " execution is kept by Step Functions itself for 90 days.",
+        )
+        if distributed:
+            self._allow_map(stack, name)
+        if every_minutes is not None:
+            self._schedule(stack, name, every_minutes)
+
+    def _allow_map(self, stack: Stack, name: str) -> None:
+        """Let a Distributed Map start, follow and stop its children: executions of the machine."""
+        for statement in (
+            iam.PolicyStatement(
+                sid="StartChildren",
+                actions=["states:StartExecution"],
+                resources=[machine_arn(stack, name)],
+            ),
+            iam.PolicyStatement(
+                sid="FollowChildren",
+                actions=["states:DescribeExecution", "states:StopExecution"],
+                resources=[executions_arn(stack, name)],
+            ),
+        ):
+            self.role.add_to_policy(statement)
+        accept_executions(self.role, name)
+
+    def _schedule(self, stack: Stack, name: str, every_minutes: int) -> None:
+        """Start the machine again and again, by a role that can do that and nothing else."""
+        start = iam.PolicyStatement(
+            sid="StartWorkflow",
+            actions=["states:StartExecution"],
+            resources=[self.machine.state_machine_arn],
+        )
+        role = iam.Role(
+            self,
+            "ScheduleRole",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            ),
+            # Inline, so that the right is there as soon as the role is.
+            inline_policies={"Start": iam.PolicyDocument(statements=[start])},
+        )
+        scheduler.CfnSchedule(
+            self,
+            "Schedule",
+            description=f"Starts the workflow {name}",
+            schedule_expression=_rate(every_minutes),
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=self.machine.state_machine_arn,
+                role_arn=role.role_arn,
+                input=json.dumps({"reason": "schedule"}),
+                # A start that comes late is worth less than the next one, which comes anyway.
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_retry_attempts=2, maximum_event_age_in_seconds=60
+                ),
+            ),
+        )
+
+
+def _as_nag_has_it(stack: Stack, arn: str) -> str:
+    """An ARN as cdk-nag writes it in the id of a finding: `Ref` as <Name>."""
+    for name, value in (
+        ("AWS::Partition", stack.partition),
+        ("AWS::Region", stack.region),
+        ("AWS::AccountId", stack.account),
+    ):
+        arn = arn.replace(value, f"<{name}>")
+    return arn
+
+
+def _rate(minutes: int) -> str:
+    return f"rate({minutes} minute{'' if minutes == 1 else 's'})"

@@ -1,0 +1,1 @@
+"""The workflows: one state machine a file, its definition beside it."""

@@ -1,0 +1,70 @@
+"""Deleting from S3 by boto3: only the functions that may delete are given one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from coldstream.adapters.s3_boto import FORBIDDEN, MISSING, translated
+from coldstream.errors import (
+    ColdstreamError,
+    InternalError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.ports import MAX_DELETES
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class S3Deleter:
+    """The `Deleter` port on one bucket.
+
+    Args:
+        client: a boto3 S3 client with standard retries.
+        bucket: name.
+        attempts: how often a key is asked for that S3 does not report as gone.
+    """
+
+    def __init__(self, *, client: S3Client, bucket: str, attempts: int = 4) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._attempts = attempts
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        if len(keys) > MAX_DELETES:
+            raise InternalError(f"{len(keys)} keys are more than {MAX_DELETES}")
+        wanted = [*dict.fromkeys(keys)]
+        gone: set[str] = set()
+        refused: set[str] = set()
+        trouble: ColdstreamError | None = None
+        for _ in range(self._attempts):
+            left = [key for key in wanted if key not in gone and key not in refused]
+            if not left:
+                break
+            # Deleting is idempotent, so after a lost answer all of `left` is simply asked again.
+            try:
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in left]}
+                )
+            except (ClientError, BotoCoreError) as exc:
+                trouble = translated(exc, left[0])
+                if not isinstance(trouble, UnavailableError):
+                    break
+                continue
+            gone.update(row["Key"] for row in answer.get("Deleted", []) if row.get("Key") in left)
+            for row in answer.get("Errors", []):
+                key, code = row.get("Key", ""), row.get("Code", "")
+                if code in MISSING:
+                    gone.add(key)
+                elif code in FORBIDDEN:
+                    refused.add(key)
+                    trouble = PermissionDeniedError(f"S3 refused a delete: {code}", key=key)
+                else:
+                    trouble = UnavailableError(f"S3 did not delete: {code}", key=key)
+        if wanted and not gone:
+            raise trouble or UnavailableError("S3 does not say that it deleted", key=wanted[0])
+        return [key for key in wanted if key in gone]

@@ -1,0 +1,89 @@
+"""The 64 bytes that every node of a manifest begins with, and the CRC32 that it ends in.
+
+0        4         8        16       24         32           40            56        64
+┌────────┬─────────┬────────┬────────┬──────────┬────────────┬─────────────┬─────────┐
+│ magic  │ version │ first  │ next   │ first ts │ oldest ts  │ total size  │ catalog │
+│ 4 bytes│ u32     │ u64    │ u64    │ i64 ms   │ i64 ms     │ u128 bytes  │ version │
+└────────┴─────────┴────────┴────────┴──────────┴────────────┴─────────────┴─────────┘
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from coldstream.errors import CorruptDataError
+
+VERSION = 1
+
+_HEADER = struct.Struct(">4sIQQqqQQQ")
+_CRC = struct.Struct(">I")
+HEADER_SIZE = _HEADER.size
+CRC_SIZE = _CRC.size
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a root and a group have in common.
+
+    Attributes:
+        first_offset: first offset that can be read below the node.
+        next_offset: one past the last.
+        first_timestamp: smallest chunk timestamp of the oldest fragment, ms; 0 if there is none.
+        oldest_timestamp: greatest chunk timestamp of the oldest fragment, ms; 0 if there is none.
+        total_size: bytes of all fragments that can be read below the node.
+        catalog_version: of the item, once the commit that this node was written for has landed.
+    """
+
+    first_offset: int
+    next_offset: int
+    first_timestamp: int
+    oldest_timestamp: int
+    total_size: int
+    catalog_version: int
+
+
+def sealed(magic: bytes, header: Header, body: bytes) -> bytes:
+    """A node's bytes: header, body, CRC32 of both."""
+    data = (
+        _HEADER.pack(
+            magic,
+            VERSION,
+            header.first_offset,
+            header.next_offset,
+            header.first_timestamp,
+            header.oldest_timestamp,
+            header.total_size >> 64,
+            header.total_size & (2**64 - 1),
+            header.catalog_version,
+        )
+        + body
+    )
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> Header:
+    """Check magic, version and CRC32 of a node, and read its header.
+
+    Args:
+        magic: that the node must have.
+        data: the whole object.
+        fixed: bytes between header and CRC that it has at least.
+        what: for messages.
+
+    Raises:
+        CorruptDataError: cut, flipped, something else, or of an unknown version.
+    """
+    if len(data) < HEADER_SIZE + fixed + CRC_SIZE:
+        raise CorruptDataError(f"{len(data)} bytes are too few for a {what}")
+    found, version, first, following, first_ts, oldest, high, low, catalog_version = (
+        _HEADER.unpack_from(data)
+    )
+    if found != magic:
+        raise CorruptDataError(f"a {what} begins with {magic!r}, this object with {found!r}")
+    if version != VERSION:
+        raise CorruptDataError(f"manifest version {version} is not known to this release")
+    if zlib.crc32(data[:-CRC_SIZE]) != _CRC.unpack_from(data, len(data) - CRC_SIZE)[0]:
+        raise CorruptDataError(f"the {what}'s checksum does not match")
+    return Header(first, following, first_ts, oldest, high << 64 | low, catalog_version)

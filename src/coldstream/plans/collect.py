@@ -1,0 +1,160 @@
+"""What an object is to its stream, and whether it can be proved to be garbage (DESIGN section 8).
+
+Deciding here is pure; who asks brings the root and what its look-ups gave. An object is deleted
+only if it is of a garbage kind, old enough, and was already seen as such a grace time ago. Whatever
+is not proved stays: fragments that may still be appended, objects whose keys are not ours, and the
+only copy of a lost timeline.
+
+Entries below the first offset do not count as references. Retention moves the first offset into a
+group and leaves the group as it is; what lies below it is dead all the same, and nothing that is
+built on this root or a later one ever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coldstream.manifest.entries import Entry
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import Fetch
+from coldstream.names import DataKey, GroupKey, RootKey, SightingsKey
+
+
+class Kind(StrEnum):
+    """What an object is to its stream."""
+
+    REFERENCED = "referenced"
+    PENDING = "pending"
+    UNIQUE = "unique"
+    FOREIGN = "foreign"
+    RECORD = "record"
+    RETIRED = "retired"
+    SUPERSEDED = "superseded"
+    FENCED = "fenced"
+    OLD_HOLE = "old_hole"
+    OLD_ROOT = "old_root"
+    OLD_GROUP = "old_group"
+    OLD_RECORD = "old_record"
+    STRAGGLER = "straggler"
+
+    @property
+    def garbage(self) -> bool:
+        """Whether nothing can ever refer to such an object again."""
+        return self not in _KEPT
+
+    @property
+    def meaning(self) -> str:
+        """The kind in words."""
+        return _MEANINGS[self]
+
+
+_KEPT = frozenset({Kind.REFERENCED, Kind.PENDING, Kind.UNIQUE, Kind.FOREIGN, Kind.RECORD})
+_MEANINGS = {
+    Kind.REFERENCED: "the manifest refers to it",
+    Kind.PENDING: "reaches above the manifest: it, or a part of it, may be appended yet",
+    Kind.UNIQUE: "holds chunks of another timeline that the manifest lacks: kept for a person",
+    Kind.FOREIGN: "its key is not one of ours: never touched",
+    Kind.RECORD: "what collect has seen: needed for its proofs",
+    Kind.RETIRED: "wholly below the first offset: retention took it",
+    Kind.SUPERSEDED: "another object holds its offsets",
+    Kind.FENCED: "of a deposed writer; the manifest holds its last chunk from another upload",
+    Kind.OLD_HOLE: "a hole that the manifest does not need",
+    Kind.OLD_ROOT: "a root before the current one, or one that lost the race for its version",
+    Kind.OLD_GROUP: "a group outside the tree",
+    Kind.OLD_RECORD: "a record that a later one has replaced",
+    Kind.STRAGGLER: "of a stream that was deleted",
+}
+
+#: Whether the manifest holds the chunk in which a fragment ends: the same id and the same epoch.
+HoldsLastChunk = Callable[[DataKey], bool]
+
+
+def judge_data(key: DataKey, root: Root, leaf: Entry | None, holds: HoldsLastChunk) -> Kind:
+    """What a fragment or a hole is.
+
+    Args:
+        key: of the object.
+        root: current one.
+        leaf: entry of the tree that contains the key's first offset, None if none does.
+        holds: asked for fragments that the ledger refuses; costs requests.
+    """
+    if leaf is not None and leaf.data_key(key.stream) == key:
+        return Kind.REFERENCED
+    if key.next_offset <= root.first_offset:
+        return Kind.RETIRED
+    if key.next_offset > root.next_offset:
+        # From the next offset on it can be appended. If it begins below, it never will be as it
+        # is, but it may be the only copy of its end until the agent has cut it again.
+        return Kind.PENDING
+    if key.kind == "hole":
+        return Kind.OLD_HOLE
+    if root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
+        return Kind.SUPERSEDED
+    return Kind.FENCED if holds(key) else Kind.UNIQUE
+
+
+def judge_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
+    """What a group is: whether the path to its first live offset leads through it."""
+    offset = max(key.first_offset, root.first_offset)
+    entries = root.entries
+    while (number := entries.number_of_offset(offset)) is not None:
+        entry = entries[number]
+        if entry.kind.level == key.level:
+            same = (entry.uid, entry.first_offset) == (key.uid, key.first_offset)
+            return Kind.REFERENCED if same else Kind.OLD_GROUP
+        if entry.kind.level < key.level:
+            break
+        entries = fetch(entry).entries
+    return Kind.OLD_GROUP
+
+
+def judge_root(key: RootKey, *, version: int, current: bool) -> Kind:
+    """What a root is.
+
+    Args:
+        key: of the object.
+        version: of the catalog item.
+        current: whether the item names this very object.
+    """
+    if current:
+        return Kind.REFERENCED
+    # One above the item's version may be about to land.
+    return Kind.OLD_ROOT if key.version <= version else Kind.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A collect record in a listing.
+
+    Attributes:
+        key: what its key says.
+        path: its key.
+        modified_ms: when S3 took it, ms since the Unix epoch.
+    """
+
+    key: SightingsKey
+    path: str
+    modified_ms: int
+
+
+def mature(records: Collection[Record], *, now_ms: int, grace_ms: int) -> list[Record]:
+    """The records that are old enough to prove that something was unreferenced a grace time ago."""
+    return [each for each in records if each.modified_ms <= now_ms - grace_ms]
+
+
+def replaced(records: Collection[Record], *, now_ms: int, grace_ms: int) -> list[Record]:
+    """The mature records that no later run needs.
+
+    A run looks at all mature records, and the newest mature run among them proves as much as those
+    before it. After four grace times even that one goes: had there been garbage, some later run
+    would have written a record.
+    """
+    old = mature(records, now_ms=now_ms, grace_ms=grace_ms)
+    newest = max((each.key.created_ms for each in old), default=0)
+    return [
+        each
+        for each in old
+        if each.key.created_ms < newest or each.modified_ms <= now_ms - 4 * grace_ms
+    ]

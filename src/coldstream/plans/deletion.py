@@ -1,0 +1,68 @@
+"""A stream's way out of the catalog: live -> deleting -> deleted, and back from deleting to live.
+
+    live ──delete──> deleting ──undelete time over, no hold──> deleted (a tombstone for ever)
+      ^                  │
+      └────undelete──────┘
+
+Objects go only once the state is `deleted`, which nothing leaves; so who reads it may delete.
+"""
+
+from __future__ import annotations
+
+from coldstream.errors import ConflictError
+from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
+
+
+def tombstone(item: CatalogItem, *, until_ms: int, uid: int) -> StateChange:
+    """Begin the deletion of a stream.
+
+    Args:
+        item: as read.
+        until_ms: until when it can be called off, ms since the Unix epoch.
+        uid: of this change.
+
+    Raises:
+        ConflictError: the stream is not live.
+    """
+    if item.state is not StreamState.LIVE:
+        raise ConflictError(f"the stream is {item.state}, not live", stream=item.stream)
+    return _change(item, StreamState.DELETING, uid, until_ms)
+
+
+def undeletion(item: CatalogItem, *, uid: int) -> StateChange:
+    """Call the deletion off: possible until the state is `deleted`, even after the promised time.
+
+    Raises:
+        ConflictError: the stream is not being deleted, or its objects are already going.
+    """
+    if item.state is StreamState.DELETED:
+        raise ConflictError(
+            "the undelete time is over and the stream's objects are gone or going",
+            stream=item.stream,
+        )
+    if item.state is not StreamState.DELETING:
+        raise ConflictError(f"the stream is {item.state}, not being deleted", stream=item.stream)
+    return _change(item, StreamState.LIVE, uid, 0)
+
+
+def expiry(item: CatalogItem, *, uid: int) -> StateChange:
+    """Make a tombstone final.
+
+    Raises:
+        ConflictError: the stream is not being deleted.
+    """
+    if item.state is not StreamState.DELETING:
+        raise ConflictError(f"the stream is {item.state}, not being deleted", stream=item.stream)
+    return _change(item, StreamState.DELETED, uid, item.undelete_until)
+
+
+def _change(item: CatalogItem, state: StreamState, uid: int, until_ms: int) -> StateChange:
+    return StateChange(
+        stream=item.stream,
+        table_id=item.table_id,
+        read_revision=item.revision,
+        read_state=item.state,
+        state=state,
+        uid=uid,
+        undelete_until=until_ms,
+    )

@@ -1,0 +1,178 @@
+"""Delete a stream: tombstone, undelete time, and then every object below its prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coldstream.errors import ConflictError, NotFoundError, UnavailableError, UnknownOutcomeError
+from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
+from coldstream.names import stream_prefix
+from coldstream.plans.deletion import expiry, tombstone, undeletion
+from coldstream.plans.policy import PolicySet, effective
+from coldstream.ports import Deleter, Landed, NotLanded
+from coldstream.usecases.load import World
+
+_PAGE = 1000  # keys in one LIST answer and in one DeleteObjects request
+
+
+class SweepState(StrEnum):
+    """What the state machine should do next."""
+
+    SWEEPING = "sweeping"
+    SETTLE = "settle"
+    DONE = "done"
+    CALLED_OFF = "called_off"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one step of a sweep did.
+
+    Attributes:
+        stream: which one.
+        state: what comes next.
+        objects: deleted by this step.
+        bytes: of these objects.
+        empty: how often in a row the prefix was seen empty.
+    """
+
+    stream: str
+    state: SweepState
+    objects: int
+    bytes: int
+    empty: int
+
+
+def delete_stream(
+    world: World, stream: str, policies: PolicySet, *, now_ms: int, undelete_ms: int
+) -> CatalogItem:
+    """Turn the item into a tombstone. No object goes before the undelete time is over.
+
+    Args:
+        world: where.
+        stream: directory name.
+        policies: all rules; a legal hold forbids the deletion.
+        now_ms: ms since the Unix epoch.
+        undelete_ms: how long the deletion can be called off.
+
+    Returns:
+        The item as it is now; also where an earlier call had begun the deletion.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream.
+        ConflictError: a legal hold, a restored table, or somebody else changed the state.
+        UnknownOutcomeError: nobody can say whether it landed; try again.
+    """
+    item = _own(world, stream)
+    if item.state in (StreamState.DELETING, StreamState.DELETED):
+        return item
+    _check_hold(item, policies)
+    return _perform(world, tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world)))
+
+
+def undelete_stream(world: World, stream: str) -> CatalogItem:
+    """Call a deletion off; the stream is live again with all it had.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream.
+        ConflictError: it is not being deleted, or its objects are already going.
+        UnknownOutcomeError: nobody can say whether it landed; try again.
+    """
+    item = _own(world, stream)
+    return _perform(world, undeletion(item, uid=_token(world)))
+
+
+def sweep(
+    world: World,
+    deleter: Deleter,
+    stream: str,
+    policies: PolicySet,
+    *,
+    revision: int,
+    empty: int,
+    now_ms: int,
+    time_left: Callable[[], bool],
+) -> Sweep:
+    """Delete what lies below the prefix of a stream whose undelete time is over, page by page.
+
+    Uploads of an agent that has not heard of the deletion may still arrive, so the prefix has to
+    be seen empty twice, some time apart; what comes even later is for `collect`.
+
+    Args:
+        world: where.
+        deleter: the same bucket.
+        stream: directory name.
+        policies: all rules; a legal hold stops the sweep before it begins.
+        revision: of the tombstone that this sweep was started for.
+        empty: how often in a row earlier steps saw the prefix empty.
+        now_ms: ms since the Unix epoch.
+        time_left: whether there is time for another page.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream: nothing is provable, nothing goes.
+        ConflictError: a restored table, a legal hold, or another change of the state.
+        UnavailableError: the undelete time is not over, or S3 deletes nothing.
+    """
+    item = _own(world, stream)
+    if item.state is StreamState.DELETING and item.revision == revision:
+        if now_ms < item.undelete_until:
+            raise UnavailableError("the undelete time is not over", stream=stream)
+        _check_hold(item, policies)
+        item = _perform(world, expiry(item, uid=_token(world)))
+    if item.state is not StreamState.DELETED or item.revision != revision + 1:
+        return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
+    objects = size = 0
+    while True:
+        rows = world.store.list(stream_prefix(world.prefix, stream), limit=_PAGE)
+        if not rows:
+            empty += 1
+            state = SweepState.DONE if empty >= 2 else SweepState.SETTLE
+            return Sweep(stream, state, objects, size, empty)
+        empty = 0
+        gone = set(deleter.delete([row.key for row in rows]))
+        if not gone:
+            raise UnavailableError("S3 deletes none of the stream's objects", stream=stream)
+        objects += len(gone)
+        size += sum(row.size for row in rows if row.key in gone)
+        if not time_left():
+            return Sweep(stream, SweepState.SWEEPING, objects, size, 0)
+
+
+def _own(world: World, stream: str) -> CatalogItem:
+    """The item, whatever its state, of this very table."""
+    item = world.catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    if item.table_id != world.catalog.table_id():
+        raise ConflictError(
+            "the item was written to another table (a restore?); it must be reconciled first",
+            stream=stream,
+        )
+    return item
+
+
+def _check_hold(item: CatalogItem, policies: PolicySet) -> None:
+    rules = effective(policies, item.stream, item.name)
+    if rules.hold:
+        raise ConflictError(
+            f"the stream is under a legal hold by {', '.join(rules.hold_rules)}",
+            stream=item.stream,
+        )
+
+
+def _token(world: World) -> int:
+    return world.new_uid() or 1  # 0 means "never changed"
+
+
+def _perform(world: World, change: StateChange) -> CatalogItem:
+    outcome = world.catalog.change_state(change)
+    if isinstance(outcome, Landed):
+        return outcome.item
+    if isinstance(outcome, NotLanded):
+        raise ConflictError("somebody else changed the stream's state", stream=change.stream)
+    raise UnknownOutcomeError(
+        "nobody can say whether the stream's state changed; look, and try again",
+        stream=change.stream,
+    )

@@ -1,0 +1,286 @@
+"""Suites for the AWS adapters that change things: objects, states, rules, workflows."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.dynamodb_policies import DynamoPolicies
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.s3_compose import S3Composer
+from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.manifest.catalog import CatalogItem, changed
+from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, POLICIES_ITEM
+from coldstream.plans.policy import PolicySet
+from coldstream.ports import Catalog, Composer, Deleter, Landed, ObjectStore, Policies, Workflows
+from coldstream.testing.compose_suite import ComposerSuite, LostComposeAnswerSuite
+from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
+from coldstream.testing.object_store_suite import StoreFixtures
+from coldstream.testing.policies_suite import ONE, LostSaveAnswerSuite, PoliciesSuite
+from coldstream.testing.state_suite import LostChangeAnswerSuite, StateSuite, change_of
+from coldstream.testing.workflows_suite import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
+from tests.contract import faults
+from tests.contract.aws import BUCKET, PREFIX, TABLE
+
+ROLE = "arn:aws:iam::000000000000:role/states"
+STACK = "coldstream-"
+WAITING = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 9999, "End": True}}}
+
+
+class _OnS3(StoreFixtures):
+    """Needs the fixture `s3` (client)."""
+
+    @pytest.fixture
+    def store(self, s3: Any) -> ObjectStore:
+        return BotoObjectStore(client=s3, bucket=BUCKET)
+
+
+class S3DeleterRules(_OnS3, DeleterSuite, LostDeleteAnswerSuite):
+    """Both suites for `S3Deleter`; needs the fixture `s3` (client)."""
+
+    @pytest.fixture
+    def deleter(self, s3: Any) -> Deleter:
+        return S3Deleter(client=s3, bucket=BUCKET)
+
+    @pytest.fixture
+    def lose_delete_answers(self, s3: Any) -> Callable[[int], None]:
+        return partial(faults.lose_answers, s3, "DeleteObjects")
+
+    @pytest.fixture
+    def lose_delete_requests(self, s3: Any) -> Callable[[int], None]:
+        return partial(faults.lose_requests, s3, "DeleteObjects")
+
+    @pytest.fixture
+    def refuse_keys(self, s3: Any) -> Callable[..., None]:
+        return partial(faults.leave_keys, s3)
+
+
+class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
+    """Both suites for `S3Composer`; needs the fixture `s3` (client)."""
+
+    _s3: Any
+
+    @pytest.fixture
+    def composer(self, s3: Any) -> Composer:
+        self._s3 = s3
+        return S3Composer(client=s3, bucket=BUCKET)
+
+    def uploads(self, prefix: str) -> list[str]:
+        rows = self._s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+        return [row["Key"] for row in rows if row["Key"].startswith(prefix)]
+
+    @pytest.fixture
+    def lose_step_answers(self, s3: Any) -> Callable[[str, int], None]:
+        return partial(faults.lose_answers, s3)
+
+    @pytest.fixture
+    def lose_step_requests(self, s3: Any) -> Callable[[str, int], None]:
+        return partial(faults.lose_requests, s3)
+
+    @pytest.fixture
+    def answer_step(self, s3: Any) -> Callable[[str, int, str, int], None]:
+        return partial(faults.answer_error, s3)
+
+    def test_no_byte_of_a_copied_part_passes_through_the_caller(
+        self, s3: Any, composer: Composer, source: str, target: str
+    ) -> None:
+        from coldstream.ports import CopyPart
+
+        sent: list[str] = []
+        s3.meta.events.register("before-call.s3", lambda model, **_: sent.append(model.name))
+
+        composer.compose(target, [CopyPart(source, 0, 100)], write_id="one")
+
+        assert sent == [
+            "HeadObject", "CreateMultipartUpload", "UploadPartCopy", "CompleteMultipartUpload",
+        ]  # fmt: skip
+
+
+class DynamoStateRules(StateSuite, LostChangeAnswerSuite):
+    """Both suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
+
+    @pytest.fixture
+    def catalog(self, dynamodb: Any) -> Catalog:
+        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=f"t{secrets.token_hex(4)}/")
+
+    @pytest.fixture
+    def lose_answer(self, dynamodb: Any) -> Callable[..., None]:
+        return partial(faults.lose_answers, dynamodb, "UpdateItem", 1)
+
+    @pytest.fixture
+    def repeat_request(self, dynamodb: Any) -> Callable[..., None]:
+        return partial(faults.repeat_request, dynamodb, "UpdateItem")
+
+    @pytest.fixture
+    def lose_request(self, dynamodb: Any) -> Callable[[], None]:
+        return partial(faults.lose_requests, dynamodb, "UpdateItem", 1)
+
+    def test_an_item_of_an_older_release_has_revision_0_and_can_be_changed(
+        self, dynamodb: Any, stream: str
+    ) -> None:
+        catalog = DynamoCatalog(client=dynamodb, table=TABLE, prefix=PREFIX)
+        item = catalog.anchor(CatalogItem(stream=stream, table_id=catalog.table_id()))
+        dynamodb.update_item(
+            TableName=TABLE,
+            Key=_item_key(PREFIX + stream),
+            UpdateExpression="REMOVE revision, undelete_until, state_token",
+        )
+        assert catalog.get(stream) == item
+        change = change_of(item, uid=7)
+
+        assert catalog.change_state(change) == Landed(changed(item, change))
+
+    def test_a_page_shows_no_item_of_another_kind_or_prefix_and_its_cursor_passes_them(
+        self, dynamodb: Any, stream: str
+    ) -> None:
+        prefix = f"t{secrets.token_hex(4)}/"
+        ours = DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+        theirs = DynamoCatalog(client=dynamodb, table=TABLE, prefix=f"{prefix}eu/")
+        DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix).save(ONE, 0)
+        for catalog in (ours, theirs):
+            catalog.anchor(CatalogItem(stream=stream, table_id=catalog.table_id()))
+        seen = []
+        page = ours.page(None, 1)
+        while page.cursor is not None:
+            seen += page.items
+            page = ours.page(page.cursor, 1)
+
+        assert [each.stream for each in (*seen, *page.items)] == [stream]
+
+    def test_a_page_names_the_items_that_cannot_be_read_and_gives_all_others(
+        self, dynamodb: Any, stream: str
+    ) -> None:
+        prefix = f"t{secrets.token_hex(4)}/"
+        catalog = DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+        names = [f"{stream}_{number}" for number in range(3)]
+        for name in names:
+            catalog.anchor(CatalogItem(stream=name, table_id=catalog.table_id()))
+        key = _item_key(prefix + names[0])
+        dynamodb.update_item(TableName=TABLE, Key=key, UpdateExpression="REMOVE ledger")
+
+        items: list[str] = []
+        damaged: list[CorruptDataError] = []
+        page = catalog.page(None, 100)
+        while True:
+            items += [each.stream for each in page.items]
+            damaged += page.damaged
+            if page.cursor is None:
+                break
+            page = catalog.page(page.cursor, 100)
+
+        assert sorted(items) == names[1:]
+        assert [names[0] in str(each) for each in damaged] == [True]
+
+    @pytest.mark.parametrize("hostile", ['["a"]', "[1, 2]", '["", ""]', "{}", "7", "[" * 10_000])
+    def test_a_cursor_that_is_no_key_of_the_table_is_refused(
+        self, catalog: Catalog, hostile: str
+    ) -> None:
+        with pytest.raises(InvalidInputError):
+            catalog.page(hostile, 10)
+
+
+class DynamoPoliciesRules(PoliciesSuite, LostSaveAnswerSuite):
+    """Both suites for `DynamoPolicies`; needs the fixture `dynamodb` (client)."""
+
+    @pytest.fixture
+    def prefix(self) -> str:
+        return f"t{secrets.token_hex(4)}/"
+
+    @pytest.fixture
+    def policies(self, dynamodb: Any, prefix: str) -> Policies:
+        return DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix)
+
+    @pytest.fixture
+    def lose_save_answer(self, dynamodb: Any) -> Callable[..., None]:
+        return partial(faults.lose_answers, dynamodb, "PutItem", 1)
+
+    @pytest.fixture
+    def repeat_save(self, dynamodb: Any) -> Callable[..., None]:
+        return partial(faults.repeat_request, dynamodb, "PutItem")
+
+    @pytest.fixture
+    def lose_save_request(self, dynamodb: Any) -> Callable[[], None]:
+        return partial(faults.lose_requests, dynamodb, "PutItem", 1)
+
+    def test_rules_of_another_cluster_are_not_ours(
+        self, dynamodb: Any, policies: Policies, prefix: str
+    ) -> None:
+        DynamoPolicies(client=dynamodb, table=TABLE, prefix=f"{prefix}eu/").save(ONE, 0)
+
+        assert policies.load() == (PolicySet(), 0)
+
+    @pytest.mark.parametrize("expression", ["SET document = :bad", "REMOVE document"])
+    def test_rules_that_cannot_be_read_are_never_taken_for_no_rules(
+        self, dynamodb: Any, policies: Policies, prefix: str, expression: str
+    ) -> None:
+        policies.save(ONE, 0)
+        values = (
+            {"ExpressionAttributeValues": {":bad": {"S": "{}"}}} if ":bad" in expression else {}
+        )
+        dynamodb.update_item(
+            TableName=TABLE,
+            Key=_item_key(prefix, POLICIES_ITEM),
+            UpdateExpression=expression,
+            **values,
+        )
+
+        with pytest.raises(CorruptDataError):
+            policies.load()
+
+
+class StepFunctionsRules(WorkflowsSuite, LostStartAnswerSuite):
+    """Both suites for `StepFunctionsWorkflows`; needs the fixtures `states` (client), `machine`."""
+
+    _states: Any
+    _machine: str
+
+    @pytest.fixture
+    def workflows(self, states: Any, machine: str) -> Workflows:
+        self._states, self._machine = states, machine
+        return StepFunctionsWorkflows(
+            client=states,
+            arn_prefix=machine.removesuffix(WORKFLOW),
+            new_uid=lambda: secrets.randbits(64),
+        )
+
+    def _execution(self, name: str) -> str:
+        return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
+
+    @pytest.fixture
+    def end(self, workflows: Workflows, states: Any) -> Callable[[str], None]:
+        return lambda name: states.stop_execution(
+            executionArn=self._execution(name), error="Stopped", cause="by a test"
+        )
+
+    def given(self, workflows: Workflows, name: str) -> dict[str, Any]:
+        found = self._states.describe_execution(executionArn=self._execution(name))
+        given: dict[str, Any] = json.loads(found["input"])
+        return given
+
+    @pytest.fixture
+    def lose_start_answer(self, states: Any) -> Callable[..., None]:
+        return partial(faults.lose_answers, states, "StartExecution", 1)
+
+    @pytest.fixture
+    def lose_start_requests(self, states: Any) -> Callable[[int], None]:
+        return partial(faults.lose_requests, states, "StartExecution")
+
+
+def create_machine(states: Any) -> str:
+    """ARN of a machine that waits until it is stopped."""
+    arn: str = states.create_state_machine(
+        name=f"{STACK}{WORKFLOW}", definition=json.dumps(WAITING), roleArn=ROLE
+    )["stateMachineArn"]
+    return arn
+
+
+def _item_key(partition: str, sort: str = CATALOG_ITEM) -> dict[str, Any]:
+    return {CATALOG_PARTITION_KEY: {"S": partition}, CATALOG_SORT_KEY: {"S": sort}}

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+
+from coldstream import names
+from functions.report import handler
+from tests.functions.conftest import Context, Site
+
+ERROR = {"Error": "UnavailableError", "Cause": "x" * 9000 + "the end"}
+
+
+def test_what_a_machine_gives_up_is_logged_with_its_streams(site: Site) -> None:
+    event = {"workflow": "collect", "error": ERROR, "work": [{"stream": "a"}, {"stream": "b"}]}
+
+    assert handler(event, Context()) == {}
+
+    (line,) = site.logged("ERROR")
+    assert (line["workflow"], line["error"]) == ("collect", "UnavailableError")
+    assert line["streams"] == ["a", "b"]
+    assert line["cause"].endswith("the end")
+    assert len(line["cause"]) == 4000
+
+
+def test_it_is_counted_for_the_alarm_and_for_the_workflow(site: Site) -> None:
+    handler({"workflow": "rebalance", "error": ERROR}, Context())
+
+    lines = [
+        json.loads(each) for each in site.stdout.readouterr().out.splitlines() if "_aws" in each
+    ]
+    counted = {
+        tuple(sorted(directive["Dimensions"][0])): line[names.METRIC_WORKFLOW_FAILURES]
+        for line in lines
+        for directive in line["_aws"]["CloudWatchMetrics"]
+    }
+    assert counted == {("service",): [1], ("service", "workflow"): [1]}
+    assert [line["workflow"] for line in lines if "workflow" in line] == ["rebalance"]
+
+
+def test_a_survey_that_failed_has_no_streams_to_name(site: Site) -> None:
+    handler({"workflow": "retention", "error": {"Error": "States.Timeout"}}, Context())
+
+    (line,) = site.logged("ERROR")
+    assert (line["streams"], line["cause"]) == ([], "")

@@ -1,0 +1,248 @@
+"""The steps of the workflows against moto: what goes in, what comes out, what is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+
+from coldstream import names
+from coldstream.adapters.dynamodb_policies import DynamoPolicies
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.catalog import StreamState
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.usecases.delete_stream import delete_stream, undelete_stream
+from functions import (
+    collect,
+    commit_runs,
+    consolidate,
+    delete,
+    rebalance,
+    reconcile,
+    retention,
+    survey,
+    tombstone,
+)
+from tests.contract.aws import PREFIX, TABLE
+from tests.functions.conftest import Context, Site
+from tests.unit.remote import STREAM, chain
+
+# A step that refuses its input has nothing to count, and Powertools warns of that.
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+
+WORK = {"work": [{"stream": STREAM}]}
+
+
+def put_rules(*rules: Rule) -> None:
+    policies = DynamoPolicies(client=boto3.client("dynamodb"), table=TABLE, prefix=PREFIX)
+    assert policies.save(PolicySet(rules), policies.load()[1])
+
+
+def committed(site: Site, count: int) -> None:
+    site.upload(*chain(count))
+    reconcile.handler(WORK, Context())
+    site.stdout.readouterr()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"work": []}, {"work": "x"}, {"work": [{}]}, {"work": [{"stream": "../x"}]},
+     {"work": [{"stream": 7}]}, {"work": [{"stream": STREAM}] * 1001}],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "step",
+    [rebalance, retention, consolidate, collect, reconcile, delete],
+    ids=lambda s: s.__name__,
+)
+def test_a_step_refuses_work_that_names_no_stream(site: Site, step: Any, event: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        step.handler(event, Context())
+
+
+@pytest.mark.parametrize("step", [rebalance, retention, consolidate, collect, reconcile])
+def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, step: Any) -> None:
+    committed(site, 1)
+
+    answer = step.handler({"work": [{"stream": "__gone_1"}, {"stream": STREAM}]}, Context())
+
+    assert (answer["streams"], answer["failed"], answer["left"]) == (2, 1, [])
+    assert site.logged("ERROR")[-1]["stream"] == "__gone_1"
+    assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
+
+
+def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
+    committed(site, 12)
+
+    first = rebalance.handler(WORK, Context())
+    counted = site.metrics()
+    second = rebalance.handler(WORK, Context())
+
+    assert (first["groups"], first["landed"]) == (2, 1)
+    assert counted[names.METRIC_GROUPS_WRITTEN] == 2
+    assert (second["groups"], second["landed"]) == (0, 0)
+    assert len(site.root().entries) == 6
+
+
+def test_a_dry_run_of_any_step_changes_nothing(site: Site) -> None:
+    committed(site, 12)
+    put_rules(Rule("all", max_bytes=1))
+    before = site.world.catalog.get(STREAM)
+    keys = site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
+
+    for step in (rebalance, retention, consolidate, collect):
+        step.handler({**WORK, "dry_run": True}, Context())
+
+    assert site.world.catalog.get(STREAM) == before
+    assert site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"] == keys  # type: ignore[attr-defined]
+
+
+def test_retention_takes_what_the_rules_say_and_logs_each_range(site: Site) -> None:
+    committed(site, 5)
+    size = site.root().total_size
+    put_rules(Rule("all", max_bytes=size * 3 // 5))
+
+    answer = retention.handler(WORK, Context())
+
+    assert answer["fragments"] == 2
+    assert site.root().first_offset == 20
+    (line,) = [each for each in site.logged("INFO") if each["message"] == "retired"]
+    assert (line["offset"], line["next_offset"], line["reason"]) == (0, 20, "max-length-bytes")
+    assert site.metrics()[names.METRIC_FRAGMENTS_RETIRED] == 2
+
+
+def test_a_legal_hold_stops_retention_whatever_other_rules_say(site: Site) -> None:
+    committed(site, 5)
+    put_rules(Rule("all", priority=9, max_bytes=1), Rule("court", priority=-5, hold=True))
+
+    answer = retention.handler(WORK, Context())
+
+    assert (answer["held"], answer["landed"]) == (1, 0)
+    assert site.root().first_offset == 0
+
+
+def test_consolidate_is_switched_off_by_a_rule(site: Site) -> None:
+    committed(site, 9)
+    put_rules(Rule("raw", directory=STREAM, consolidate=False))
+
+    assert consolidate.handler(WORK, Context())["switched_off"] == 1
+    put_rules()
+    # The pieces of `chain` are segments of their own, so they do not join.
+    assert consolidate.handler(WORK, Context())["merges"] == 0
+
+
+def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
+    committed(site, 3)
+
+    first = collect.handler(WORK, Context())
+    second = collect.handler(WORK, Context())
+
+    assert first["garbage"] > 0
+    assert first.get("deleted", 0) == 0
+    assert second["deleted"] >= first["garbage"]
+    assert site.root().next_offset == 30
+
+
+def test_survey_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
+    given = {"workflow": "retention", **WORK}
+
+    assert survey.handler(given, Context()) == {**WORK, "cursor": None, "more": False}
+
+
+def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) -> None:
+    committed(site, 9)
+
+    def found(workflow: str) -> list[str]:
+        answer = survey.handler({"workflow": workflow, "cursor": None, "work": []}, Context())
+        assert answer["more"] is False
+        return [item["stream"] for item in answer["work"]]
+
+    assert found("reconcile") == found("collect") == found("consolidate") == [STREAM]
+    assert found("retention") == []
+    put_rules(Rule("all", max_bytes=1))
+    assert found("retention") == [STREAM]
+    put_rules(Rule("all", max_bytes=1), Rule("court", hold=True))
+    assert found("retention") == []
+
+
+def test_a_commit_that_crowds_the_root_starts_one_rebalance(site: Site) -> None:
+    site.machine("rebalance")
+    committed(site, 8)
+    reconcile.handler(WORK, Context())
+    commit_runs.handler(
+        {"Records": [{"messageId": "1", "body": json.dumps({"stream": STREAM})}]}, Context()
+    )
+
+    (execution,) = site.executions("rebalance")
+    assert execution["input"]["work"] == WORK["work"]
+    assert STREAM[:20] in execution["name"]
+
+
+def test_a_commit_lands_although_the_rebalance_cannot_be_started(site: Site) -> None:
+    committed(site, 8)  # there is no such machine
+
+    assert site.root().next_offset == 80
+    assert site.logged("ERROR")
+
+
+def image(site: Site) -> dict[str, Any]:
+    found = boto3.client("dynamodb").get_item(
+        TableName=TABLE, Key={"stream": {"S": PREFIX + STREAM}, "item": {"S": "catalog"}}
+    )
+    return found["Item"]
+
+
+def test_a_tombstone_starts_the_delete_machine_once(site: Site) -> None:
+    site.machine("delete")
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
+    record = {"eventName": "MODIFY", "dynamodb": {"NewImage": image(site)}}
+
+    for _ in range(2):
+        assert tombstone.handler({"Records": [record]}, Context()) == {"batchItemFailures": []}
+
+    (execution,) = site.executions("delete")
+    assert execution["input"]["work"] == [{"stream": STREAM, "revision": 1}]
+    assert execution["input"]["undelete_until"] == "1970-01-01T00:00:01Z"
+
+
+def test_the_sweep_goes_through_settle_to_done_and_leaves_the_tombstone(site: Site) -> None:
+    committed(site, 3)
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+
+    work = [{"stream": STREAM, "revision": 1}]
+    first = delete.handler({"work": work}, Context())
+    assert first["state"] == "settle"
+    assert first["objects"] > 0
+    site.stdout.readouterr()
+    second = delete.handler({"work": first["left"]}, Context())
+
+    assert (second["state"], second["left"]) == ("done", [])
+    item = site.world.catalog.get(STREAM)
+    assert item is not None
+    assert item.state is StreamState.DELETED
+    assert site.metrics()[names.METRIC_STREAMS_SWEPT] == 1
+
+
+def test_a_sweep_after_an_undelete_is_called_off(site: Site) -> None:
+    committed(site, 3)
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+    undelete_stream(site.world, STREAM)
+
+    answer = delete.handler({"work": [{"stream": STREAM, "revision": 1}]}, Context())
+
+    assert (answer["state"], answer["left"]) == ("called_off", [])
+    assert site.root().next_offset == 30
+
+
+def test_collect_sweeps_what_arrives_after_the_sweep(site: Site) -> None:
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+    left = [{"stream": STREAM, "revision": 1}]
+    while left:
+        left = delete.handler({"work": left}, Context())["left"]
+    site.upload(*chain(2))
+
+    answer = collect.handler(WORK, Context())
+
+    assert answer["deleted"] == 2
+    assert not site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"]  # type: ignore[attr-defined]

@@ -1,0 +1,547 @@
+"""One stream and everything that works on it, in any order.
+
+Hypothesis plays uploads (late, twice, in any order), commits, claims, rebalance, retention,
+consolidation, collection, deletion and undeletion on the in-memory ports with a branching factor of
+4, each killed, or overtaken by another, between any two of its calls. A small model knows what the
+broker wrote. After every step the named invariants must hold, every offset of the manifest must
+read back byte for byte, and everything that a root of the last grace time refers to must be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.errors import ConflictError
+from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.tree import leaf_at, leaves
+from coldstream.plans.claim import LocalChunk
+from coldstream.plans.collect import Kind
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import CommitOutcome, Landed
+from coldstream.testing.bucket import compare, referenced
+from coldstream.testing.fragments import SyntheticFragment, build_fragment
+from coldstream.testing.invariants import (
+    Violation,
+    agreement,
+    contiguous_advance,
+    coverage,
+    fencing,
+    immutability,
+    prefix_retention,
+    tree_sums,
+)
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.collect import collect, sweep_stragglers
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.delete_stream import (
+    delete_stream,
+    sweep,
+    undelete_stream,
+)
+from coldstream.usecases.load import Loaded, World, load
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.retention import retain
+from tests.simulation.crashes import Crash, OverWire, Wire
+
+STREAM = "__orders_1"
+PREFIX = "rabbitmq/"
+FIRST = 100
+M = 4
+GRACE_MS = 1000
+UNDELETE_MS = 500
+TARGET = 4000
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What the agent cut: chunks that it can upload again under another uid."""
+
+    first: int
+    following: int
+    epoch: int
+    floor: int
+    chunk_epochs: tuple[int, ...]
+    timestamps: tuple[int, ...]
+    segment: int
+    position: int
+
+    def upload(self, uid: int) -> SyntheticFragment:
+        return build_fragment(
+            self.first,
+            self.following,
+            stream=STREAM,
+            epoch=self.epoch,
+            floor=self.floor,
+            uid=uid,
+            chunk_epochs=self.chunk_epochs,
+            timestamps=self.timestamps,
+            records_per_chunk=5,
+            segment_offset=self.segment,
+            segment_position=self.position,
+        )
+
+
+#: At which call, and what: the process ends there, or somebody else gets in between.
+Disturbance = tuple[int, str]
+disturbances = st.one_of(
+    st.none(),
+    st.tuples(
+        st.integers(0, 25),
+        st.sampled_from(["dies", "is carried out and dies", "commit", "group", "retire", "join"]),
+    ),
+)
+
+
+class Catalog(MemoryCatalog):
+    """The catalog, with every item that a commit has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.landed: list[CatalogItem] = []
+
+    def commit(self, commit: Commit) -> CommitOutcome:
+        outcome = super().commit(commit)
+        if isinstance(outcome, Landed):
+            self.landed.append(outcome.item)
+        return outcome
+
+
+class OneStream(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 10_000
+        self.uids: Iterator[int] = count(1)
+        self.store = MemoryObjectStore(lambda: self.now)
+        self.catalog = Catalog()
+        self.log: dict[int, bytes] = {}  # chunks of the broker by their offset
+        self.chunks: list[LocalChunk] = []
+        self.slices: list[Slice] = []
+        self.outbox: list[Slice] = []
+        self.epoch = 0
+        self.segment, self.position = FIRST, 8
+        # The newest root, what it holds, and the keys that it refers to.
+        self.before: tuple[Root, list[Entry], set[str]] | None = None
+        self.hashes: dict[str, str] = {}
+        # When a root was replaced, and the data that it refers to.
+        self.old_roots: list[tuple[int, set[str]]] = []
+        self.deleted_for_good = False
+        self.crashed = 0
+
+    @initialize()
+    def begin(self) -> None:
+        anchor(self.world(), STREAM, FIRST, QueueName("c", "/", "orders"))
+        self.new_writer(crash=None)
+
+    # --- the world ---
+
+    def world(self, crash: Disturbance | None = None) -> World:
+        return self._over(self._wire(crash))
+
+    def _over(self, wire: Wire) -> World:
+        self.deleter = OverWire(self.store, wire)
+        return World(
+            OverWire(self.store, wire),
+            OverWire(self.catalog, wire),
+            PREFIX,
+            lambda: next(self.uids),
+        )
+
+    def _wire(self, crash: Disturbance | None) -> Wire:
+        if crash is None:
+            return Wire()
+        calls, what = crash
+        others: dict[str, Callable[[], object]] = {
+            "commit": lambda: self.commit_now(None),
+            "group": lambda: self.group_now(None),
+            "retire": lambda: self.retire_now(3000, None),
+            "join": lambda: self.join_now(TARGET, None),
+        }
+        if what not in others:
+            return Wire(calls, carried_out=what != "dies")
+
+        def meanwhile() -> None:
+            mine = self.deleter
+            others[what]()
+            self.deleter = mine
+
+        return Wire(calls, meanwhile=meanwhile)
+
+    def doing(self, crash: Disturbance | None, act: Callable[[World], object]) -> object:
+        """Run a use case; it may be killed, and it may find the stream deleted."""
+        try:
+            return act(self.world(crash))
+        except Crash:
+            self.crashed += 1
+        except ConflictError:
+            assert self.state is not StreamState.LIVE
+        return None
+
+    @property
+    def state(self) -> StreamState:
+        return self.catalog.items[STREAM].state
+
+    @property
+    def live(self) -> bool:
+        return self.state is StreamState.LIVE
+
+    @property
+    def end(self) -> int:
+        return self.chunks[-1].next_offset if self.chunks else FIRST
+
+    # --- the broker and its agent ---
+
+    @rule(crash=disturbances)
+    def new_writer(self, crash: Disturbance | None) -> None:
+        """A fail-over: the new epoch claims. What was not uploaded is cut again by its agent."""
+        epoch = self.epoch + 1
+        done = self.doing(
+            crash,
+            lambda world: claim(
+                world, STREAM, epoch, chunks_near=lambda _: self.chunks[-1:], pause=lambda _: None
+            ),
+        )
+        claimed = self.catalog.items[STREAM].ledger.floor(epoch)
+        if done is None and claimed is None:
+            return
+        self.epoch = epoch
+        # The new writer begins where the manifest ends, under its own epoch.
+        tail = self.catalog.items[STREAM].next_offset
+        fresh = [s for s in self.outbox if s.following > tail]
+        self.outbox = []
+        assert claimed is not None
+        for old in fresh:
+            if old.first >= tail:
+                self._queue(old, claimed)
+
+    def _queue(self, old: Slice, floor: int) -> None:
+        again = Slice(
+            old.first,
+            old.following,
+            self.epoch,
+            floor,
+            old.chunk_epochs,
+            old.timestamps,
+            old.segment,
+            old.position,
+        )
+        self.outbox.append(again)
+        self.slices.append(again)
+
+    @precondition(lambda self: self.live)
+    @rule(
+        sizes=st.lists(st.integers(1, 12), min_size=8, max_size=24),
+        step=st.integers(-40, 80),
+        roll=st.booleans(),
+    )
+    def run_undisturbed(self, sizes: list[int], step: int, roll: bool) -> None:
+        """A while in which all goes well, so that histories get long enough to have a tree."""
+        self.write(sizes, step, roll)
+        while self.outbox:
+            self._put(self.outbox.pop(0))
+        commit_runs(self.world(), STREAM, pause=lambda _: None)
+
+    @rule(
+        sizes=st.lists(st.integers(1, 12), min_size=1, max_size=10),
+        step=st.integers(-40, 80),
+        roll=st.booleans(),
+    )
+    def write(self, sizes: list[int], step: int, roll: bool) -> None:
+        """The broker writes chunks of five records or fewer, one slice for each size."""
+        if roll:
+            self.segment, self.position = self.end, 8
+        floor = self.catalog.items[STREAM].ledger.floor(self.epoch) or 0
+        for size in sizes:
+            first = self.end
+            starts = range(first, first + size, 5)
+            times = tuple(self.now + step + number for number in range(len(starts)))
+            made = Slice(
+                first,
+                first + size,
+                self.epoch,
+                floor,
+                (self.epoch,) * len(starts),
+                times,
+                self.segment,
+                self.position,
+            )
+            fragment = made.upload(0)
+            self.log[first] = fragment.chunks
+            self.position += len(fragment.chunks)
+            for start, following in pairwise((*starts, first + size)):
+                self.chunks.append(LocalChunk(start, following, self.epoch))
+            self.outbox.append(made)
+            self.slices.append(made)
+
+    @precondition(lambda self: self.outbox)
+    @rule(data=st.data())
+    def upload(self, data: st.DataObject) -> None:
+        """Some of what waits reaches S3, in any order."""
+        for _ in range(data.draw(st.integers(1, len(self.outbox)))):
+            number = data.draw(st.integers(0, min(2, len(self.outbox) - 1)))
+            self._put(self.outbox.pop(number))
+
+    @precondition(lambda self: self.slices)
+    @rule(data=st.data())
+    def upload_again(self, data: st.DataObject) -> None:
+        """An upload whose answer was lost, or of a writer that does not know it was deposed."""
+        self._put(self.slices[data.draw(st.integers(0, len(self.slices) - 1))])
+
+    def _put(self, which: Slice) -> None:
+        fragment = which.upload(next(self.uids))
+        self.store.put(fragment.path(PREFIX), fragment.data, write_id=f"{fragment.key.uid}")
+
+    @rule(by=st.integers(1, 2 * GRACE_MS))
+    def wait(self, by: int) -> None:
+        self.now += by
+
+    # --- what runs in AWS ---
+
+    @rule(crash=disturbances)
+    def commit(self, crash: Disturbance | None) -> None:
+        self.commit_now(crash)
+
+    def commit_now(self, crash: Disturbance | None) -> None:
+        self.doing(crash, lambda world: commit_runs(world, STREAM, pause=lambda _: None))
+
+    @rule(crash=disturbances)
+    def group(self, crash: Disturbance | None) -> None:
+        self.group_now(crash)
+
+    def group_now(self, crash: Disturbance | None) -> None:
+        self.doing(crash, lambda world: rebalance(world, STREAM, branching=M, pause=lambda _: None))
+
+    @rule(size=st.integers(0, 8000), age=st.integers(0, 5), crash=disturbances)
+    def retire(self, size: int, age: int, crash: Disturbance | None) -> None:
+        self.retire_now(size, crash, age=age)
+
+    def retire_now(self, size: int, crash: Disturbance | None, *, age: int = 0) -> None:
+        limits = Rule("r", max_bytes=size or None, max_age_ms=age * 1000 or None)
+        self.doing(
+            crash,
+            lambda world: retain(
+                world, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
+            ),
+        )
+
+    @rule()
+    def retire_under_a_hold(self) -> None:
+        before = self.catalog.items[STREAM].first_offset
+        limits = Rule("r", max_bytes=1, hold=True)
+        self.doing(
+            None,
+            lambda world: retain(
+                world, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
+            ),
+        )
+        assert self.catalog.items[STREAM].first_offset == before
+
+    @rule(full=st.sampled_from([500, TARGET, 100_000]), crash=disturbances)
+    def join(self, full: int, crash: Disturbance | None) -> None:
+        self.join_now(full, crash)
+
+    def join_now(self, full: int, crash: Disturbance | None) -> None:
+        self.doing(
+            crash,
+            lambda world: consolidate(
+                world,
+                self.deleter,
+                STREAM,
+                target_size=full,
+                branching=M,
+                pause=lambda _: None,
+            ),
+        )
+
+    @rule(crash=disturbances)
+    def take_out_the_garbage(self, crash: Disturbance | None) -> None:
+        def act(world: World) -> object:
+            if self.state is StreamState.DELETED:
+                return sweep_stragglers(world, self.deleter, STREAM)
+            return collect(
+                world,
+                self.deleter,
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=self.now,
+                now_ms=self.now,
+            )
+
+        self.doing(crash, act)
+
+    @rule(crash=disturbances, rarely=st.integers(0, 5))
+    def delete(self, crash: Disturbance | None, rarely: int) -> None:
+        if rarely != 5:
+            return
+        self.doing(
+            crash,
+            lambda world: delete_stream(
+                world, STREAM, PolicySet(), now_ms=self.now, undelete_ms=UNDELETE_MS
+            ),
+        )
+
+    @precondition(lambda self: self.state is StreamState.DELETING)
+    @rule(crash=disturbances)
+    def undelete(self, crash: Disturbance | None) -> None:
+        self.doing(crash, lambda world: undelete_stream(world, STREAM))
+
+    @precondition(lambda self: not self.live)
+    @rule(crash=disturbances, late=st.integers(0, 3))
+    def sweep(self, crash: Disturbance | None, late: int) -> None:
+        item = self.catalog.items[STREAM]
+        if self.state is StreamState.DELETING and (late or self.now < item.undelete_until):
+            return  # keep most histories alive: what follows the sweep is short
+        revision = item.revision - (self.state is StreamState.DELETED)
+        self.doing(
+            crash,
+            lambda world: sweep(
+                world,
+                self.deleter,
+                STREAM,
+                PolicySet(),
+                revision=revision,
+                empty=0,
+                now_ms=self.now,
+                time_left=lambda: True,
+            ),
+        )
+
+    # --- what must hold after every step ---
+
+    @invariant()
+    def nothing_changes_in_place(self) -> None:
+        now = {key: hashlib.sha256(data).hexdigest() for key, data in self.store.objects.items()}
+        _none(immutability(self.hashes, now))
+        self.hashes |= now
+
+    @invariant()
+    def the_manifest_holds(self) -> None:
+        if STREAM not in self.catalog.items or self.state is StreamState.DELETED:
+            return
+        item = self.catalog.items[STREAM]
+        if not item.root_key:
+            return
+        root = parse_root(self.store.objects[item.root_key])
+        world = self.world()
+        fetch = world.fetch(STREAM)
+        live = list(leaves(root, fetch))
+        _none(agreement(item, root))
+        _none(coverage(root, live))
+        _none(fencing(root, live))
+        _none(tree_sums(root, fetch))
+        assert root.next_offset <= self.end
+        for entry in live:
+            self._reads_back(entry)
+        self._still_there()
+        self.steps_between_roots_hold()
+
+    def steps_between_roots_hold(self) -> None:
+        """Every root that landed against the one before it."""
+        fetch = self.world().fetch(STREAM)
+        for item in self.catalog.landed:
+            root = parse_root(self.store.objects[item.root_key])
+            live = list(leaves(root, fetch))
+            if self.before is not None:
+                old, old_leaves, old_data = self.before
+                _none(contiguous_advance(old, root, live))
+                _none(prefix_retention(old, root, old_leaves, live))
+                self.old_roots.append((self.now, old_data))
+            self.before = root, live, referenced(PREFIX, item, root, fetch)
+        self.catalog.landed.clear()
+
+    def _reads_back(self, entry: Entry) -> None:
+        assert entry.kind is EntryKind.FRAGMENT
+        data = self.store.objects[entry.data_key(STREAM).path(PREFIX)]
+        assert len(data) == entry.size
+        offsets = [at for at in self.log if entry.first_offset <= at < entry.next_offset]
+        wanted = b"".join(self.log[at] for at in sorted(offsets))
+        assert data[8 : 8 + len(wanted)] == wanted
+        assert data[8 + len(wanted) :][:4] == b"OSII"
+
+    def _still_there(self) -> None:
+        """Who loaded a root within the last grace time finds everything that it refers to."""
+        self.old_roots = [
+            (when, keys) for when, keys in self.old_roots if when > self.now - GRACE_MS
+        ]
+        for _, keys in self.old_roots:
+            gone = {key for key in keys if key not in self.store.objects}
+            assert not gone, f"a reader of the last grace time misses {gone}"
+
+    def teardown(self) -> None:
+        """Without crashes everything comes to rest: all uploads in the manifest, no garbage."""
+        if STREAM not in self.catalog.items:
+            return
+        if self.live:
+            self._settle()
+        elif self.state is StreamState.DELETED:
+            for _ in range(2):
+                sweep_stragglers(self.world(), self.store, STREAM)
+            assert not self.store.objects
+
+    def _settle(self) -> None:
+        world = self.world()
+        root = load(world, STREAM).root
+        # The agent cuts again what lies behind the manifest, as it does when nothing follows.
+        while self.outbox:
+            self._put(self.outbox.pop(0))
+        commit_runs(world, STREAM, pause=lambda _: None)
+        rebalance(world, STREAM, branching=M, pause=lambda _: None)
+        for _ in range(3):
+            self.now += 2 * GRACE_MS
+            report = collect(
+                world, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
+            )
+        assert report.waiting.objects == 0
+        loaded = load(world, STREAM)
+        assert loaded.root.next_offset >= root.next_offset
+        kept = {Kind.PENDING, Kind.UNIQUE, Kind.RECORD}
+        pending = {key for key in self.store.objects if _kind(world, loaded, key) in kept}
+        _none(
+            compare(
+                self.store,
+                PREFIX,
+                loaded.item,
+                loaded.root,
+                world.fetch(STREAM),
+                accounted_for=pending,
+            )
+        )
+
+
+def _kind(world: World, loaded: Loaded, key: str) -> Kind:
+    from coldstream.names import parse_data_key
+
+    if key.endswith(".sightings"):
+        return Kind.RECORD
+    if "/data/" not in key:
+        return Kind.REFERENCED
+    parsed = parse_data_key(key, PREFIX)
+    leaf = leaf_at(loaded.root, parsed.first_offset, world.fetch(STREAM))
+    if leaf is not None and leaf.data_key(STREAM) == parsed:
+        return Kind.REFERENCED
+    if parsed.next_offset > loaded.root.next_offset:
+        return Kind.PENDING
+    # A deposed writer never wrote anything of its own here, so nothing is unique.
+    return Kind.SUPERSEDED
+
+
+def _none(violations: list[Violation]) -> None:
+    assert not violations, "; ".join(
+        f"{each.invariant}: {each.message} ({each.first_offset})" for each in violations
+    )
+
+
+OneStream.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True
+)
+TestOneStream = OneStream.TestCase

@@ -1,0 +1,269 @@
+"""Rules: what they match, which one wins, and how they are written down."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.catalog import QueueName
+from coldstream.plans.name_pattern import compiled, problem
+from coldstream.plans.policy import MAX_RULES, Effective, PolicySet, Rule, effective
+from coldstream.plans.policy_document import age, parse_age, parse_policies, policy_document
+
+STREAM = "__orders_1745252105682952932"
+NAME = QueueName("prod@eu", "/", "orders")
+DAY = 86_400_000
+
+
+def among(*rules: Rule, stream: str = STREAM, name: QueueName = NAME) -> Effective:
+    return effective(PolicySet(rules), stream, name)
+
+
+def test_without_rules_everything_is_kept_and_consolidated() -> None:
+    assert among() == Effective(None, None, True, False, "", ())
+
+
+def test_the_rule_of_the_highest_priority_wins_as_a_whole() -> None:
+    low = Rule("low", priority=1, max_age_ms=DAY, max_bytes=1000)
+    high = Rule("high", priority=2, max_bytes=5000)
+
+    for rules in ((low, high), (high, low)):
+        found = among(*rules)
+        assert (found.max_age_ms, found.max_bytes, found.retention_rule) == (None, 5000, "high")
+
+
+def test_a_rule_of_high_priority_without_limits_keeps_its_streams_for_ever() -> None:
+    found = among(Rule("default", max_age_ms=DAY), Rule("keep", priority=1, queue="orders"))
+
+    assert (found.max_age_ms, found.retention_rule) == (None, "keep")
+
+
+def test_of_equal_priorities_the_first_name_wins_whatever_the_order() -> None:
+    a, b = Rule("a", max_age_ms=DAY), Rule("b", max_age_ms=2 * DAY)
+
+    assert among(a, b).retention_rule == among(b, a).retention_rule == "a"
+
+
+def test_any_matching_rule_holds_whatever_its_priority() -> None:
+    found = among(
+        Rule("case-2", priority=-5, hold=True),
+        Rule("default", priority=9, max_age_ms=DAY),
+        Rule("case-1", queue="orders", hold=True),
+        Rule("case-3", queue="other", hold=True),
+    )
+
+    assert (found.hold, found.hold_rules) == (True, ("case-1", "case-2"))
+    assert found.retention_rule == "default"
+
+
+def test_the_first_matching_rule_that_says_something_decides_on_consolidation() -> None:
+    silent = Rule("silent", priority=9)
+    off, on = (
+        Rule("off", priority=5, consolidate=False),
+        Rule("on", priority=1, consolidate=True),
+    )
+
+    assert not among(silent, on, off).consolidate
+    assert among(silent, on).consolidate
+    assert among(silent).consolidate
+
+
+@pytest.mark.parametrize(
+    ("fields", "matches"),
+    [
+        ({"queue": "orders"}, True),
+        ({"queue": "order"}, False),
+        ({"queue": "rders"}, False),
+        ({"queue": "order|orders"}, True),
+        ({"queue": "ord.*", "vhost": "/", "cluster": "prod@.*"}, True),
+        ({"queue": "ord.*", "vhost": "staging"}, False),
+        ({"directory": "__orders_[0-9]+"}, True),
+        ({"directory": "orders"}, False),
+        ({"queue": "ORDERS"}, False),
+        ({"queue": "orders\\n?"}, True),
+    ],
+)
+def test_a_pattern_must_match_the_whole_name(fields: dict[str, str], matches: bool) -> None:
+    assert Rule("r", **fields).matches(STREAM, NAME) is matches
+
+
+def test_a_stream_of_unknown_name_matches_only_rules_that_do_not_ask_for_it() -> None:
+    unknown = QueueName()
+
+    assert Rule("r").matches(STREAM, unknown)
+    assert Rule("r", directory="__orders.*").matches(STREAM, unknown)
+    for field in ("cluster", "vhost", "queue"):
+        assert not Rule("r", **{field: ".*"}).matches(STREAM, unknown)
+
+
+def test_a_name_that_is_longer_than_names_can_be_is_refused_and_not_matched() -> None:
+    with pytest.raises(InvalidInputError):
+        among(Rule("r", queue=".*"), name=QueueName("c", "/", "x" * 256))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "word"),
+    [
+        ("(", "regular expression"),
+        ("[a", "regular expression"),
+        ("a**", "regular expression"),
+        ("x" * 257, "characters"),
+        ("(a+)+", "repeats a group"),
+        ("((a|b))*", "repeats a group"),
+        ("(?:a?)*", "repeats a group"),
+        ("(?:(?:a{2})){50}", "repeats a group"),
+        ("a*a*a*a*", "more than"),
+        ("a?a?a?a?a?", "more than"),
+        ("(a|a)" * 17, "more than"),
+        (r"(a)\1", "back-reference"),
+        ("(?=a)a", "has a group"),
+        ("(?i)a", "has a group"),
+        ("(?P<x>a)", "has a group"),
+    ],
+)
+def test_a_pattern_that_is_none_or_may_never_end_is_refused(pattern: str, word: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"'case'.*'vhost'") as caught:
+        Rule("case", vhost=pattern)
+
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "", ".*", "(eu|us)-.*", r"audit-\d+(\.dlq)?", "(?:ab)+", r"\(\*\+\?\{1\}", "[(|)*+?{}]+",
+        "[]a]+", "[^]a]+", "a|b|c|d|e", "a{2,5}", "naïve.*",
+    ],
+)  # fmt: skip
+def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
+    assert problem(pattern) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [".*.*.*b", "a?a?a?a?a*a*a*b", "(a*)(a*)(a*)(?:a?)(?:a?)(a?)(a?)b", "(a|aa)" * 8 + "a*a*b"],
+)
+def test_the_slowest_patterns_that_are_taken_end(pattern: str) -> None:
+    assert problem(pattern) is None
+    begin = time.monotonic()
+
+    compiled(pattern).fullmatch("a" * 255)
+
+    assert time.monotonic() - begin < 10
+
+
+# The document.
+
+DOCUMENT = """{"rules": [
+  {"name": "default", "max-age": "30D"},
+  {"name": "audit", "priority": 10, "cluster": "prod@eu", "vhost": "/", "queue": "audit-.*",
+   "directory": "__.*", "max-age": "1Y", "max-length-bytes": 1000, "consolidate": false},
+  {"name": "case-17", "queue": "naïve", "hold": true}
+]}"""
+
+
+def test_a_document_says_rules_in_the_words_of_rabbitmq() -> None:
+    assert parse_policies(DOCUMENT) == PolicySet(
+        (
+            Rule("default", max_age_ms=30 * DAY),
+            Rule(
+                "audit", 10, "prod@eu", "/", "audit-.*", "__.*",
+                max_age_ms=365 * DAY, max_bytes=1000, consolidate=False,
+            ),
+            Rule("case-17", queue="naïve", hold=True),
+        )
+    )  # fmt: skip
+
+
+def test_what_is_written_is_read_back() -> None:
+    rules = parse_policies(DOCUMENT)
+
+    assert parse_policies(policy_document(rules)) == rules
+    assert parse_policies(policy_document(PolicySet())) == PolicySet()
+    assert "naïve" in policy_document(rules)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("7D", 7 * DAY), ("12h", DAY // 2), ("30m", 1_800_000), ("90s", 90_000),
+        ("1M", 30 * DAY), ("1Y", 365 * DAY),
+    ],
+)  # fmt: skip
+def test_an_age_is_what_rabbitmq_takes_it_for(text: str, ms: int) -> None:
+    assert parse_age(text) == ms
+    assert parse_age(age(ms)) == ms
+
+
+@pytest.mark.parametrize("text", ["", "7", "D", "7d", "7 D", "-7D", "+7D", "7.5D", "7D1h", "٧D"])
+def test_anything_else_is_no_age(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_age(text)
+
+
+def rule(**fields: Any) -> str:
+    return json.dumps({"rules": [{"name": "case", **fields}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (rule(colour="red"), ("'case'", "'colour'")),
+        (rule(queue="("), ("'case'", "'queue'")),
+        (rule(queue=7), ("'case'", "'queue'")),
+        (rule(priority="7"), ("'case'", "'priority'")),
+        (rule(priority=True), ("'case'", "'priority'")),
+        (rule(priority=2**31), ("'case'", "'priority'")),
+        (rule(priority=1.0), ("'case'", "'priority'")),
+        (rule(hold=1), ("'case'", "'hold'")),
+        (rule(hold=None), ("'case'", "'hold'")),
+        (rule(consolidate="yes"), ("'case'", "'consolidate'")),
+        (rule(**{"max-age": "-1D"}), ("'case'", "'max-age'")),
+        (rule(**{"max-age": "0s"}), ("'case'", "'max-age'")),
+        (rule(**{"max-age": 7}), ("'case'", "'max-age'")),
+        (rule(**{"max-age": "999999999999999999Y"}), ("'case'", "'max-age'")),
+        (rule(**{"max-length-bytes": -1}), ("'case'", "'max-length-bytes'")),
+        (rule(**{"max-length-bytes": 0}), ("'case'", "'max-length-bytes'")),
+        (rule(**{"max-length-bytes": 2**63}), ("'case'", "'max-length-bytes'")),
+        ('{"rules": [{"name": "case", "hold": true, "hold": false}]}', ("'case'", "'hold'")),
+        ('{"rules": [{"name": "a"}, {"name": "a"}]}', ("'a'", "'name'")),
+        ('{"rules": [{"queue": "a"}]}', ("number 1", "'name'")),
+        ('{"rules": [{"name": ""}]}', ("''",)),
+        ('{"rules": [{"name": "a\\n"}]}', ("name",)),
+        ('{"rules": [7]}', ("number 1",)),
+        ('{"rules": {}}', ("list",)),
+        ('{"rules": [], "more": 1}', ("nothing else",)),
+        ("[]", ("nothing else",)),
+        ("", ("JSON",)),
+        ("{", ("JSON",)),
+        ("[" * 100_000, ("JSON",)),
+        (" " * 300_001, ("bytes",)),
+    ],
+)
+def test_a_document_that_says_what_no_rule_can_is_refused_with_rule_and_field(
+    text: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_policies(text)
+
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert len(str(caught.value)) < 1000
+
+
+def test_more_rules_than_a_cluster_can_have_are_refused() -> None:
+    rules = tuple(Rule(f"r{number}") for number in range(MAX_RULES + 1))
+
+    assert len(PolicySet(rules[:-1]).rules) == MAX_RULES
+    with pytest.raises(InvalidInputError):
+        PolicySet(rules)
+
+
+def test_rules_that_make_too_large_a_document_are_refused_when_they_are_written() -> None:
+    rules = PolicySet(tuple(Rule(f"r{number}", queue="x" * 256) for number in range(MAX_RULES)))
+
+    with pytest.raises(InvalidInputError, match="bytes"):
+        policy_document(rules)

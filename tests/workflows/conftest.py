@@ -1,0 +1,132 @@
+"""The state machines as they are written, with throw-away steps, on the embedded AWS."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from coldstream.local.deploy import deploy
+from coldstream.local.progress import silent
+from coldstream.names import WORKFLOWS
+from coldstream.testing.emulator import Emulator, emulator
+from infra.workflow import definition
+from tests.local.support import STACK, eventually, probe_template, write_assembly
+
+__all__ = ["emulator"]
+
+NUMBERS = {
+    "TimeoutSeconds": 60,
+    "StepTimeoutSeconds": 30,
+    "SurveyTimeoutSeconds": 30,
+    "ReportTimeoutSeconds": 30,
+    "MaxConcurrency": 2,
+    "SettleSeconds": 1,
+}
+SURVEYED = ("retention", "consolidate", "collect", "reconcile")
+
+
+@dataclass(frozen=True)
+class Machines:
+    """All machines, and what their steps were given."""
+
+    emulator: Emulator
+    outputs: dict[str, str]
+
+    def start(self, workflow: str, **document: Any) -> str:
+        """Begin an execution; give its ARN."""
+        answer = self.emulator.client("stepfunctions").start_execution(
+            stateMachineArn=self.outputs[workflow], input=json.dumps(document)
+        )
+        return str(answer["executionArn"])
+
+    def ended(self, arn: str, *, seconds: float = 30) -> dict[str, Any]:
+        """What became of an execution."""
+        machines = self.emulator.client("stepfunctions")
+
+        def look() -> dict[str, Any] | None:
+            found: dict[str, Any] = machines.describe_execution(executionArn=arn)
+            return None if found["status"] == "RUNNING" else found
+
+        found = eventually(look, seconds=seconds)
+        assert found, f"{arn} still runs after {seconds} s"
+        return found
+
+    def run(self, workflow: str, **document: Any) -> dict[str, Any]:
+        """Run an execution to its end."""
+        return self.ended(self.start(workflow, **document))
+
+    def given(self, kind: str, mark: str) -> list[dict[str, Any]]:
+        """The inputs of all calls of a step whose text holds `mark`, in order of time."""
+        store, bucket = self.emulator.client("s3"), self.outputs["Records"]
+        found = store.list_objects_v2(Bucket=bucket, Prefix=f"{kind}/").get("Contents", [])
+        bodies = []
+        for one in sorted(found, key=lambda each: each["LastModified"]):
+            body = store.get_object(Bucket=bucket, Key=one["Key"])["Body"].read().decode()
+            if mark in body:
+                bodies.append(json.loads(body))
+        return bodies
+
+
+@pytest.fixture
+def mark() -> str:
+    """A name for the streams of one test."""
+    return f"s{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def machines(
+    emulator: Emulator, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Machines:
+    steps = pytestconfig.rootpath / "tests" / "workflows" / "steps"
+    assembly = write_assembly(tmp_path_factory.mktemp("machines"), template(), code=steps)
+    deployment = deploy(emulator.server, assembly, STACK, timeout_seconds=60, progress=silent)
+    return Machines(emulator, deployment.outputs)
+
+
+def template() -> dict[str, Any]:
+    """Every definition with its substitutions, and one function for each kind of step."""
+    probe = probe_template()
+    resources = {name: probe["Resources"][name] for name in ("Role", "Records")}
+    for kind in ("Step", "Sweep", "Survey", "Report"):
+        properties = {**probe["Resources"]["Function"]["Properties"]}
+        properties["Handler"] = f"steps.{kind.lower()}"
+        properties["Timeout"] = 20
+        resources[f"{kind}Function"] = {"Type": "AWS::Lambda::Function", "Properties": properties}
+    for name in WORKFLOWS:
+        resources[name] = machine(name)
+    return {
+        "Parameters": probe["Parameters"],
+        "Resources": resources,
+        "Outputs": {name: {"Value": {"Ref": name}} for name in (*WORKFLOWS, "Records")},
+    }
+
+
+def machine(name: str) -> dict[str, Any]:
+    """The resource of one workflow, as the CDK makes it."""
+    wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
+    wanted |= {"SurveyTimeoutSeconds", "MaxConcurrency"} if name in SURVEYED else set()
+    wanted |= {"SettleSeconds"} if name == "delete" else set()
+    document = definition(name, {number: NUMBERS[number] for number in wanted})
+    step = "Sweep" if name == "delete" else "Step"
+    functions = {name.capitalize(): step, "Report": "Report"}
+    if name in SURVEYED:
+        functions["Survey"] = "Survey"
+    return {
+        "Type": "AWS::StepFunctions::StateMachine",
+        "Properties": {
+            "StateMachineName": f"{STACK}-{name}",
+            "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]},
+            "DefinitionString": json.dumps(document),
+            "DefinitionSubstitutions": {
+                "Partition": "aws",
+                **{
+                    placeholder: {"Fn::GetAtt": [f"{kind}Function", "Arn"]}
+                    for placeholder, kind in functions.items()
+                },
+            },
+        },
+    }
