@@ -199,7 +199,7 @@ def test_a_tombstone_starts_the_delete_machine_once(site: Site) -> None:
     record = {"eventName": "MODIFY", "dynamodb": {"NewImage": image(site)}}
 
     for _ in range(2):
-        assert tombstone.handler({"Records": [record]}, Context()) == {"batchItemFailures": []}
+        tombstone.handler({"Records": [record]}, Context())
 
     (execution,) = site.executions("delete")
     assert execution["input"]["work"] == [{"stream": STREAM, "revision": 1}]

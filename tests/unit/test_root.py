@@ -8,8 +8,8 @@ import pytest
 
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, EntryKind
-from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.header import HEADER_SIZE
+from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import ROOT_SIZE, Head, LastChunk, Root, parse_root
 from tests.unit.test_entries import TILES, entry
 

@@ -2,7 +2,8 @@
 
 Deploys the CDK app to the embedded AWS, lets the agent tier segment files that real brokers wrote
 and one generated stream of 300 MB, waits until the manifests have followed, reads every message
-back through them, and compares. Runs from a checkout, because it needs the app and the files.
+back through them, and compares. Then the state machines work on a stream of their own. Runs from a
+checkout, because it needs the app and the files.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.agent import read_names
 from coldstream.cli.connect import connect
+from coldstream.cli.demo_workflows import SETTINGS, WorkflowsDemo
 from coldstream.cli.exit_codes import exit_code_of
 from coldstream.cli.report import explain
 from coldstream.errors import ColdstreamError
@@ -225,7 +227,7 @@ def demo() -> int:
     def step(text: str) -> None:
         console.print(f"[bold]{time.monotonic() - started:6.1f} s[/]  {text}", highlight=False)
 
-    environment.up(ROOT, port=_port(ROOT), progress=step)
+    environment.up(ROOT, port=_port(ROOT), context=SETTINGS, progress=step)
     os.environ.update(environment.environment(ROOT))
     step("writing stream directories: segment files of real brokers, and 300 MB of our own")
     work = ROOT / ".local" / "demo"
@@ -285,13 +287,16 @@ def demo() -> int:
             each.stream,
             f"{each.messages:,}",
             f"{root.total_size:,}",
-            str(len(root.entries)),
+            str(root.fragments),
             str(root.first_offset),
             str(root.next_offset),
             "-" if seconds is None else f"{seconds:.1f} s",
             "identical" if problem is None else problem,
         )
     Console(width=None if sys.stdout.isatty() else 112).print(table)
+    machines, did = WorkflowsDemo(world, work, step).run()
+    good = good and did
+    Console(width=None if sys.stdout.isatty() else 112).print(machines)
     step("every comparison holds" if good else "SOMETHING DIFFERS; see the table")
     console.print(
         "\nThe environment stays up. Go on with:\n"

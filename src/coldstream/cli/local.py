@@ -12,6 +12,7 @@ import typer
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.output import JsonOption, note, print_json, print_section, size
 from coldstream.cli.report import ConfigurationError
+from coldstream.errors import InvalidInputError
 
 app = typer.Typer(help="Run the embedded AWS on this machine.", no_args_is_help=True)
 
@@ -39,7 +40,19 @@ def up(
     state: StateOption = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port on 127.0.0.1; 0 for any free one; by default the last one, or 4566.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of cdk.json with another value, such as branching=4; repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Start it and deploy the CDK app to it; does nothing where both are done.
@@ -48,7 +61,9 @@ def up(
     """
     from coldstream.local import environment
 
-    running = environment.up(_project(project), port=port, state_dir=state)
+    running = environment.up(
+        _project(project), port=port, state_dir=state, context=_context(settings or [])
+    )
     note(f'{running.endpoint} is up; next: eval "$(coldstream local env)"')
 
 
@@ -111,6 +126,16 @@ def env(project: RootOption = None, state: StateOption = None, as_json: JsonOpti
         return
     for name, value in variables.items():
         sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
+
+
+def _context(settings: list[str]) -> dict[str, str]:
+    context: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not name or not equals:
+            raise InvalidInputError(f"--set takes NAME=VALUE, not {setting[:80]!r}")
+        context[f"coldstream:{name}"] = value
+    return context
 
 
 def _project(given: Path | None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def up(
     *,
     port: int | None = None,
     state_dir: Path | None = None,
+    context: Mapping[str, str] | None = None,
     progress: Progress = to_stderr,
 ) -> LocalAws:
     """Start the server if none runs, and deploy the CDK app of `root` if it has changed.
@@ -90,6 +92,7 @@ def up(
         root: the project.
         port: on 127.0.0.1; 0 for a free one; by default the one used before, or 4566.
         state_dir: where everything is kept; by default `.local` below `root`.
+        context: settings of the app that replace those of cdk.json.
         progress: told what happens, a line at a time.
 
     Raises:
@@ -101,10 +104,16 @@ def up(
     state_dir.mkdir(parents=True, exist_ok=True)
     # Whoever comes second waits, and then finds everything there.
     with exclusive(state_dir / "up.lock"):
-        return _up(root, port, state_dir, progress)
+        return _up(root, port, state_dir, context, progress)
 
 
-def _up(root: Path, port: int | None, state_dir: Path, progress: Progress) -> LocalAws:
+def _up(
+    root: Path,
+    port: int | None,
+    state_dir: Path,
+    context: Mapping[str, str] | None,
+    progress: Progress,
+) -> LocalAws:
     server = process.running(state_dir)
     started = server is None
     if server is None:
@@ -114,14 +123,28 @@ def _up(root: Path, port: int | None, state_dir: Path, progress: Progress) -> Lo
         progress(f"embedded AWS: listening at {server.endpoint}")
     else:
         progress(f"embedded AWS: already up at {server.endpoint}")
-    deployment = deploy_app(server, root, progress=progress)
+    deployment = deploy_app(server, root, context=context, progress=progress)
     _write_record(state_dir, deployment)
     return LocalAws(server, deployment.outputs, started, deployment.change)
 
 
-def deploy_app(server: Server, root: Path, *, progress: Progress = to_stderr) -> Deployment:
-    """Synthesise the app of `root` and deploy it to a running server."""
-    return deploy(server, synth(root, progress=progress), names.STACK_NAME, progress=progress)
+def deploy_app(
+    server: Server,
+    root: Path,
+    *,
+    context: Mapping[str, str] | None = None,
+    progress: Progress = to_stderr,
+) -> Deployment:
+    """Synthesise the app of `root` and deploy it to a running server.
+
+    Args:
+        server: where to.
+        root: the project.
+        context: settings of the app that replace those of cdk.json.
+        progress: told what happens, a line at a time.
+    """
+    assembly = synth(root, context=context, progress=progress)
+    return deploy(server, assembly, names.STACK_NAME, progress=progress)
 
 
 def down(

@@ -32,7 +32,7 @@ class Rebalance:
 
 
 def crowd(root: Root, branching: int) -> Entry | None:
-    """The oldest entry of the lowest level that `rebalance` would shorten, None if there is none."""
+    """The oldest entry of the lowest level that `rebalance` would shorten; None if none is."""
     for level in range(len(_ABOVE)):
         entries = [entry for entry in root.entries if entry.kind.level == level]
         if len(entries) >= 2 * branching:
