@@ -9,7 +9,7 @@ from enum import StrEnum
 from coldstream.errors import ConflictError, NotFoundError, UnavailableError, UnknownOutcomeError
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.names import stream_prefix
-from coldstream.plans.deletion import expiry, tombstone, undeletion
+from coldstream.plans.delete import expiry, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import Deleter, Landed, NotLanded
 from coldstream.usecases.load import World
