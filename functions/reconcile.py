@@ -7,6 +7,8 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
+from coldstream.errors import ConflictError, NotFoundError
+from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import commit_runs
 from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
@@ -22,7 +24,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     in_time = time_left(context)
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
-        done = commit_runs(world(), item["stream"], pause=pause, time_left=in_time)
+        stream = item["stream"]
+        try:
+            done = commit_runs(world(), stream, pause=pause, time_left=in_time)
+        except (ConflictError, NotFoundError):
+            if adopt(world(), stream) is None:
+                raise  # the item is good: the trouble is another
+            totals["adopted"] += 1
+            logger.warning("adopted the newest root of the bucket", extra={"stream": stream})
+            done = commit_runs(world(), stream, pause=pause, time_left=in_time)
         for error in done.refused:
             tell(error)
         totals["fragments"] += done.fragments

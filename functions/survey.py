@@ -19,7 +19,7 @@ def handler(event: dict[str, Any], _: LambdaContext) -> dict[str, Any]:
     if event.get("work"):  # somebody has said which
         return {"work": work_items(event), "cursor": None, "more": False}
     page = survey(
-        world().catalog,
+        world(),
         Surveyed(event["workflow"]),
         policies(),
         now_ms=now_ms(),

@@ -211,6 +211,18 @@ def outcome_of_failed_change(item: CatalogItem | None, change: StateChange) -> C
     return Unknown(item)
 
 
+def outcome_of_failed_adoption(found: CatalogItem | None, item: CatalogItem) -> CommitOutcome:
+    """What a failed condition of an adoption means: ours landed earlier, or it never will.
+
+    An adoption that landed may have been built upon since, so an item of this table whose version
+    is ours or higher leaves it unknown.
+    """
+    if found is not None and found.table_id == item.table_id:
+        same = (found.uid, found.state_token) == (item.uid, item.state_token)
+        return Landed(found) if same else Unknown(found)
+    return NotLanded(found)
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogPage:
     """Some of the catalog's items.
@@ -260,6 +272,18 @@ class Catalog(Protocol):
 
     def anchor(self, item: CatalogItem) -> CatalogItem:
         """Create the stream's first item unless there is one; return the one that is there."""
+        ...
+
+    def adopt(self, item: CatalogItem, *, replacing: CatalogItem | None) -> CommitOutcome:
+        """Put `item` in the place of one that was written to another table, or of none.
+
+        Holds only if there is no item (`replacing` is None), or the one that is there still has the
+        table id, version, uid and revision of `replacing`. Landed is told by `item.state_token` and
+        `item.uid`. Never raises for an unknown outcome, as `commit`.
+
+        Raises:
+            InternalError: the table refuses the request as such; nothing was written.
+        """
         ...
 
     def commit(self, commit: Commit) -> CommitOutcome:

@@ -143,7 +143,9 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
         "from coldstream.cli import read; from coldstream.cli.connect import Remote\n"
         "from coldstream.cli.main import main\n"
         "tier = Tier(); tier.add('s', [[chunk(n, bytes(50000))] for n in range(100)])\n"
-        "read.connect = lambda **_: Remote(tier.store, tier.catalog, PREFIX)\n"
+        "from coldstream.adapters.memory import MemoryPolicies\n"
+        "remote = Remote(tier.store, tier.catalog, PREFIX, MemoryPolicies())\n"
+        "read.connect = lambda **_: remote\n"
         "main()"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}

@@ -21,6 +21,7 @@ from coldstream.manifest.catalog import CatalogItem, changed
 from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, POLICIES_ITEM
 from coldstream.plans.policy import PolicySet
 from coldstream.ports import Catalog, Composer, Deleter, Landed, ObjectStore, Policies, Workflows
+from coldstream.testing.adoption_suite import AdoptionSuite
 from coldstream.testing.compose_suite import ComposerSuite, LostComposeAnswerSuite
 from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
 from coldstream.testing.object_store_suite import StoreFixtures
@@ -104,7 +105,7 @@ class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
         ]  # fmt: skip
 
 
-class DynamoStateRules(StateSuite, LostChangeAnswerSuite):
+class DynamoStateRules(StateSuite, LostChangeAnswerSuite, AdoptionSuite):
     """Both suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
 
     @pytest.fixture

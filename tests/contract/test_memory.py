@@ -25,6 +25,7 @@ from coldstream.ports import (
     Policies,
     Workflows,
 )
+from coldstream.testing.adoption_suite import AdoptionRaceSuite
 from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
 from coldstream.testing.compose_suite import ComposerSuite
 from coldstream.testing.delete_suite import DeleterSuite
@@ -82,7 +83,9 @@ class TestMemoryWorkflows(WorkflowsSuite):
         return workflows.inputs[WORKFLOW, name]
 
 
-class TestMemoryCatalog(CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite):
+class TestMemoryCatalog(
+    CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite, AdoptionRaceSuite
+):
     @pytest.fixture
     def catalog(self) -> Catalog:
         return MemoryCatalog()

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import boto3
+
 from coldstream import names
 from functions.reconcile import handler
-from tests.contract.aws import BUCKET
+from tests.contract.aws import BUCKET, PREFIX, TABLE
 from tests.functions.conftest import Context, Site
 from tests.unit.remote import STREAM, chain, piece
 
@@ -53,3 +55,18 @@ def test_without_time_the_streams_are_left_for_the_next_call(site: Site) -> None
     answer = handler(BOTH, Context(remaining_ms=9_000))
 
     assert answer["left"] == BOTH["work"]
+
+
+def test_a_stream_whose_item_is_lost_is_adopted_and_brought_forward(site: Site) -> None:
+    site.upload(*chain(3))
+    handler({"work": [{"stream": STREAM}]}, Context())
+    site.upload(*chain(2, start=30))
+    boto3.client("dynamodb").delete_item(
+        TableName=TABLE, Key={"stream": {"S": PREFIX + STREAM}, "item": {"S": "catalog"}}
+    )
+
+    answer = handler({"work": [{"stream": STREAM}]}, Context())
+
+    assert (answer["adopted"], answer["fragments"]) == (1, 2)
+    assert site.root().next_offset == 50
+    assert handler({"work": [{"stream": STREAM}]}, Context()).get("adopted", 0) == 0

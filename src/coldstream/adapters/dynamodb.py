@@ -50,6 +50,7 @@ from coldstream.ports import (
     CommitOutcome,
     Landed,
     Unknown,
+    outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
 )
@@ -157,17 +158,7 @@ class DynamoCatalog:
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item={
-                    **self._key(item.stream),
-                    **summary_values(item),
-                    **name_values(item.name),
-                    "kind": {"S": CATALOG_ITEM},
-                    "prefix": {"S": self._prefix},
-                    "table_id": {"S": item.table_id},
-                    **state_values(
-                        item.state, item.revision, item.undelete_until, item.state_token
-                    ),
-                },
+                Item={**self._key(item.stream), **self._values(item)},
                 ConditionExpression="attribute_not_exists(#key)",
                 ExpressionAttributeNames={"#key": CATALOG_PARTITION_KEY},
             )
@@ -178,6 +169,44 @@ class DynamoCatalog:
         if there is None:
             raise UnavailableError("an anchor that was just written is gone", stream=item.stream)
         return there
+
+    def _values(self, item: CatalogItem) -> dict[str, Any]:
+        """All attributes of an item but its key."""
+        return {
+            **summary_values(item),
+            **name_values(item.name),
+            "kind": {"S": CATALOG_ITEM},
+            "prefix": {"S": self._prefix},
+            "table_id": {"S": item.table_id},
+            **state_values(item.state, item.revision, item.undelete_until, item.state_token),
+        }
+
+    def adopt(self, item: CatalogItem, *, replacing: CatalogItem | None) -> CommitOutcome:
+        if replacing is None:
+            conditions: tuple[str, ...] = ("attribute_not_exists(#key)",)
+            names, values = {"#key": CATALOG_PARTITION_KEY}, {}
+        else:
+            conditions = (
+                "#table_id = :read_table_id",  # still the item that was restored
+                "#version = :read_version AND #uid = :read_uid",  # nobody has committed on it
+                # An item from before there were revisions has none.
+                "(#revision = :read_revision OR attribute_not_exists(#revision))",
+            )
+            names = {}
+            values = {
+                ":read_table_id": {"S": replacing.table_id},
+                ":read_version": {"N": str(replacing.version)},
+                ":read_uid": {"S": f"{replacing.uid:016x}"},
+                ":read_revision": {"N": str(replacing.revision)},
+            }
+        return self._update(
+            item.stream,
+            self._values(item),
+            conditions,
+            names=names,
+            values=values,
+            judge=lambda found: outcome_of_failed_adoption(found, item),
+        )
 
     def commit(self, commit: Commit) -> CommitOutcome:
         return self._update(

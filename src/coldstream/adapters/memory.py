@@ -38,6 +38,7 @@ from coldstream.ports import (
     Landed,
     ObjectInfo,
     Part,
+    outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
 )
@@ -145,6 +146,14 @@ class MemoryCatalog:
         with self._lock:
             return self.items.setdefault(item.stream, item)
 
+    def adopt(self, item: CatalogItem, *, replacing: CatalogItem | None) -> CommitOutcome:
+        with self._lock:
+            found = self.items.get(item.stream)
+            if (found is None) if replacing is None else _same(found, replacing):
+                self.items[item.stream] = item
+                return Landed(item)
+            return outcome_of_failed_adoption(found, item)
+
     def commit(self, commit: Commit) -> CommitOutcome:
         with self._lock:
             item = self.items.get(commit.stream)
@@ -182,6 +191,13 @@ class MemoryCatalog:
             if stream not in self.items:
                 raise NotFoundError("the catalog does not know this stream", stream=stream)
             self.items[stream] = replace(self.items[stream], name=name)
+
+
+def _same(found: CatalogItem | None, item: CatalogItem) -> bool:
+    return found is not None and (
+        (found.table_id, found.version, found.uid, found.revision)
+        == (item.table_id, item.version, item.uid, item.revision)
+    )
 
 
 class MemoryPolicies:

@@ -5,8 +5,9 @@ The SDKs are imported here, inside the function, so that `coldstream --help` sta
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +19,10 @@ from coldstream.names import (
     ENV_TABLE,
     check_prefix,
 )
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import Catalog, ObjectStore, Policies
+
+if TYPE_CHECKING:
+    from coldstream.usecases.load import World
 
 _PANEL = "Where"
 
@@ -54,11 +58,19 @@ class Remote:
         store: its bucket.
         catalog: its table.
         prefix: of all its keys.
+        policies: the operator's rules.
     """
 
     store: ObjectStore
     catalog: Catalog
     prefix: str
+    policies: Policies
+
+    def world(self) -> World:
+        """What use cases that write work with; for the others see `read_only`."""
+        from coldstream.usecases.load import World
+
+        return World(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
 
 
 def connect(*, bucket: str, table: str, prefix: str) -> Remote:
@@ -88,6 +100,7 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
     from botocore.exceptions import BotoCoreError
 
     from coldstream.adapters.dynamodb import DynamoCatalog
+    from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
 
     try:
@@ -105,4 +118,5 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
         store=S3ObjectStore(bucket=bucket),
         catalog=DynamoCatalog(client=client, table=table, prefix=prefix),
         prefix=prefix,
+        policies=DynamoPolicies(client=client, table=table, prefix=prefix),
     )

@@ -15,6 +15,7 @@ from coldstream.cli.connect import (
     TableOption,
     connect,
 )
+from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.output import (
     JsonOption,
     note,
@@ -24,7 +25,7 @@ from coldstream.cli.output import (
     size,
     when,
 )
-from coldstream.cli.resolve import StreamArgument, resolve
+from coldstream.cli.resolve import StreamArgument
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -59,12 +60,13 @@ def describe(
     from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
 
     remote = connect(bucket=bucket, table=table, prefix=prefix)
-    name = resolve(remote.catalog, stream)
-    snapshot = Snapshots(remote.store, remote.catalog).load(name)
-    root = snapshot.root
-    sections = _sections(snapshot.item, root)
+    name = readable(remote.catalog, stream)
     fetch = fetcher(remote.store, PROCESS_NODES, prefix, name)
-    newest = list(islice(leaves_backwards(root, fetch), fragments))
+    with telling_deletion(remote.catalog, name):
+        snapshot = Snapshots(remote.store, remote.catalog).load(name)
+        root = snapshot.root
+        newest = list(islice(leaves_backwards(root, fetch), fragments))
+    sections = _sections(snapshot.item, root)
     rows = [_fragment(entry) for entry in reversed(newest)]
     groups = [entry for entry in root.entries if entry.kind.level]
     group_rows = [_group(entry) for entry in groups[len(groups) - min(len(groups), fragments) :]]
@@ -103,6 +105,7 @@ def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
             "vhost": item.name.vhost or None,
             "queue": item.name.queue or None,
             "state": str(item.state),
+            "undelete_until": when(item.undelete_until) if item.undelete_until else None,
             "epoch": root.epoch,
             "version": root.version,
             "root": item.root_key or None,

@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "all is well",
-    ExitCode.FAILED: "a check failed",
+    ExitCode.FAILED: "a check or a workflow failed, or a rule forbids it",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.DATA: "data is damaged or lost",
     ExitCode.NO_STREAM: "no such stream or object",

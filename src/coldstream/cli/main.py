@@ -10,14 +10,28 @@ import sys
 
 import typer
 
-from coldstream.cli import agent, describe, local, read, streams, verify
+from coldstream.cli import (
+    agent,
+    collect,
+    consolidate,
+    delete,
+    describe,
+    local,
+    read,
+    rebalance,
+    reconcile,
+    retention,
+    streams,
+    verify,
+)
 from coldstream.cli.report import Commands
 
 app = typer.Typer(
     name="coldstream",
     cls=Commands,
     help="Bottomless S3 storage for RabbitMQ streams.\n\nReads, checks and describes the remote "
-    "tier; runs the agent that fills it; runs it all on one machine.",
+    "tier; starts the workflows that keep it; runs the agent that fills it; runs it all on one "
+    "machine.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -46,6 +60,13 @@ app.command("streams", rich_help_panel="Look")(streams.streams)
 app.command("describe", rich_help_panel="Look")(describe.describe)
 app.command("read", rich_help_panel="Look")(read.read)
 app.command("verify", rich_help_panel="Check")(verify.verify)
+app.command("reconcile", rich_help_panel="Keep")(reconcile.reconcile)
+app.command("rebalance", rich_help_panel="Keep")(rebalance.rebalance)
+app.command("consolidate", rich_help_panel="Keep")(consolidate.consolidate)
+app.add_typer(retention.app, name="retention", rich_help_panel="Keep")
+app.command("collect", rich_help_panel="Keep")(collect.collect)
+app.command("delete", rich_help_panel="Keep")(delete.delete)
+app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.add_typer(local.app, name="local", rich_help_panel="Run")
 app.add_typer(agent.agent_app, name="agent", rich_help_panel="Run")
 

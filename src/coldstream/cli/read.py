@@ -18,10 +18,12 @@ from coldstream.cli.connect import (
     TableOption,
     connect,
 )
+from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.output import note
-from coldstream.cli.resolve import StreamArgument, resolve
+from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
+    from coldstream.manifest.root import Root
     from coldstream.reader import Message
 
 
@@ -84,23 +86,28 @@ def read(
 
     spec, bound = parse_spec(start), parse_bound(to) if to else None
     remote = connect(bucket=bucket, table=table, prefix=prefix)
-    name = resolve(remote.catalog, stream)
+    name = readable(remote.catalog, stream)
     reader = StreamReader(remote.store, remote.catalog, prefix, name)
 
     def tell(gap: Gap) -> None:
         note(f"gap: {gap}")
 
-    if isinstance(spec, Offset):
-        root = reader.snapshot().root
-        if spec.value < root.first_offset:
-            note(f"the stream begins at offset {root.first_offset}; {spec.value} is not in it")
-        elif spec.value > root.next_offset:
-            note(f"the stream ends before offset {root.next_offset}; {spec.value} is not in it yet")
     if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
         raise InvalidInputError(f"--to {bound.value} lies before --from {spec.value}")
-    with closing(reader.messages(spec, bound, on_gap=tell)) as messages:
-        _writers()[output](islice(messages, limit))
+    with telling_deletion(remote.catalog, name):
+        if isinstance(spec, Offset):
+            _tell_place(spec.value, reader.snapshot().root)
+        with closing(reader.messages(spec, bound, on_gap=tell)) as messages:
+            _writers()[output](islice(messages, limit))
     sys.stdout.flush()
+
+
+def _tell_place(offset: int, root: Root) -> None:
+    """Say so if the manifest does not reach to where the read is to begin."""
+    if offset < root.first_offset:
+        note(f"the stream begins at offset {root.first_offset}; {offset} is not in it")
+    elif offset > root.next_offset:
+        note(f"the stream ends before offset {root.next_offset}; {offset} is not in it yet")
 
 
 def _writers() -> dict[Output, Callable[[Iterator[Message]], None]]:

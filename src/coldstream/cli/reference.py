@@ -14,7 +14,7 @@ import typer
 
 from coldstream.cli.exit_codes import BY_KIND, ExitCode
 from coldstream.cli.main import app
-from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
 
 _INTRODUCTION = f"""\
 # The command line
@@ -29,6 +29,12 @@ Bucket, table and prefix come from `--bucket`, `--table`, `--prefix` or `{ENV_BU
 `{ENV_TABLE}`, `{ENV_PREFIX}`; credentials, region and endpoint as for every AWS SDK
 (`AWS_PROFILE`, `AWS_REGION`, `AWS_ENDPOINT_URL`, ...). `coldstream local env` prints all of them
 for the embedded AWS.
+
+What changes manifests runs as state machines. `rebalance`, `retention run`, `consolidate`,
+`collect --delete` and `reconcile` start one (`--workflows` or `{ENV_WORKFLOWS}`), tell on
+stderr how long it has been running, and print what it gave. Their `--dry-run` plans here, with
+rights to read and nothing else; numbers that the stack has set (`--branching`, `--grace-seconds`,
+`--fragment-bytes`) have to be given where they are not the stack's defaults.
 
 `STREAM` is the broker's directory name of a stream or, where it is unique, `VHOST/QUEUE`
 (`//orders` is queue `orders` in vhost `/`) or the queue's name alone.

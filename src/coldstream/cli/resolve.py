@@ -21,13 +21,24 @@ StreamArgument = Annotated[
         show_default=False,
     ),
 ]
+OptionalStream = Annotated[
+    str,
+    typer.Argument(
+        metavar="[STREAM]", help="As everywhere; all streams without it.", show_default=False
+    ),
+]
 _SHOWN = 10
 
 
-def resolve(catalog: Catalog, text: str) -> str:
+def resolve(catalog: Catalog, text: str, *, state: StreamState = StreamState.LIVE) -> str:
     """The directory name that `text` stands for.
 
     A directory name is looked up directly; only a name that is none costs a listing.
+
+    Args:
+        catalog: the table.
+        text: as typed.
+        state: as in `pick`.
 
     Raises:
         NotFoundError: nothing has this name.
@@ -38,14 +49,14 @@ def resolve(catalog: Catalog, text: str) -> str:
             return text
     except InvalidInputError:
         pass  # has characters that no directory has; it may still name a queue
-    return pick(catalog.streams(), text)
+    return pick(catalog.streams(), text, state=state)
 
 
-def pick(items: Iterable[CatalogItem], text: str) -> str:
+def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = StreamState.LIVE) -> str:
     """The one stream among `items` that `text` names as VHOST/QUEUE or as QUEUE.
 
     A queue that was deleted and declared again has several directories; one that is alone in being
-    live is meant.
+    in `state` is meant.
 
     Raises:
         NotFoundError: none is called so.
@@ -56,9 +67,9 @@ def pick(items: Iterable[CatalogItem], text: str) -> str:
         for item in items
         if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
     ]
-    live = [item for item in matches if item.state is StreamState.LIVE]
-    if len(live) == 1:
-        return live[0].stream
+    meant = [item for item in matches if item.state is state]
+    if len(meant) == 1:
+        return meant[0].stream
     if not matches:
         raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
     if len(matches) > 1:

@@ -16,7 +16,18 @@ from coldstream.cli.connect import (
 from coldstream.cli.output import JsonOption, print_json, print_table, when
 from coldstream.manifest.catalog import CatalogItem
 
-_COLUMNS = ("stream", "vhost", "queue", "state", "first", "next", "bytes", "fragments", "last_time")
+_COLUMNS = (
+    "stream",
+    "vhost",
+    "queue",
+    "state",
+    "first",
+    "next",
+    "bytes",
+    "fragments",
+    "last_time",
+    "undelete_until",
+)
 
 
 def streams(
@@ -29,6 +40,9 @@ def streams(
     prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
 ) -> None:
     """List the streams of the remote tier.
+
+    A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
+    in the state `deleted` nothing is left but this line.
 
     Example: coldstream streams --match orders --json
     """
@@ -62,4 +76,5 @@ def _row(item: CatalogItem) -> dict[str, Any]:
         "last_time": when(item.last_timestamp) if item.fragments else None,
         "epoch": item.epoch,
         "version": item.version,
+        "undelete_until": when(item.undelete_until) if item.undelete_until else None,
     }

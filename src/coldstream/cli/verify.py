@@ -17,9 +17,10 @@ from coldstream.cli.connect import (
     TableOption,
     connect,
 )
+from coldstream.cli.deleted import readable, refuse_if_gone
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.output import JsonOption, note, print_json, print_section, print_table
-from coldstream.cli.resolve import StreamArgument, resolve
+from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
     from coldstream.reader.report import Report
@@ -50,11 +51,13 @@ def verify(
     from coldstream.reader.verify import verify_stream
 
     remote = connect(bucket=bucket, table=table, prefix=prefix)
-    name = resolve(remote.catalog, stream)
+    name = readable(remote.catalog, stream)
     with _progress(f"verifying {name}") as progress:
         report = verify_stream(
             remote.store, remote.catalog, prefix, name, deep=deep, progress=progress
         )
+    if not report.sound:
+        refuse_if_gone(remote.catalog, name)  # then what is missing is no damage
     if as_json:
         print_json(_document(report))
     else:

@@ -124,6 +124,27 @@ class Entry:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What all entries of a sequence are together.
+
+    Attributes:
+        min_timestamp: smallest of all, ms; 0 if there are no entries.
+        max_timestamp: greatest of all, ms; 0 if there are no entries.
+        size: bytes of all.
+        fragments: fragments and holes that they stand for.
+        epoch: highest of all, 0 if there are no entries.
+        levels: which levels occur.
+    """
+
+    min_timestamp: int
+    max_timestamp: int
+    size: int
+    fragments: int
+    epoch: int
+    levels: frozenset[int]
+
+
 class Entries:
     """An immutable sequence of entries that tile [first, next) without gap or overlap.
 
@@ -134,7 +155,7 @@ class Entries:
         CorruptDataError: an entry is cut, of an unknown kind, empty, or does not join the next.
     """
 
-    __slots__ = ("_data", "_length", "_maxima")
+    __slots__ = ("_data", "_length", "_maxima", "_summary")
 
     def __init__(self, data: bytes = b"") -> None:
         self._length, rest = divmod(len(data), ENTRY_SIZE)
@@ -142,6 +163,7 @@ class Entries:
             raise CorruptDataError("the last manifest entry is cut")
         self._data = data
         self._maxima: array[int] | None = None
+        self._summary: Summary | None = None
         self._check()
 
     @classmethod
@@ -241,23 +263,54 @@ class Entries:
         number = bisect_left(self._maxima, timestamp)
         return number if number < self._length else None
 
-    def array(self) -> NDArray[np.void]:
-        """A numpy view of shape (entries,), without a copy; fields as in the picture above.
+    def summary(self) -> Summary:
+        """Extremes and sums over all entries; made once, without a value for each entry."""
+        if self._summary is None:
+            self._summary = self._summarised()
+        return self._summary
 
-        `kind_size` holds the kind in its top 8 bits and the size in bytes in the other 56.
-        """
+    def _summarised(self) -> Summary:
+        if not self._length:
+            return Summary(0, 0, 0, 0, 0, frozenset())
+        columns = zip(*_ENTRY.iter_unpack(self._data), strict=True)
+        _, _, lows, highs, kind_sizes, records, epochs, _ = columns
+        kinds = [each >> 56 for each in kind_sizes]
+        data = [kind in (EntryKind.FRAGMENT, EntryKind.HOLE) for kind in range(len(EntryKind))]
+        return Summary(
+            min_timestamp=min(lows),
+            max_timestamp=max(highs),
+            # The kinds are taken out of the sum as a whole: that is exact, and fast.
+            size=sum(kind_sizes) - (sum(kinds) << 56),
+            fragments=sum(
+                1 if data[kind] else below for kind, below in zip(kinds, records, strict=True)
+            ),
+            epoch=max(epochs),
+            levels=frozenset(EntryKind(kind).level for kind in set(kinds)),
+        )
+
+    def array(self) -> NDArray[np.void]:
+        """A numpy view of shape (entries,), without a copy; fields as in `entry_dtype`."""
         import numpy as np
 
-        dtype = np.dtype(
-            [
-                ("first_offset", ">u8"),
-                ("next_offset", ">u8"),
-                ("min_timestamp", ">i8"),
-                ("max_timestamp", ">i8"),
-                ("kind_size", ">u8"),
-                ("records", ">u4"),
-                ("epoch", ">u4"),
-                ("uid", ">u8"),
-            ]
-        )
-        return np.frombuffer(self._data, dtype)
+        return np.frombuffer(self._data, entry_dtype())
+
+
+def entry_dtype() -> np.dtype[np.void]:
+    """One entry for numpy; fields as in the picture at the top of this module.
+
+    `kind_size` holds the kind in its top 8 bits and the size in bytes in the other 56.
+    """
+    import numpy as np
+
+    return np.dtype(
+        [
+            ("first_offset", ">u8"),
+            ("next_offset", ">u8"),
+            ("min_timestamp", ">i8"),
+            ("max_timestamp", ">i8"),
+            ("kind_size", ">u8"),
+            ("records", ">u4"),
+            ("epoch", ">u4"),
+            ("uid", ">u8"),
+        ]
+    )

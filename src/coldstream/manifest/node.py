@@ -60,8 +60,8 @@ class Node:
         """
         if not len(self.entries):
             raise CorruptDataError("a manifest group without entries")
-        level = self.kind.level - 1
-        if any(entry.kind.level != level for entry in self.entries):
+        summary = self.entries.summary()
+        if summary.levels != {self.kind.level - 1}:
             raise CorruptDataError(
                 f"a {_NAME[self.kind]} with entries of another level",
                 offset=self.entries[0].first_offset,
@@ -69,12 +69,12 @@ class Node:
         return Entry(
             first_offset=self.entries[0].first_offset,
             next_offset=self.entries[-1].next_offset,
-            min_timestamp=min(entry.min_timestamp for entry in self.entries),
-            max_timestamp=max(entry.max_timestamp for entry in self.entries),
+            min_timestamp=summary.min_timestamp,
+            max_timestamp=summary.max_timestamp,
             kind=self.kind,
-            size=sum(entry.size for entry in self.entries),
-            records=sum(entry.fragments for entry in self.entries),
-            epoch=max(entry.epoch for entry in self.entries),
+            size=summary.size,
+            records=summary.fragments,
+            epoch=summary.epoch,
             uid=self.uid,
         )
 

@@ -97,13 +97,13 @@ class Root:
     def total_size(self) -> int:
         """Bytes of all live fragments."""
         dead = self.head.dead_size if self.head else 0
-        return sum(entry.size for entry in self.entries) - dead
+        return self.entries.summary().size - dead
 
     @property
     def fragments(self) -> int:
         """Number of live fragments and holes."""
         dead = self.head.dead_fragments if self.head else 0
-        return sum(entry.fragments for entry in self.entries) - dead
+        return self.entries.summary().fragments - dead
 
     @property
     def first_timestamp(self) -> int:
@@ -214,7 +214,7 @@ def _head(header: Header, entries: Entries, dead_fragments: int) -> Head | None:
     return Head(
         min_timestamp=header.first_timestamp,
         max_timestamp=header.oldest_timestamp,
-        dead_size=sum(entry.size for entry in entries) - header.total_size,
+        dead_size=entries.summary().size - header.total_size,
         dead_fragments=dead_fragments,
     )
 

@@ -7,7 +7,7 @@ root itself and a commit never touches a group. Nothing is removed and no offset
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -57,7 +57,7 @@ def rebalance(root: Root, branching: int, uids: Iterator[int]) -> Rebalance:
         begin = next((n for n, e in enumerate(entries) if e.kind.level <= level), len(entries))
         end = next((n for n, e in enumerate(entries) if e.kind.level < level), len(entries))
         while end - begin >= 2 * branching:
-            taken = entries[begin : begin + _fitting(entries[begin : begin + branching])]
+            taken = entries[begin : begin + fitting(entries[begin : begin + branching])]
             node = Node(kind, next(uids), Entries.of(taken))
             if begin == 0 and head is None:
                 head = Head(taken[0].min_timestamp, taken[0].max_timestamp)
@@ -70,7 +70,7 @@ def rebalance(root: Root, branching: int, uids: Iterator[int]) -> Rebalance:
     return Rebalance(replace(root, entries=Entries.of(entries), head=head), tuple(nodes))
 
 
-def _fitting(entries: list[Entry]) -> int:
+def fitting(entries: Sequence[Entry]) -> int:
     """How many of them one entry can stand for: its size has 56 bits, its fragments have 32."""
     sums = accumulate(entries, _plus, initial=(0, 0))
     return max(1, sum(size <= MAX_SIZE and count <= MAX_RECORDS for size, count in sums) - 1)

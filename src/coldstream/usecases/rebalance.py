@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.rebalance import rebalance as plan_rebalance
 from coldstream.usecases.amend import amend
@@ -24,6 +24,7 @@ class RebalanceReport:
         entries_after: of the root.
         version: of the catalog item at the end.
         conflicts: attempts that did not land.
+        made: entries of the new groups, children before parents.
     """
 
     stream: str
@@ -33,6 +34,7 @@ class RebalanceReport:
     entries_after: int
     version: int
     conflicts: int
+    made: tuple[Entry, ...] = ()
 
 
 def rebalance(
@@ -71,4 +73,5 @@ def rebalance(
         entries_after=len(amended.change.root.entries),
         version=amended.item.version,
         conflicts=amended.conflicts,
+        made=tuple(node.entry() for node in amended.change.nodes),
     )

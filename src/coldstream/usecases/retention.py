@@ -23,6 +23,7 @@ class RetentionReport:
         effective: rules that apply to the stream.
         ranges: what goes, each with its reason; nothing under a legal hold.
         first_offset: of the manifest afterwards.
+        next_offset: of the manifest.
         total_size: bytes that stay.
         fragments: fragments and holes that stay.
         version: of the catalog item at the end.
@@ -34,6 +35,7 @@ class RetentionReport:
     effective: Effective
     ranges: tuple[Retired, ...]
     first_offset: int
+    next_offset: int
     total_size: int
     fragments: int
     version: int
@@ -95,6 +97,7 @@ def retain(
         effective=planned.effective,
         ranges=planned.retention.ranges,
         first_offset=planned.root.first_offset,
+        next_offset=planned.root.next_offset,
         total_size=planned.root.total_size,
         fragments=planned.root.fragments,
         version=amended.item.version,

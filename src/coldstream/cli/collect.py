@@ -1,0 +1,212 @@
+"""`coldstream collect [STREAM]`: objects that nothing refers to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    Remote,
+    TableOption,
+    connect,
+)
+from coldstream.cli.deleted import workable
+from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.over_streams import Plans, now_ms, plan_each, surveyed
+from coldstream.cli.read_only import read_only
+from coldstream.cli.resolve import OptionalStream
+from coldstream.cli.workflow import (
+    NoWaitOption,
+    ReasonOption,
+    WorkflowsOption,
+    connect_workflows,
+    run_workflow,
+)
+from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import StreamState
+from coldstream.names import ENV_GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from coldstream.usecases.collect import Collection
+
+DEFAULT_GRACE_SECONDS = 86_400
+_COLUMNS = ("stream", "kind", "objects", "bytes", "garbage", "meaning")
+
+
+def collect(
+    stream: OptionalStream = "",
+    delete: Annotated[
+        bool,
+        typer.Option(
+            "--delete", help="Start the state machine, which deletes what it can prove garbage."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look, from here; so it is without --delete.")
+    ] = False,
+    grace_seconds: Annotated[
+        int,
+        typer.Option(
+            "--grace-seconds",
+            envvar=ENV_GRACE_SECONDS,
+            min=0,
+            help="How long something must have been garbage, as the stack has it; only for a look.",
+        ),
+    ] = DEFAULT_GRACE_SECONDS,
+    reason: ReasonOption = "",
+    no_wait: NoWaitOption = False,
+    as_json: JsonOption = False,
+    workflows: WorkflowsOption = "",
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Look for objects that nothing refers to; with --delete let those go that are proved garbage.
+
+    Without --delete nothing is written. It prints what there is, by kind, with objects and bytes;
+    how much garbage still waits for its proof (too young, or not yet seen a grace time ago); how
+    much is provable now; and the keys of what is kept for a person: fragments with chunks that the
+    manifest lacks (unique), and keys that are not ours (foreign).
+
+    Examples: coldstream collect //orders
+
+    coldstream collect --delete
+    """
+    if delete and dry_run:
+        raise InvalidInputError("--delete and --dry-run exclude each other")
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    if not delete:
+        _print(_plan(remote, stream, 1000 * grace_seconds), as_json=as_json)
+        return
+    machines = connect_workflows(workflows)
+    name = workable(remote.catalog, stream, deleted_too=True) if stream else ""
+    run_workflow(
+        remote, machines, "collect", name, reason=reason, wait=not no_wait, as_json=as_json
+    )
+
+
+def _plan(remote: Remote, stream: str, grace_ms: int) -> Plans:
+    from coldstream.plans.policy import PolicySet
+    from coldstream.usecases.survey import Surveyed
+
+    plans = Plans()
+
+    def act(name: str) -> dict[str, Any]:
+        found = _Found(name)
+        found.look(remote, grace_ms)
+        return found.document()
+
+    if stream:
+        plans.rows = [act(workable(remote.catalog, stream, deleted_too=True))]
+    else:
+        found = surveyed(remote, Surveyed.COLLECT, PolicySet(), plans)
+        plan_each(found, act, plans)
+    return plans
+
+
+class _Found:
+    """What the steps of one look say together."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._kinds: dict[str, dict[str, Any]] = {}
+        self._waiting = {"objects": 0, "bytes": 0}
+        self._provable = {"objects": 0, "bytes": 0}
+        self._unique: list[str] = []
+        self._foreign: list[str] = []
+
+    def look(self, remote: Remote, grace_ms: int) -> None:
+        """Go over the stream's whole listing, page by page."""
+        from coldstream.usecases.collect import collect as step
+        from coldstream.usecases.collect import sweep_stragglers
+
+        world, deleter = read_only(remote)
+        item = world.catalog.get(self._stream)
+        if item is None:
+            raise NotFoundError("the catalog does not know this stream", stream=self._stream)
+        if item.state is StreamState.DELETED:
+            stragglers = sweep_stragglers(world, deleter, self._stream, dry_run=True)
+            self._add(stragglers)
+            for count in stragglers.found.values():  # a tombstone is all the proof they need
+                self._provable["objects"] += count.objects
+                self._provable["bytes"] += count.bytes
+            return
+        begin, cursor = now_ms(), None
+        while True:
+            done = step(
+                world,
+                deleter,
+                self._stream,
+                grace_ms=grace_ms,
+                run_ms=begin,
+                now_ms=begin,
+                cursor=cursor,
+                dry_run=True,
+            )
+            self._add(done)
+            cursor = done.cursor
+            if cursor is None:
+                return
+
+    def _add(self, done: Collection) -> None:
+        for kind, count in done.found.items():
+            row = self._kinds.setdefault(
+                str(kind),
+                {"objects": 0, "bytes": 0, "garbage": kind.garbage, "meaning": kind.meaning},
+            )
+            row["objects"] += count.objects
+            row["bytes"] += count.bytes
+        for sums, count in ((self._waiting, done.waiting), (self._provable, done.provable)):
+            sums["objects"] += count.objects
+            sums["bytes"] += count.bytes
+        self._unique += done.unique
+        self._foreign += done.foreign
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "stream": self._stream,
+            "found": self._kinds,
+            "waiting": self._waiting,
+            "provable": self._provable,
+            "unique": self._unique,
+            "foreign": self._foreign,
+        }
+
+
+def _print(plans: Plans, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plans.rows)
+        plans.finish()
+        return
+    rows = [
+        {
+            "stream": each["stream"],
+            "kind": kind,
+            **row,
+            "garbage": "yes" if row["garbage"] else "no",
+        }
+        for each in plans.rows
+        for kind, row in each["found"].items()
+    ]
+    print_table(rows, _COLUMNS)
+    for each in plans.rows:
+        for what in ("waiting", "provable"):
+            if each[what]["objects"]:
+                note(
+                    f"{each['stream']}: {each[what]['objects']} objects of garbage, "
+                    f"{each[what]['bytes']} bytes, {_WORDS[what]}"
+                )
+        for what in ("unique", "foreign"):
+            for key in each[what]:
+                note(f"{what}: {key}")
+    plans.finish()
+
+
+_WORDS = {
+    "waiting": "wait for their proof",
+    "provable": "are provable now: --delete lets them go",
+}

@@ -1,0 +1,223 @@
+"""`coldstream delete|undelete STREAM`: a stream's way out of the remote tier, and back."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    Remote,
+    TableOption,
+    connect,
+)
+from coldstream.cli.deleted import deletion
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.output import JsonOption, note, print_json, print_table, size, when
+from coldstream.cli.over_streams import now_ms
+from coldstream.cli.resolve import StreamArgument, resolve
+from coldstream.cli.workflow import (
+    DryRunOption,
+    WorkflowsOption,
+    connect_workflows,
+    default_reason,
+    start,
+)
+from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
+from coldstream.ports import ExecutionStatus, Workflows
+
+DEFAULT_UNDELETE_SECONDS = 7 * 86_400
+_MOST_UNDELETE_SECONDS = 365 * 86_400
+_COLUMNS = ("stream", "state", "undelete_until", "fragments", "bytes", "execution")
+_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
+
+
+class HeldError(ConflictError):
+    """The stream is under legal hold."""
+
+    exit_code = ExitCode.FAILED
+    why = "legal hold"
+    remedy = "see `coldstream retention rules`; `coldstream retention release STREAM` ends a hold"
+
+
+class NothingToUndeleteError(ConflictError):
+    """The stream is in no state that an undelete could end."""
+
+    exit_code = ExitCode.FAILED
+    why = "not being deleted"
+    remedy = "see its state with `coldstream streams`"
+
+
+def delete(
+    stream: StreamArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    undelete_seconds: Annotated[
+        int,
+        typer.Option(
+            "--undelete-seconds",
+            envvar=ENV_UNDELETE_SECONDS,
+            min=0,
+            max=_MOST_UNDELETE_SECONDS,
+            help="How long it can be had back; no object goes before.",
+        ),
+    ] = DEFAULT_UNDELETE_SECONDS,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+    workflows: WorkflowsOption = "",
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Delete a stream of the remote tier; it can be had back with `undelete` for a while.
+
+    It writes a tombstone, which starts the state machine by itself: that waits for the undelete
+    time and then deletes every object below the stream's prefix. A stream under legal hold is
+    refused. Given again for a stream whose deletion was begun, it starts the machine again if that
+    does not run; only then --workflows is needed.
+
+    Example: coldstream delete //orders --undelete-seconds 86400 --yes
+    """
+    from coldstream.plans.policy import effective
+    from coldstream.usecases.delete_stream import delete_stream
+
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    item = _item(remote, resolve(remote.catalog, stream))
+    policies, _ = remote.policies.load()
+    execution = None
+    if item.state in _TOMBSTONES:
+        note(f"{item.stream} {deletion(item)}")
+        execution = _restarted(item, connect_workflows(workflows), dry_run=dry_run)
+    else:
+        held = effective(policies, item.stream, item.name).hold_rules
+        if held:
+            raise HeldError(
+                f"the stream is under legal hold by {', '.join(held)}", stream=item.stream
+            )
+        if not dry_run:
+            _confirm(item, yes=yes)
+            item = delete_stream(
+                remote.world(),
+                item.stream,
+                policies,
+                now_ms=now_ms(),
+                undelete_ms=1000 * undelete_seconds,
+            )
+            note(f"{item.stream} {deletion(item)}")
+        else:
+            until = when(now_ms() + 1000 * undelete_seconds)
+            note(f"{item.stream} would be deleted; it could be undeleted until {until}")
+    _print(item, execution, as_json=as_json)
+
+
+def undelete(
+    stream: StreamArgument,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Call the deletion of a stream off; it has again all that it had.
+
+    Possible until its objects begin to go. The state machine sees it and ends.
+
+    Example: coldstream undelete //orders
+    """
+    from coldstream.usecases.delete_stream import undelete_stream
+
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    item = _item(remote, resolve(remote.catalog, stream, state=StreamState.DELETING))
+    if item.state is StreamState.DELETED:
+        raise NothingToUndeleteError(f"the stream {deletion(item)}", stream=item.stream)
+    if item.state is not StreamState.DELETING:
+        raise NothingToUndeleteError(
+            f"the stream is {item.state}, not being deleted", stream=item.stream
+        )
+    if dry_run:
+        note(f"{item.stream} {deletion(item)}; nothing was changed")
+    else:
+        item = undelete_stream(remote.world(), item.stream)
+        note(f"{item.stream} is live again")
+    _print(item, None, as_json=as_json)
+
+
+def _item(remote: Remote, stream: str) -> CatalogItem:
+    item = remote.catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
+def _confirm(item: CatalogItem, *, yes: bool) -> None:
+    """Ask, where somebody is there to answer.
+
+    Raises:
+        InvalidInputError: nobody is.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            "nobody is there to confirm it: give --yes to delete the stream", stream=item.stream
+        )
+    called = f" ({item.name.vhost}/{item.name.queue})" if item.name.queue else ""
+    typer.confirm(
+        f"Delete {item.stream}{called}, offsets {item.first_offset} to {item.next_offset}, "
+        f"{item.fragments} fragments, {size(item.total_size)}?",
+        abort=True,
+        err=True,
+    )
+
+
+def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str | None:
+    """Start the machine of a tombstone again unless it runs; the name of its execution.
+
+    Two machines on one tombstone do no harm: each step looks at the item, and what is gone is gone.
+    """
+    deleted = item.state is StreamState.DELETED
+    revision = item.revision - 1 if deleted else item.revision  # of the tombstone
+    first = execution_name("delete", item.stream, f"r{revision}")
+    try:
+        status = machines.describe("delete", first).status
+    except NotFoundError:
+        status = None  # Step Functions forgets executions after 90 days
+    if status is ExecutionStatus.RUNNING:
+        note(f"{first} is running")
+        return first
+    if status is ExecutionStatus.SUCCEEDED and deleted:
+        note(f"{first} has succeeded; what came later is for `coldstream collect`")
+        return first
+    name = execution_name("delete", item.stream, default_reason())
+    if dry_run:
+        note(f"{name} would be started")
+        return None
+    until = datetime.fromtimestamp(-(-item.undelete_until // 1000), UTC)  # not before
+    document = {
+        "work": [{"stream": item.stream, "revision": revision}],
+        "undelete_until": f"{until:%Y-%m-%dT%H:%M:%SZ}",
+        "reason": "deleted again",
+    }
+    start(machines, "delete", name, document)
+    return name
+
+
+def _print(item: CatalogItem, execution: str | None, *, as_json: bool) -> None:
+    row: dict[str, Any] = {
+        "stream": item.stream,
+        "state": str(item.state),
+        "undelete_until": when(item.undelete_until) if item.undelete_until else None,
+        "fragments": item.fragments,
+        "bytes": item.total_size,
+        "execution": execution,
+    }
+    if as_json:
+        print_json(row)
+    else:
+        print_table([row], _COLUMNS)

@@ -1,0 +1,114 @@
+"""What people are told about streams that were deleted, instead of errors about missing objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coldstream.cli.output import note, when
+from coldstream.cli.resolve import resolve
+from coldstream.errors import ConflictError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.ports import Catalog
+
+
+class DeletedError(NotFoundError):
+    """The stream was deleted, and nothing brings it back."""
+
+    remedy = (
+        "a new stream of that name has a directory of its own: list it with `coldstream streams`"
+    )
+
+
+class NotLiveError(ConflictError):
+    """The stream takes no commits now, so no workflow can work on it."""
+
+    remedy = (
+        "see its state with `coldstream streams`, call a deletion off with `coldstream undelete`"
+    )
+
+
+def readable(catalog: Catalog, text: str) -> str:
+    """The directory name of a stream that can be read; says on stderr if it is being deleted.
+
+    Raises:
+        NotFoundError: nothing has this name.
+        DeletedError: it was deleted for good.
+        InvalidInputError: several streams have this name.
+    """
+    item = _item(catalog, resolve(catalog, text))
+    if item.state is StreamState.DELETING:
+        note(f"{item.stream} {deletion(item)}")
+    _refuse_deleted(item)
+    return item.stream
+
+
+def workable(catalog: Catalog, text: str, *, deleted_too: bool = False) -> str:
+    """The directory name of a stream that workflows can work on.
+
+    Args:
+        catalog: the table.
+        text: as typed.
+        deleted_too: whether one that was deleted for good is meant, too.
+
+    Raises:
+        NotFoundError: nothing has this name.
+        DeletedError: it was deleted for good.
+        NotLiveError: it is being deleted or rebuilt.
+        InvalidInputError: several streams have this name.
+    """
+    item = _item(catalog, resolve(catalog, text))
+    if deleted_too and item.state is StreamState.DELETED:
+        return item.stream
+    _refuse_deleted(item)
+    if item.state is StreamState.DELETING:
+        raise NotLiveError(f"the stream {deletion(item)}", stream=item.stream)
+    if item.state is not StreamState.LIVE:
+        raise NotLiveError(f"the stream is {item.state}", stream=item.stream)
+    return item.stream
+
+
+def deletion(item: CatalogItem) -> str:
+    """What became of a tombstone's stream, to follow its name."""
+    until = when(item.undelete_until)
+    if item.state is StreamState.DELETED:
+        return f"was deleted, its undelete time ended at {until}: it is gone"
+    if item.undelete_until > time.time() * 1000:
+        return f"was deleted; it can be undeleted until {until}"
+    return f"was deleted, its undelete time ended at {until}: its objects are about to go"
+
+
+def refuse_if_gone(catalog: Catalog, stream: str) -> None:
+    """See whether a stream that could be read a moment ago is gone now.
+
+    Raises:
+        DeletedError: it is.
+    """
+    _refuse_deleted(_item(catalog, stream))
+
+
+@contextmanager
+def telling_deletion(catalog: Catalog, stream: str) -> Iterator[None]:
+    """Where an object is missing because the stream was deleted meanwhile, say that instead.
+
+    Raises:
+        DeletedError: in place of the NotFoundError.
+    """
+    try:
+        yield
+    except NotFoundError:
+        refuse_if_gone(catalog, stream)
+        raise
+
+
+def _item(catalog: Catalog, stream: str) -> CatalogItem:
+    item = catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
+def _refuse_deleted(item: CatalogItem) -> None:
+    if item.state is StreamState.DELETED:
+        raise DeletedError(f"the stream {deletion(item)}", stream=item.stream)

@@ -1,0 +1,103 @@
+"""`coldstream reconcile [STREAM]`: heal manifests whose events were lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    Remote,
+    TableOption,
+    connect,
+)
+from coldstream.cli.deleted import workable
+from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.over_streams import Plans, plan_each, surveyed
+from coldstream.cli.read_only import read_only
+from coldstream.cli.resolve import OptionalStream
+from coldstream.cli.workflow import (
+    DryRunOption,
+    NoWaitOption,
+    ReasonOption,
+    WorkflowsOption,
+    connect_workflows,
+    run_workflow,
+)
+
+_COLUMNS = ("stream", "first", "next", "fragments", "bytes", "refused")
+
+
+def reconcile(
+    stream: OptionalStream = "",
+    dry_run: DryRunOption = False,
+    reason: ReasonOption = "",
+    no_wait: NoWaitOption = False,
+    as_json: JsonOption = False,
+    workflows: WorkflowsOption = "",
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Append uploads to the manifests of streams whose events were lost.
+
+    A schedule does this every few minutes. With --dry-run it lists the streams whose uploads are
+    ahead of their manifest, from which offset to which, and the fragments that would be refused.
+
+    Example: coldstream reconcile --dry-run --json
+    """
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    if dry_run:
+        _print(_plan(remote, stream), as_json=as_json)
+        return
+    machines = connect_workflows(workflows)
+    name = workable(remote.catalog, stream) if stream else ""
+    run_workflow(
+        remote, machines, "reconcile", name, reason=reason, wait=not no_wait, as_json=as_json
+    )
+
+
+def _plan(remote: Remote, stream: str) -> Plans:
+    from coldstream.plans.policy import PolicySet
+    from coldstream.usecases.ahead import ahead
+    from coldstream.usecases.survey import Surveyed
+
+    world, _ = read_only(remote)
+    plans = Plans()
+
+    def act(name: str) -> dict[str, Any] | None:
+        found = ahead(world, name)
+        if not (found.fragments or found.refused or stream):
+            return None
+        return {
+            "stream": name,
+            "first": found.first_offset,
+            "next": found.next_offset,
+            "fragments": found.fragments,
+            "bytes": found.bytes,
+            "refused": [
+                {"key": error.key, "offset": error.offset, "problem": error.reason}
+                for error in found.refused
+            ],
+        }
+
+    if stream:
+        plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
+    else:
+        found = surveyed(world, Surveyed.RECONCILE, PolicySet(), plans)
+        plan_each(found, act, plans)
+    return plans
+
+
+def _print(plans: Plans, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plans.rows)
+    else:
+        print_table(({**row, "refused": len(row["refused"])} for row in plans.rows), _COLUMNS)
+        for row in plans.rows:
+            for refused in row["refused"]:
+                note(f"{refused['problem']} (offset {refused['offset']}, {refused['key']})")
+        ahead = sum(bool(row["fragments"]) for row in plans.rows)
+        note(f"{ahead} stream{'s' * (ahead != 1)} with uploads ahead of the manifest")
+    plans.finish()

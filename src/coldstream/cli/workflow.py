@@ -1,0 +1,317 @@
+"""Start the execution of a workflow and follow it to its end: what all workflow commands share."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from coldstream import errors
+from coldstream.cli.connect import Remote
+from coldstream.cli.exit_codes import BY_KIND, ExitCode
+from coldstream.cli.output import note, print_json, print_section, print_table
+from coldstream.cli.report import ConfigurationError
+from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.names import ENV_WORKFLOWS, execution_name
+from coldstream.ports import Execution, ExecutionStatus, Workflows
+
+WorkflowsOption = Annotated[
+    str,
+    typer.Option(
+        "--workflows",
+        envvar=ENV_WORKFLOWS,
+        help="What the ARNs of the stack's state machines begin with.",
+        rich_help_panel="Where",
+    ),
+]
+ReasonOption = Annotated[
+    str,
+    typer.Option(
+        "--reason",
+        help="Ends the execution's name: what ran for this reason in the last 90 days is not "
+        "started again. Up to 34 letters, digits, - and _.",
+        show_default="cli-yyyymmddThhmm, this minute in UTC",
+    ),
+]
+NoWaitOption = Annotated[
+    bool,
+    typer.Option("--no-wait", help="Print the execution's name and do not wait for its end."),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Only say what would be done; needs rights to read, and writes nothing."
+    ),
+]
+
+#: Stands for the stream in the name of an execution on all of them.
+ALL_STREAMS = "all"
+_ARN_PREFIX = re.compile(r"arn:[a-z0-9-]+:states:[a-z0-9-]+:[0-9]*:stateMachine:[A-Za-z0-9_-]*")
+#: Step Functions may not know an execution for a moment after it has been started.
+_MOST_UNANSWERED = 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0  # seconds between two looks
+
+sleep = time.sleep
+
+
+class WorkflowFailedError(ColdstreamError):
+    """An execution ended in another way than it should.
+
+    Args:
+        message: which one, and why.
+        exit_code: that of the error behind it.
+        why: name of the error behind it.
+    """
+
+    remedy = (
+        "run the command again, every step can be repeated; the functions' logs say more, and "
+        "the alarm on WorkflowFailures counts"
+    )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_code: ExitCode = ExitCode.FAILED,
+        why: str = "workflow failed",
+        **place: Any,
+    ) -> None:
+        super().__init__(message, **place)
+        self.exit_code = exit_code
+        self.why = why
+
+
+class StartedBeforeError(ConflictError):
+    """An execution of this name exists, so nothing was started."""
+
+    why = "started before for this reason"
+    remedy = "wait a minute, or give another --reason"
+
+
+def connect_workflows(arn_prefix: str) -> Workflows:
+    """The state machines of the stack; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: the setting is missing or malformed.
+    """
+    remedy = (
+        f"set {ENV_WORKFLOWS}, or --workflows, to the stack's output WorkflowArnPrefix; on one "
+        'machine: eval "$(coldstream local env)"'
+    )
+    if not arn_prefix:
+        raise ConfigurationError(f"no {ENV_WORKFLOWS} is set", remedy=remedy)
+    if not _ARN_PREFIX.fullmatch(arn_prefix):
+        raise ConfigurationError(
+            f"not what the ARN of a state machine begins with: {arn_prefix[:100]!r}", remedy=remedy
+        )
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
+
+    config = Config(
+        connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 5}
+    )
+    try:
+        client = boto3.client("stepfunctions", config=config)
+    except (BotoCoreError, ValueError) as exc:
+        raise ConfigurationError(
+            str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
+        ) from exc
+    return StepFunctionsWorkflows(client=client, arn_prefix=arn_prefix)
+
+
+def default_reason() -> str:
+    """This minute, so that a command that is sent twice starts its workflow once."""
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M}"
+
+
+def run_workflow(
+    remote: Remote,
+    workflows: Workflows,
+    workflow: str,
+    stream: str,
+    *,
+    reason: str,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Start a workflow, follow it unless told otherwise, and print what it gave.
+
+    Args:
+        remote: for what the catalog says before and after.
+        workflows: the machines.
+        workflow: which.
+        stream: directory name; "" for all streams.
+        reason: of the start; "" for this minute.
+        wait: whether to follow it.
+        as_json: print JSON.
+
+    Raises:
+        InvalidInputError: a reason that cannot be in a name.
+        StartedBeforeError: an execution of this name exists.
+        WorkflowFailedError: it failed, timed out or was aborted.
+        As the `Workflows` port.
+    """
+    reason = reason or default_reason()
+    name = execution_name(workflow, stream or ALL_STREAMS, reason)
+    work = {"work": [{"stream": stream}]} if stream else {}
+    before = remote.catalog.get(stream) if stream else None
+    start(workflows, workflow, name, {**work, "reason": reason})
+    if not wait:
+        if as_json:
+            print_json({"workflow": workflow, "execution": name, "status": "running"})
+        else:
+            sys.stdout.write(f"{name}\n")
+        return
+    output = follow(workflows, workflow, name)
+    after = remote.catalog.get(stream) if stream else None
+    _tell(workflow, name, output, before, after, as_json=as_json)
+    failed = output.get("failed")
+    if isinstance(failed, int) and failed:
+        raise WorkflowFailedError(f"{workflow} could not be done on {failed} streams")
+
+
+def start(workflows: Workflows, workflow: str, name: str, document: Mapping[str, Any]) -> None:
+    """Start an execution.
+
+    Raises:
+        StartedBeforeError: one of this name exists; the message says how far it is.
+        As `Workflows.start`.
+    """
+    if workflows.start(workflow, name, document):
+        note(f"started {name}")
+        return
+    try:
+        state = f"it {_WORDS[workflows.describe(workflow, name).status]}"
+    except ColdstreamError:
+        state = "how far it is cannot be seen now"
+    raise StartedBeforeError(f"{name} was started before; {state}")
+
+
+def follow(workflows: Workflows, workflow: str, name: str) -> dict[str, Any]:
+    """Wait until an execution has ended; give its output.
+
+    Raises:
+        WorkflowFailedError: it failed, timed out or was aborted.
+        UnavailableError, NotFoundError: Step Functions gave no answer many times in a row.
+    """
+    line, pause, unanswered = _ProgressLine(workflow), _FIRST_PAUSE, 0
+    try:
+        while True:
+            try:
+                found = workflows.describe(workflow, name)
+            except (NotFoundError, UnavailableError):
+                unanswered += 1
+                if unanswered >= _MOST_UNANSWERED:
+                    raise
+            else:
+                unanswered = 0
+                if found.status is not ExecutionStatus.RUNNING:
+                    break
+            line.show()
+            sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 1.5)
+    except KeyboardInterrupt:
+        note(f"\n{name} goes on by itself")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    line.end(found.status)
+    if found.status is not ExecutionStatus.SUCCEEDED:
+        raise _failure(name, found)
+    return found.output if isinstance(found.output, dict) else {"output": found.output}
+
+
+_WORDS = {
+    ExecutionStatus.RUNNING: "is running",
+    ExecutionStatus.SUCCEEDED: "has succeeded",
+    ExecutionStatus.FAILED: "has failed",
+    ExecutionStatus.TIMED_OUT: "was too slow and timed out",
+    ExecutionStatus.ABORTED: "was aborted",
+}
+
+
+def _failure(name: str, found: Execution) -> WorkflowFailedError:
+    """The error behind a failed execution; a step's exception has the name of its class."""
+    kind = getattr(getattr(errors, found.error, None), "kind", None)
+    code = BY_KIND[kind] if isinstance(kind, errors.Kind) else ExitCode.FAILED
+    said = ": ".join(filter(None, (found.error, _cause(found.cause))))
+    return WorkflowFailedError(
+        f"{name} {_WORDS[found.status]}{f': {said}' if said else ''}",
+        exit_code=code,
+        why=str(kind or found.status),
+    )
+
+
+def _cause(text: str) -> str:
+    """A cause in words: Lambda wraps the message of an exception in JSON, with a stack trace."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text[:500]
+    said = document.get("errorMessage") if isinstance(document, dict) else None
+    return said[:500] if isinstance(said, str) else text[:500]
+
+
+def _tell(
+    workflow: str,
+    name: str,
+    output: dict[str, Any],
+    before: CatalogItem | None,
+    after: CatalogItem | None,
+    *,
+    as_json: bool,
+) -> None:
+    looks = {"before": _summary(before), "after": _summary(after)} if before and after else {}
+    if as_json:
+        document = {"workflow": workflow, "execution": name, "status": "succeeded"}
+        print_json({**document, "output": output, **looks})
+        return
+    said = {key: value for key, value in output.items() if value not in ("", None)}
+    print_section(workflow.upper(), {"execution": name, "status": "succeeded", **said})
+    if looks:
+        rows = [{"catalog": moment, **summary} for moment, summary in looks.items()]
+        print_table(rows, tuple(rows[0]))
+
+
+def _summary(item: CatalogItem | None) -> dict[str, Any]:
+    if item is None:
+        return {}
+    return {
+        "version": item.version,
+        "first": item.first_offset,
+        "next": item.next_offset,
+        "fragments": item.fragments,
+        "bytes": item.total_size,
+    }
+
+
+class _ProgressLine:
+    """How long it has been running, on stderr; a line a minute where that is no terminal."""
+
+    def __init__(self, workflow: str) -> None:
+        self._workflow = workflow
+        self._terminal = sys.stderr.isatty()
+        self._begin = time.monotonic()
+        self._last = 0.0
+
+    def show(self) -> None:
+        seconds = time.monotonic() - self._begin
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{self._workflow}: running for {seconds:.0f} s")
+            sys.stderr.flush()
+        elif seconds - self._last >= 60:
+            self._last = seconds
+            note(f"{self._workflow}: running for {seconds:.0f} s")
+
+    def end(self, status: ExecutionStatus) -> None:
+        """The last line says how it ended, and when."""
+        clear = "\r\x1b[K" if self._terminal else ""
+        note(f"{clear}{self._workflow}: {status} after {time.monotonic() - self._begin:.0f} s")
