@@ -7,9 +7,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
-from coldstream.errors import ConflictError, NotFoundError
-from coldstream.usecases.adopt import adopt
-from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.reconcile import reconcile
 from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
 from functions._steps import Totals, over_streams, report
@@ -24,15 +22,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     in_time = time_left(context)
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
-        stream = item["stream"]
-        try:
-            done = commit_runs(world(), stream, pause=pause, time_left=in_time)
-        except (ConflictError, NotFoundError):
-            if adopt(world(), stream) is None:
-                raise  # the item is good: the trouble is another
-            totals["adopted"] += 1
-            logger.warning("adopted the newest root of the bucket", extra={"stream": stream})
-            done = commit_runs(world(), stream, pause=pause, time_left=in_time)
+        healed = reconcile(world(), item["stream"], pause=pause, time_left=in_time)
+        if healed.adopted:
+            logger.warning("adopted the bucket's newest root", extra={"stream": item["stream"]})
+        totals["adopted"] += healed.adopted
+        done = healed.commits
         for error in done.refused:
             tell(error)
         totals["fragments"] += done.fragments

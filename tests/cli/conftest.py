@@ -6,19 +6,40 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from coldstream.cli import describe, read, streams, verify
+from coldstream.adapters.memory import MemoryPolicies, MemoryWorkflows
+from coldstream.cli import (
+    collect,
+    consolidate,
+    delete,
+    describe,
+    read,
+    rebalance,
+    reconcile,
+    retention,
+    rules,
+    streams,
+    verify,
+    workflow,
+)
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
+from coldstream.names import WORKFLOWS
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import Execution, ExecutionStatus
 from tests.unit.reader.tier import PREFIX, Tier
 
 Run = Callable[..., Result]
+ARN_PREFIX = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-"
+_STARTERS = (collect, consolidate, delete, rebalance, reconcile, retention)
+_READERS = (describe, read, rules, streams, verify)
 
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the shell points at, tests do not."""
-    for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE", "COLDSTREAM_PREFIX"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("BUCKET", "TABLE", "PREFIX", "WORKFLOW_ARN_PREFIX", "BRANCHING",
+                 "FRAGMENT_BYTES", "GRACE_SECONDS", "UNDELETE_SECONDS"):  # fmt: skip
+        monkeypatch.delenv(f"COLDSTREAM_{name}", raising=False)
 
 
 @pytest.fixture
@@ -26,17 +47,64 @@ def tier() -> Tier:
     return Tier()
 
 
+class Machines(MemoryWorkflows):
+    """Machines that end after a few looks, as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(*WORKFLOWS)
+        self.looks = 2
+        self.end = Execution(ExecutionStatus.SUCCEEDED, {"reason": "r", "streams": 1})
+        self.acts: Callable[[], None] = lambda: None
+
+    def describe(self, workflow: str, name: str) -> Execution:
+        found = super().describe(workflow, name)
+        if found.status is not ExecutionStatus.RUNNING:
+            return found
+        self.looks -= 1
+        if self.looks > 0:
+            return found
+        self.acts()
+        self.executions[workflow, name] = self.end
+        return self.end
+
+    def names(self) -> list[str]:
+        return [name for _, name in self.executions]
+
+
 @pytest.fixture
-def run(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command line against the tier in memory."""
+def machines() -> Machines:
+    return Machines()
+
+
+@pytest.fixture
+def policies() -> MemoryPolicies:
+    return MemoryPolicies()
+
+
+@pytest.fixture
+def put_rules(policies: MemoryPolicies) -> Callable[..., None]:
+    def put(*rules: Rule) -> None:
+        assert policies.save(PolicySet(rules), policies.load()[1])
+
+    return put
+
+
+@pytest.fixture
+def run(
+    tier: Tier, machines: Machines, policies: MemoryPolicies, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs a command line against the tier in memory, with machines that never wait."""
 
     def connect(**_: Any) -> Remote:
-        return Remote(tier.store, tier.catalog, PREFIX)
+        return Remote(tier.store, tier.catalog, PREFIX, policies)
 
-    for module in (describe, read, streams, verify):
+    for module in (*_STARTERS, *_READERS):
         monkeypatch.setattr(module, "connect", connect)
+    for module in _STARTERS:
+        monkeypatch.setattr(module, "connect_workflows", lambda _: machines)
+    monkeypatch.setattr(workflow, "sleep", lambda _: None)
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(app, arguments)
+    def invoke(*arguments: str, **settings: Any) -> Result:
+        return CliRunner().invoke(app, arguments, **settings)
 
     return invoke

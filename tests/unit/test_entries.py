@@ -131,3 +131,28 @@ def test_numpy_sees_the_same_entries() -> None:
             each.uid,
         )
     assert array.dtype.itemsize == ENTRY_SIZE
+
+
+def test_a_summary_says_what_a_look_at_each_entry_would() -> None:
+    mixed = Entries.of(
+        [
+            entry(0, 50, 3, 90, kind=EntryKind.MEGA_GROUP, size=MAX_SIZE, records=2**32 - 1),
+            entry(50, 60, -7, 2, kind=EntryKind.GROUP, size=MAX_SIZE, records=17, epoch=9),
+            entry(60, 70, 5, 5, kind=EntryKind.HOLE, size=0, records=10),
+            entry(70, 80, 5, 6, size=12, records=10),
+        ]
+    )
+
+    summary = mixed.summary()
+
+    assert summary.size == sum(each.size for each in mixed) == 2 * MAX_SIZE + 12
+    assert summary.fragments == sum(each.fragments for each in mixed) == 2**32 - 1 + 17 + 2
+    assert (summary.min_timestamp, summary.max_timestamp) == (-7, 90)
+    assert summary.epoch == 9
+    assert summary.levels == {0, 1, 3}
+
+
+def test_a_summary_of_nothing_is_nothing() -> None:
+    summary = Entries().summary()
+
+    assert (summary.size, summary.fragments, summary.epoch, summary.levels) == (0, 0, 0, set())

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 
 from coldstream.errors import UnavailableError
-from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.handle_events import handle_messages
-from coldstream.usecases.reconcile import reconcile
 from tests.unit.remote import STREAM, Remote, chain, no_pause
 
 
@@ -37,18 +36,3 @@ def test_messages_of_a_stream_that_time_did_not_suffice_for_are_delivered_again(
 
     assert isinstance(batch.failed["m1"], UnavailableError)
     assert remote.ranges() == []
-
-
-def test_streams_at_the_end_of_the_list_do_not_starve() -> None:
-    remote = Remote()
-    streams = [f"__s{number}_1" for number in range(4)]
-    for stream in streams:
-        remote.claimed(stream=stream)
-
-    def reached(begin: float) -> list[str]:
-        results = reconcile(remote.world, pause=no_pause, time_left=times(2), begin=begin)
-        return [each.stream for each in results if isinstance(each, CommitReport)]
-
-    assert reached(0.0) == streams[:2]
-    assert reached(0.5) == streams[2:]
-    assert reached(0.99) == [streams[3], streams[0]]

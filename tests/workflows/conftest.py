@@ -1,4 +1,4 @@
-"""The state machines as they are written, with throw-away steps, on the embedded AWS."""
+"""The state machines on the embedded AWS: as deployed, and as written, with throw-away steps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from coldstream.names import WORKFLOWS
 from coldstream.testing.emulator import Emulator, emulator
 from infra.workflow import definition
 from tests.local.support import STACK, eventually, probe_template, write_assembly
+from tests.workflows.site import Site, deployed
 
 __all__ = ["emulator"]
 
@@ -75,6 +76,11 @@ class Machines:
 def mark() -> str:
     """A name for the streams of one test."""
     return f"s{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def site(emulator: Emulator) -> Site:
+    return deployed(emulator)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.output import JsonOption, many, note, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, surveyed
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
@@ -187,7 +187,7 @@ def _print(plans: Plans, *, as_json: bool) -> None:
             "stream": each["stream"],
             "kind": kind,
             **row,
-            "garbage": "yes" if row["garbage"] else "no",
+            "garbage": yes_no(row["garbage"]),
         }
         for each in plans.rows
         for kind, row in each["found"].items()
@@ -197,8 +197,8 @@ def _print(plans: Plans, *, as_json: bool) -> None:
         for what in ("waiting", "provable"):
             if each[what]["objects"]:
                 note(
-                    f"{each['stream']}: {each[what]['objects']} objects of garbage, "
-                    f"{each[what]['bytes']} bytes, {_WORDS[what]}"
+                    f"{each['stream']}: {many(each[what]['objects'], 'object')} of garbage, "
+                    f"{each[what]['bytes']} bytes: {_WORDS[what]}"
                 )
         for what in ("unique", "foreign"):
             for key in each[what]:
@@ -207,6 +207,6 @@ def _print(plans: Plans, *, as_json: bool) -> None:
 
 
 _WORDS = {
-    "waiting": "wait for their proof",
-    "provable": "are provable now: --delete lets them go",
+    "waiting": "not proved yet",
+    "provable": "provable now, --delete lets it go",
 }

@@ -184,17 +184,15 @@ def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str 
     deleted = item.state is StreamState.DELETED
     revision = item.revision - 1 if deleted else item.revision  # of the tombstone
     first = execution_name("delete", item.stream, f"r{revision}")
-    try:
-        status = machines.describe("delete", first).status
-    except NotFoundError:
-        status = None  # Step Functions forgets executions after 90 days
-    if status is ExecutionStatus.RUNNING:
-        note(f"{first} is running")
-        return first
-    if status is ExecutionStatus.SUCCEEDED and deleted:
-        note(f"{first} has succeeded; what came later is for `coldstream collect`")
-        return first
     name = execution_name("delete", item.stream, default_reason())
+    for each in (first, name):
+        status = _status(machines, each)
+        if status is ExecutionStatus.RUNNING:
+            note(f"{each} is running")
+            return each
+        if status is ExecutionStatus.SUCCEEDED and deleted:
+            note(f"{each} has succeeded; what came later is for `coldstream collect`")
+            return each
     if dry_run:
         note(f"{name} would be started")
         return None
@@ -206,6 +204,14 @@ def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str 
     }
     start(machines, "delete", name, document)
     return name
+
+
+def _status(machines: Workflows, name: str) -> ExecutionStatus | None:
+    """How far an execution is; None if there is none, or none any more after 90 days."""
+    try:
+        return machines.describe("delete", name).status
+    except NotFoundError:
+        return None
 
 
 def _print(item: CatalogItem, execution: str | None, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from coldstream.ports import Catalog
 class DeletedError(NotFoundError):
     """The stream was deleted, and nothing brings it back."""
 
+    why = "deleted"
     remedy = (
         "a new stream of that name has a directory of its own: list it with `coldstream streams`"
     )
@@ -24,6 +25,7 @@ class DeletedError(NotFoundError):
 class NotLiveError(ConflictError):
     """The stream takes no commits now, so no workflow can work on it."""
 
+    why = "not live"
     remedy = (
         "see its state with `coldstream streams`, call a deletion off with `coldstream undelete`"
     )

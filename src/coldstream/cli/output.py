@@ -97,5 +97,15 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit} ({count} B)"
 
 
+def many(count: int, noun: str) -> str:
+    """A number and its noun, e.g. "1 stream" or "2 streams"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def yes_no(value: bool | None) -> str | None:
+    """A truth as a word, for tables; None stays."""
+    return None if value is None else "yes" if value else "no"
+
+
 def _colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -83,11 +83,6 @@ class ReadOnlyCatalog:
         """Refused."""
         _refuse(f"the item of {item.stream}")
 
-    def adopt(self, item: CatalogItem, *, replacing: CatalogItem | None) -> NoReturn:
-        """Refused."""
-        del replacing
-        _refuse(f"the item of {item.stream}")
-
     def commit(self, commit: Commit) -> NoReturn:
         """Refused."""
         _refuse(f"the item of {commit.stream}")

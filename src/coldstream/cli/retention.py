@@ -16,7 +16,7 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, note, print_json, print_table, when
+from coldstream.cli.output import JsonOption, many, note, print_json, print_table, when
 from coldstream.cli.over_streams import Plans, items, no_pause, now_ms, plan_each
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
@@ -179,7 +179,8 @@ def _print(plans: Plans, *, as_json: bool) -> None:
         streams = sum(bool(row["ranges"]) for row in plans.rows)
         held = sum(bool(row["held_by"]) for row in plans.rows)
         note(
-            f"{sum(each['fragments'] for each in ranges)} fragments of {streams} streams would go, "
-            f"{sum(each['bytes'] for each in ranges)} bytes; {held} streams are held"
+            f"{many(sum(each['fragments'] for each in ranges), 'fragment')} of "
+            f"{many(streams, 'stream')} would go, {sum(each['bytes'] for each in ranges)} bytes; "
+            f"held: {many(held, 'stream')}"
         )
     plans.finish()

@@ -17,7 +17,8 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.deleted import DeletedError, deletion
-from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.output import JsonOption, many, note, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, items
 from coldstream.cli.resolve import StreamArgument, resolve
 from coldstream.cli.workflow import DryRunOption
@@ -43,6 +44,14 @@ _CHANGE_COLUMNS = ("stream", "vhost", "queue", "before", "after")
 _MOST_BYTES = 2**20
 
 
+class EndedHoldError(InvalidInputError):
+    """A document of rules without a legal hold that is in force."""
+
+    exit_code = ExitCode.FAILED
+    why = "legal hold"
+    remedy = "add the rules that `coldstream retention rules --json` shows, or --release-holds"
+
+
 def rules(
     new: Annotated[
         Path | None,
@@ -54,6 +63,10 @@ def rules(
             allow_dash=True,
         ),
     ] = None,
+    release_holds: Annotated[
+        bool,
+        typer.Option("--release-holds", help="Allow a document that lacks a hold of today's."),
+    ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
@@ -64,7 +77,8 @@ def rules(
 
     --json prints the document that --set takes. --set prints what changes for which streams, and
     changes nothing if somebody else has changed the rules meanwhile. Of the rules that match a
-    stream the one of the highest priority says how long it is kept; any one of them can hold it.
+    stream the one of the highest priority says how long it is kept; any one of them can hold it. A
+    document that would end a legal hold is refused unless --release-holds says that this is meant.
 
     Examples: coldstream retention rules --json > rules.json
 
@@ -72,14 +86,14 @@ def rules(
     """
     from coldstream.plans.policy_document import parse_policies
 
-    if dry_run and new is None:
-        raise InvalidInputError("--dry-run goes with --set")
+    if (dry_run or release_holds) and new is None:
+        raise InvalidInputError("--dry-run and --release-holds go with --set")
     wanted = None if new is None else parse_policies(_text(new))
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     if wanted is None:
         _show(*remote.policies.load(), as_json=as_json)
     else:
-        _set(remote, wanted, dry_run=dry_run, as_json=as_json)
+        _set(remote, wanted, release_holds=release_holds, dry_run=dry_run, as_json=as_json)
 
 
 def hold(
@@ -179,13 +193,27 @@ def _show(found: PolicySet, revision: int, *, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        rows = [{"priority": 0, **rule} for rule in document["rules"]]
+        rows = [
+            {
+                "priority": 0,
+                **rule,
+                "consolidate": yes_no(rule.get("consolidate")),
+                "hold": yes_no(rule.get("hold")),
+            }
+            for rule in document["rules"]
+        ]
         print_table(sorted(rows, key=lambda row: (-row["priority"], row["name"])), _RULE_COLUMNS)
     note(f"revision {revision}" if revision else "nobody has set any rules: everything is kept")
 
 
-def _set(remote: Remote, wanted: PolicySet, *, dry_run: bool, as_json: bool) -> None:
+def _set(
+    remote: Remote, wanted: PolicySet, *, release_holds: bool, dry_run: bool, as_json: bool
+) -> None:
     found, revision = remote.policies.load()
+    kept = {tuple(rule.patterns()) for rule in wanted.rules if rule.hold}
+    ended = [r.name for r in found.rules if r.hold and tuple(r.patterns()) not in kept]
+    if ended and not (release_holds or dry_run):
+        raise EndedHoldError(f"the document would end the legal holds {', '.join(ended)}")
     plans = Plans()
     changes = _changes(remote, found, wanted, plans)
     before, after = {r.name: r for r in found.rules}, {r.name: r for r in wanted.rules}
@@ -211,12 +239,14 @@ def _set(remote: Remote, wanted: PolicySet, *, dry_run: bool, as_json: bool) -> 
         for word, each in names.items():
             if each:
                 note(f"{word}: {', '.join(each)}")
+    if ended:
+        note(f"legal holds that end: {', '.join(ended)}")
     if same:
         note(f"these are the rules of revision {revision}; nothing to change")
     elif dry_run:
-        note(f"revision {revision} stays; it would change for {len(changes)} streams")
+        note(f"revision {revision} stays; this would change {many(len(changes), 'stream')}")
     else:
-        note(f"revision {revision} is in force; it changes something for {len(changes)} streams")
+        note(f"revision {revision} is in force; it changes {many(len(changes), 'stream')}")
     plans.finish()
 
 

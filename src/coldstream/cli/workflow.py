@@ -15,7 +15,7 @@ import typer
 from coldstream import errors
 from coldstream.cli.connect import Remote
 from coldstream.cli.exit_codes import BY_KIND, ExitCode
-from coldstream.cli.output import note, print_json, print_section, print_table
+from coldstream.cli.output import many, note, print_json, print_section, print_table
 from coldstream.cli.report import ConfigurationError
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
@@ -58,7 +58,7 @@ _ARN_PREFIX = re.compile(r"arn:[a-z0-9-]+:states:[a-z0-9-]+:[0-9]*:stateMachine:
 _MOST_UNANSWERED = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0  # seconds between two looks
 
-sleep = time.sleep
+sleep, clock = time.sleep, time.monotonic
 
 
 class WorkflowFailedError(ColdstreamError):
@@ -70,10 +70,7 @@ class WorkflowFailedError(ColdstreamError):
         why: name of the error behind it.
     """
 
-    remedy = (
-        "run the command again, every step can be repeated; the functions' logs say more, and "
-        "the alarm on WorkflowFailures counts"
-    )
+    remedy = "see the functions' logs; every step can be repeated, so just run the command again"
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class StartedBeforeError(ConflictError):
     """An execution of this name exists, so nothing was started."""
 
     why = "started before for this reason"
-    remedy = "wait a minute, or give another --reason"
+    remedy = "wait a minute, or give another reason where the command has --reason"
 
 
 def connect_workflows(arn_prefix: str) -> Workflows:
@@ -177,7 +174,7 @@ def run_workflow(
     _tell(workflow, name, output, before, after, as_json=as_json)
     failed = output.get("failed")
     if isinstance(failed, int) and failed:
-        raise WorkflowFailedError(f"{workflow} could not be done on {failed} streams")
+        raise WorkflowFailedError(f"{workflow} could not be done on {many(failed, 'stream')}")
 
 
 def start(workflows: Workflows, workflow: str, name: str, document: Mapping[str, Any]) -> None:
@@ -299,11 +296,11 @@ class _ProgressLine:
     def __init__(self, workflow: str) -> None:
         self._workflow = workflow
         self._terminal = sys.stderr.isatty()
-        self._begin = time.monotonic()
+        self._begin = clock()
         self._last = 0.0
 
     def show(self) -> None:
-        seconds = time.monotonic() - self._begin
+        seconds = clock() - self._begin
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{self._workflow}: running for {seconds:.0f} s")
             sys.stderr.flush()
@@ -314,4 +311,4 @@ class _ProgressLine:
     def end(self, status: ExecutionStatus) -> None:
         """The last line says how it ended, and when."""
         clear = "\r\x1b[K" if self._terminal else ""
-        note(f"{clear}{self._workflow}: {status} after {time.monotonic() - self._begin:.0f} s")
+        note(f"{clear}{self._workflow}: {status} after {clock() - self._begin:.0f} s")

@@ -9,25 +9,213 @@ smallest to the greatest that there are. So a look-up by time opens such a fragm
 passing it over, which is right but slow, and retention by age never takes it, because nothing says
 that it is old. With trailers each fragment is checked as a commit checks it.
 
-Holes are not applied, as in `resolve_run`: the chain ends before them, and `Rebuilt.beyond` says so.
+Holes are not applied, as in `resolve_run`: the chain ends before one, and `Rebuilt.beyond` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched_pages
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coldstream.fragment import Trailer
-from coldstream.manifest.entries import Entries
+from coldstream.manifest.entries import Entries, Entry
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
-from coldstream.manifest.root import LastChunk, Root
+from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.plans.chain import MAX_WINDOW, Chain
 from coldstream.plans.grow import Growth
 from coldstream.plans.key_columns import KeyReader, acceptable
 from coldstream.plans.resolve import Listed, Verified, check_fragment, last_chunk_of
+
+
+class Row(Protocol):
+    """One row of a LIST, as `ports.ObjectInfo` is."""
+
+    @property
+    def key(self) -> str:
+        """Full key."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        ...
+
+
+#: Gives the parsed trailers of neighbouring fragments, in their order; raises as a GET does.
+Trailers = Callable[[Sequence[Listed]], Sequence[Trailer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild came to.
+
+    Attributes:
+        root: over all fragments of the chain; the groups below it were given before. Without
+            trailers it does not know its last chunk.
+        unverified: fragments whose trailer nobody has read.
+        beyond: where the first acceptable fragment behind a gap begins, None if there is none.
+        listed: keys that were read.
+        fragments: those that are acceptable fragments of the stream.
+        window: the most candidates that were held undecided at once.
+    """
+
+    root: Root
+    unverified: int
+    beyond: int | None
+    listed: int
+    fragments: int
+    window: int
+
+
+class Rebuild:
+    """One rebuild of one stream: `groups`, to its end, and then `rebuilt`.
+
+    Args:
+        prefix: of all keys, ends in "/".
+        stream: directory name.
+        ledger: of the newest root, or else `ledger_of_keys`.
+        branching: entries of a full group.
+        uids: gives an id for each group.
+        first_offset: of the newest root; None for that of the first acceptable fragment.
+        trailers: gives trailers; None leaves every entry unverified.
+        refused: keys that were refused before.
+        window: undecided candidates that may be held.
+
+    Raises:
+        InvalidInputError: no such prefix or stream can be.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        stream: str,
+        ledger: Ledger,
+        *,
+        branching: int,
+        uids: Iterator[int],
+        first_offset: int | None = None,
+        trailers: Trailers | None = None,
+        refused: Collection[str] = (),
+        window: int = MAX_WINDOW,
+    ) -> None:
+        self._reader = KeyReader(prefix, stream)
+        self._ledger = ledger
+        self._growth = Growth(branching, uids)
+        self._first = first_offset
+        self._trailers = trailers
+        self._refused = frozenset(refused)
+        self._window = window
+        self._chain = None if first_offset is None else Chain(first_offset, window=window)
+        self._oldest: Entry | None = None
+        self._last_chunk: LastChunk | None = None
+        self._unverified = 0
+        self._listed = 0
+        self._fragments = 0
+
+    def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
+        """Read pages of LIST in their order; give each group as soon as it is full.
+
+        Stops at a gap: what lies behind it cannot belong to this manifest.
+
+        Raises:
+            RefusedFragmentError: a trailer does not hold; begin anew with its key in `refused`.
+            ConflictError: too many fragments overlap (see `Chain`).
+            InternalError: the keys are not sorted.
+        """
+        for page in pages:
+            for entries in self._decided(page):
+                yield from self._growth.append(self._checked(entries))
+            if self._chain is not None and self._chain.beyond is not None:
+                break
+        if self._chain is not None:
+            for entries in self._chain.end():
+                yield from self._growth.append(self._checked(entries))
+
+    def rebuilt(self, *, version: int) -> Rebuilt:
+        """The result, once `groups` has ended.
+
+        Args:
+            version: of the catalog item when it names the root; above that of every root there is.
+        """
+        entries = self._growth.entries()
+        first = self._first or 0
+        root = Root(
+            first_offset=first,
+            next_offset=self._chain.next_offset if self._chain else first,
+            epoch=self._ledger.epoch,
+            version=version,
+            ledger=self._ledger,
+            entries=entries,
+            head=self._head(entries),
+            last_chunk=self._last_chunk,
+        )
+        return Rebuilt(
+            root=root,
+            unverified=self._unverified,
+            beyond=self._chain.beyond if self._chain else None,
+            listed=self._listed,
+            fragments=self._fragments,
+            window=self._chain.widest if self._chain else 0,
+        )
+
+    def _decided(self, page: Sequence[Row]) -> list[bytes]:
+        self._listed += len(page)
+        if self._refused:
+            page = [row for row in page if row.key not in self._refused]
+        found = self._reader.entries([row.key for row in page], [row.size for row in page])
+        found = acceptable(found, self._ledger)
+        self._fragments += len(found)
+        if not len(found):
+            return []
+        if self._chain is None:
+            self._first = int(found["first_offset"][0])
+            self._chain = Chain(self._first, window=self._window)
+        return self._chain.take(found)
+
+    def _checked(self, entries: bytes) -> bytes:
+        """Decided entries, with what their trailers say where there are trailers."""
+        decided = Entries(entries)
+        if self._trailers is None:
+            self._unverified += len(decided)
+        else:
+            decided = Entries.of(each.entry() for each in self._verified(decided, self._trailers))
+        if self._oldest is None:
+            self._oldest = decided[0]
+        return bytes(decided)
+
+    def _verified(self, decided: Entries, trailers: Trailers) -> Iterator[Verified]:
+        keys = [(entry.data_key(self._reader.stream), entry.size) for entry in decided]
+        listed = [Listed(key, key.path(self._reader.prefix), size) for key, size in keys]
+        for each, trailer in zip(listed, trailers(listed), strict=True):
+            verified = check_fragment(
+                each, trailer, ledger=self._ledger, last_chunk=self._last_chunk
+            )
+            self._last_chunk = last_chunk_of([verified], self._last_chunk)
+            yield verified
+
+    def _head(self, entries: Entries) -> Head | None:
+        if self._oldest is None or not entries[0].kind.level:
+            return None
+        return Head(self._oldest.min_timestamp, self._oldest.max_timestamp)
+
+
+def ledger_of_keys(pages: Iterable[Sequence[Row]], prefix: str, stream: str) -> Ledger:
+    """The best guess at a ledger that is lost: each epoch claimed where its first fragment begins.
+
+    So the newest epoch that has data for a range has the right to it. It takes a pass of its own,
+    because a higher epoch may begin below the end of a fragment that was listed before. Trailers
+    say the floor itself; a root says all.
+    """
+    reader = KeyReader(prefix, stream)
+    floors: dict[int, int] = {}
+    for page in pages:
+        found = reader.entries([row.key for row in page], [row.size for row in page])
+        epochs, numbers = np.unique(found["epoch"], return_index=True)
+        for epoch, number in zip(epochs.tolist(), numbers.tolist(), strict=True):
+            first = int(found["first_offset"][number])
+            floors[epoch] = min(first, floors.get(epoch, first))
+    return Ledger.of(sorted((epoch, floor) for epoch, floor in floors.items() if epoch))

@@ -11,7 +11,7 @@ server notices and ends by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,9 +53,13 @@ class Emulator:
         """The variables that point any AWS SDK at it."""
         return self.server.client_environment()
 
-    def deploy_app(self) -> LocalAws:
-        """Deploy the CDK app of the project; a second call finds it deployed."""
-        deployment = deploy_app(self.server, self.root, progress=silent)
+    def deploy_app(self, context: Mapping[str, str] | None = None) -> LocalAws:
+        """Deploy the CDK app of the project; a second call finds it deployed.
+
+        Args:
+            context: settings of the app that replace those of cdk.json.
+        """
+        deployment = deploy_app(self.server, self.root, context=context, progress=silent)
         return LocalAws(self.server, deployment.outputs, started=False, change=deployment.change)
 
 

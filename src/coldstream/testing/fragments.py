@@ -73,6 +73,7 @@ def build_fragment(
     chunk_epochs: Sequence[int] = (),
     timestamps: Sequence[int] = (),
     records_per_chunk: int = 10,
+    body_size: int = 8,
     segment_offset: int | None = None,
     segment_position: int = 8,
 ) -> SyntheticFragment:
@@ -88,6 +89,7 @@ def build_fragment(
         chunk_epochs: one a chunk; the last goes on for the rest. All `epoch` by default.
         timestamps: one a chunk, ms; the last goes on, one ms more a chunk.
         records_per_chunk: the last chunk may have fewer.
+        body_size: bytes of each record's body, at least 8; the first are its offset.
         segment_offset: first offset of its segment; its own by default.
         segment_position: byte position of its first chunk in that segment.
     """
@@ -105,9 +107,7 @@ def build_fragment(
             else (timestamps[-1] if len(timestamps) else START_MS + first_offset) + number
         )
         records = min(records_per_chunk, next_offset - offset)
-        messages = [
-            b"\x00\x53\x75\xa0\x08" + (offset + i).to_bytes(8, "big") for i in range(records)
-        ]
+        messages = [_message(offset + i, body_size) for i in range(records)]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))
         chunks.append(chunk)
@@ -132,3 +132,12 @@ def build_fragment(
         key=DataKey(stream, first_offset, next_offset, epoch, uid),
         data=HEADER + data + INDEX_HEADER + records_of_index + trailer.encode(),
     )
+
+
+def _message(offset: int, size: int) -> bytes:
+    """A data section whose binary has `size` bytes."""
+    body = offset.to_bytes(8, "big").ljust(size, b".")
+    begin = b"\x00\x53\x75"
+    if size < 256:
+        return begin + b"\xa0" + bytes([size]) + body
+    return begin + b"\xb0" + size.to_bytes(4, "big") + body

@@ -1,52 +1,50 @@
-"""Complete the runs of every stream, with no event at all: the answer to lost ones."""
+"""Heal one stream without any event: adopt its root if the item is lost, then complete its run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from coldstream.errors import ColdstreamError, CorruptDataError
-from coldstream.manifest.catalog import StreamState
+from coldstream.errors import ConflictError, NotFoundError
+from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A stream that could not be brought forward, and why."""
+class Reconciled:
+    """What was done for a stream.
 
-    stream: str
-    error: ColdstreamError
+    Attributes:
+        commits: what was appended.
+        adopted: whether its item was lost, or of a restored table, and was written anew.
+    """
+
+    commits: CommitReport
+    adopted: bool
 
 
 def reconcile(
     world: World,
+    stream: str,
     *,
     pause: Callable[[int], None],
     time_left: Callable[[], bool] = lambda: True,
-    begin: float = 0.0,
-) -> Iterator[CommitReport | Failure]:
-    """Run `commit_runs` on every live stream; one that fails does not stop the others.
+) -> Reconciled:
+    """Bring a stream's manifest forward over everything that was uploaded.
 
     Args:
         world: where.
+        stream: directory name.
         pause: as in `commit_runs`.
-        time_left: whether there is time for another stream.
-        begin: how far into the list of streams to begin, from 0 up to 1. Where the time does not
-            suffice for all of them, another beginning each time sees to it that none starves.
+        time_left: as in `commit_runs`.
+
+    Raises:
+        As `commit_runs` and `adopt`; the error of the former where the item is good.
     """
-    streams = []
     try:
-        for item in world.catalog.streams():
-            if item.state is StreamState.LIVE:
-                streams.append(item.stream)  # noqa: PERF401 - an error must not lose those before
-    except CorruptDataError as exc:  # an item that cannot be read; the others came before
-        yield Failure(exc.stream or exc.key or "", exc)
-    first = int(begin * len(streams))
-    for stream in (*streams[first:], *streams[:first]):
-        if not time_left():
-            return
-        try:
-            yield commit_runs(world, stream, pause=pause, time_left=time_left)
-        except ColdstreamError as exc:
-            yield Failure(stream, exc)
+        return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), False)
+    except (ConflictError, NotFoundError):
+        if adopt(world, stream) is None:
+            raise
+    return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), True)
