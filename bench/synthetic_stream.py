@@ -24,10 +24,11 @@ STEP_MS = 100
 RECORDS = 2**16
 STREAM = "__scale_1745252105682952932"
 PREFIX = "rabbitmq/"
-EPOCH = 1
+EPOCH = 2
+LEDGER = Ledger.of([(1, 0), (EPOCH, 0)])  # what epoch 1 uploads comes too late
 
-#: Children of a group of each level. 1,024 kilo-groups of 64 MiB fragments would be 2**56 bytes, one
-#: more than an entry can say, so `rebalance` puts one less under a mega-group.
+#: Children of a group of each level. 1,024 kilo-groups of 64 MiB fragments would be 2**56 bytes,
+#: one too many for an entry, so `rebalance` puts one kilo-group less under a mega-group.
 CHILDREN = (1, M, M, M - 1)
 SPANS = (1, M, M**2, M**2 * (M - 1))  # fragments below a group of each level
 
@@ -93,11 +94,15 @@ def uids(numbers: NDArray[np.uint64], level: int) -> NDArray[np.uint64]:
     return mixed(salted) >> np.uint64(1)
 
 
+def children(first: int, level: int) -> Entries:
+    """Of the group of a level that begins at offset `first`."""
+    begin = first // (RECORDS * SPANS[level]) * CHILDREN[level]
+    return Entries(entries(begin, begin + CHILDREN[level], level - 1))
+
+
 def node(entry: Entry) -> Node:
-    """The group that an entry of this stream refers to, made by arithmetic."""
-    level = entry.kind.level
-    begin = entry.first_offset // (RECORDS * SPANS[level]) * CHILDREN[level]
-    return Node(entry.kind, entry.uid, Entries(entries(begin, begin + CHILDREN[level], level - 1)))
+    """The group that an entry of this stream refers to."""
+    return Node(entry.kind, entry.uid, children(entry.first_offset, entry.kind.level))
 
 
 def shape(fragments: int) -> list[int]:
@@ -130,7 +135,7 @@ def root(fragments: int) -> Root:
         next_offset=following,
         epoch=EPOCH,
         version=fragments,
-        ledger=Ledger.of([(EPOCH, 0)]),
+        ledger=LEDGER,
         entries=whole,
         head=Head(oldest.min_timestamp, oldest.max_timestamp) if made[1] else None,
         last_chunk=LastChunk(following - 1, EPOCH),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from coldstream import names
+from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.testing.bucket import listed, referenced
 from coldstream.testing.emulator import Emulator, emulator
+from coldstream.testing.invariants import publish_before_delete
+from coldstream.usecases.collect import collect
+from coldstream.usecases.load import World, load
 
 __all__ = ["emulator"]
 
@@ -80,6 +87,48 @@ class Site:
 def site(emulator: Emulator) -> Site:
     deployed = emulator.deploy_app()
     return Site(emulator, deployed.outputs)
+
+
+@pytest.fixture(autouse=True)
+def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test: what the manifests refer to is there, and nothing else but known garbage.
+
+    Nothing that the tests do is older than the grace time, so whatever `collect` would delete one
+    day may still lie around; what it would never delete may not.
+    """
+    yield
+    if "site" not in request.fixturenames:
+        return
+    site: Site = request.getfixturevalue("site")
+    world = World(
+        store=BotoObjectStore(client=site.emulator.client("s3"), bucket=site.bucket),
+        catalog=DynamoCatalog(
+            client=site.emulator.client("dynamodb"),
+            table=site.outputs[names.OUTPUT_TABLE],
+            prefix=site.outputs[names.OUTPUT_PREFIX],
+        ),
+        prefix=site.outputs[names.OUTPUT_PREFIX],
+        new_uid=lambda: 1,
+    )
+    for item in world.catalog.streams():
+        loaded = load(world, item.stream)
+        fetch = world.fetch(item.stream)
+        there = {
+            row.key for row in listed(world.store, names.stream_prefix(world.prefix, item.stream))
+        }
+        wanted = referenced(world.prefix, loaded.item, loaded.root, fetch)
+        assert not publish_before_delete(wanted, there)
+        found = collect(
+            world,
+            S3Deleter(client=site.emulator.client("s3"), bucket=site.bucket),
+            item.stream,
+            grace_ms=86_400_000,
+            run_ms=0,
+            now_ms=time.time_ns() // 1_000_000,
+            dry_run=True,
+        )
+        assert not found.unique
+        assert not found.foreign
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,7 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _somebody_is_there():
         raise InvalidInputError(
             "nobody is there to confirm it: give --yes to delete the stream", stream=item.stream
         )
@@ -174,6 +174,10 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
         abort=True,
         err=True,
     )
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin.isatty()
 
 
 def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str | None:

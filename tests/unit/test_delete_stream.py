@@ -1,0 +1,237 @@
+"""Deleting a stream: when it may be called off, and what it never touches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldstream.errors import ConflictError, NotFoundError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import stream_prefix
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.usecases.claim import anchor
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.delete_stream import (
+    Sweep,
+    SweepState,
+    delete_stream,
+    sweep,
+    undelete_stream,
+)
+from coldstream.usecases.load import load
+from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause
+
+UNDELETE = 1000
+HOLD = PolicySet((Rule("court", hold=True),))
+OTHER = "__orders_1745252105682999999"
+
+
+@pytest.fixture
+def remote() -> Remote:
+    remote = Remote().claimed()
+    remote.upload(*chain(3))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    return remote
+
+
+def delete(remote: Remote, policies: PolicySet | None = None) -> CatalogItem:
+    return delete_stream(
+        remote.world, STREAM, policies or PolicySet(), now_ms=0, undelete_ms=UNDELETE
+    )
+
+
+def step(remote: Remote, *, now: int = UNDELETE, empty: int = 0, revision: int = 1) -> Sweep:
+    return sweep(
+        remote.world,
+        remote.memory,
+        STREAM,
+        PolicySet(),
+        revision=revision,
+        empty=empty,
+        now_ms=now,
+        time_left=lambda: True,
+    )
+
+
+def objects(remote: Remote, stream: str = STREAM) -> list[str]:
+    return [key for key in remote.memory.objects if key.startswith(stream_prefix(PREFIX, stream))]
+
+
+def test_a_tombstone_deletes_nothing_yet_and_stops_commits(remote: Remote) -> None:
+    before = objects(remote)
+
+    item = delete(remote)
+
+    assert (item.state, item.undelete_until) == (StreamState.DELETING, UNDELETE)
+    assert objects(remote) == before
+    with pytest.raises(ConflictError):
+        commit_runs(remote.world, STREAM, pause=no_pause)
+
+
+def test_deleting_twice_keeps_the_first_undelete_time(remote: Remote) -> None:
+    first = delete(remote)
+
+    assert (
+        delete_stream(remote.world, STREAM, PolicySet(), now_ms=900, undelete_ms=UNDELETE) == first
+    )
+
+
+def test_an_undelete_gives_everything_back(remote: Remote) -> None:
+    before = load(remote.world, STREAM).root
+    delete(remote)
+
+    item = undelete_stream(remote.world, STREAM)
+
+    assert (item.state, item.undelete_until, item.revision) == (StreamState.LIVE, 0, 2)
+    assert load(remote.world, STREAM).root == before
+    remote.upload(*chain(1, start=30))
+    assert commit_runs(remote.world, STREAM, pause=no_pause).next_offset == 40
+
+
+def test_before_the_undelete_time_is_over_no_object_goes(remote: Remote) -> None:
+    delete(remote)
+    before = objects(remote)
+
+    with pytest.raises(UnavailableError):
+        step(remote, now=UNDELETE - 1)
+
+    assert objects(remote) == before
+    assert remote.items.items[STREAM].state is StreamState.DELETING
+
+
+def test_a_sweep_ends_only_when_the_prefix_was_empty_twice(remote: Remote) -> None:
+    delete(remote)
+
+    first = step(remote)
+    straggler = remote.upload(*chain(1, start=30))
+    second = step(remote, empty=first.empty)
+    third = step(remote, empty=second.empty)
+
+    assert (first.state, first.empty) == (SweepState.SETTLE, 1)
+    assert second.objects == len(straggler)
+    assert (second.state, second.empty) == (SweepState.SETTLE, 1)
+    assert third.state is SweepState.DONE
+    assert not objects(remote)
+    assert remote.items.items[STREAM].state is StreamState.DELETED
+
+
+def test_a_sweep_that_runs_out_of_time_goes_on_later(remote: Remote) -> None:
+    delete(remote)
+
+    done = sweep(
+        remote.world,
+        remote.memory,
+        STREAM,
+        PolicySet(),
+        revision=1,
+        empty=0,
+        now_ms=UNDELETE,
+        time_left=lambda: False,
+    )
+
+    assert done.state is SweepState.SWEEPING
+    assert step(remote).state is SweepState.SETTLE
+
+
+def test_a_deleted_stream_cannot_be_had_back(remote: Remote) -> None:
+    delete(remote)
+    step(remote)
+
+    with pytest.raises(ConflictError, match="undelete time is over"):
+        undelete_stream(remote.world, STREAM)
+    with pytest.raises(ConflictError):
+        commit_runs(remote.world, STREAM, pause=no_pause)
+
+
+def test_the_machine_of_an_older_tombstone_does_not_sweep_a_newer_one(remote: Remote) -> None:
+    delete(remote)
+    undelete_stream(remote.world, STREAM)
+    delete_stream(remote.world, STREAM, PolicySet(), now_ms=5_000, undelete_ms=UNDELETE)
+    before = objects(remote)
+
+    done = step(remote, now=5_500, revision=1)
+
+    assert done.state is SweepState.CALLED_OFF
+    assert objects(remote) == before
+
+
+def test_a_legal_hold_forbids_the_deletion_and_stops_one_that_has_begun(remote: Remote) -> None:
+    with pytest.raises(ConflictError, match="court"):
+        delete(remote, HOLD)
+    delete(remote)
+    before = objects(remote)
+
+    with pytest.raises(ConflictError, match="court"):
+        sweep(
+            remote.world,
+            remote.memory,
+            STREAM,
+            HOLD,
+            revision=1,
+            empty=0,
+            now_ms=UNDELETE,
+            time_left=lambda: True,
+        )
+
+    assert objects(remote) == before
+    assert remote.items.items[STREAM].state is StreamState.DELETING
+
+
+def test_a_new_stream_of_the_same_queue_is_untouched(remote: Remote) -> None:
+    remote.claimed(stream=OTHER)
+    remote.upload(*chain(3, stream=OTHER))
+    commit_runs(remote.world, OTHER, pause=no_pause)
+    delete(remote)
+    step(remote)
+
+    assert len(objects(remote, OTHER)) == 5
+    assert load(remote.world, OTHER).root.next_offset == 30
+
+
+def test_an_anchor_never_revives_a_tombstone(remote: Remote) -> None:
+    delete(remote)
+    step(remote)
+
+    item = anchor(remote.world, STREAM, 0, remote.items.items[STREAM].name)
+
+    assert item.state is StreamState.DELETED
+
+
+def test_a_restored_tombstone_is_refused(remote: Remote) -> None:
+    delete(remote)
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, table_id="another")
+    before = objects(remote)
+
+    with pytest.raises(ConflictError):
+        step(remote)
+
+    assert objects(remote) == before
+
+
+def test_a_store_that_deletes_nothing_is_an_error_and_no_endless_loop(remote: Remote) -> None:
+    class Refusing:
+        def delete(self, keys: object) -> list[str]:
+            del keys
+            return []
+
+    delete(remote)
+    with pytest.raises(UnavailableError):
+        sweep(
+            remote.world,
+            Refusing(),
+            STREAM,
+            PolicySet(),
+            revision=1,
+            empty=0,
+            now_ms=UNDELETE,
+            time_left=lambda: True,
+        )
+
+
+def test_a_stream_that_nobody_knows_cannot_be_deleted_or_had_back(remote: Remote) -> None:
+    del remote.items.items[STREAM]
+    for act in (lambda: delete(remote), lambda: undelete_stream(remote.world, STREAM)):
+        with pytest.raises(NotFoundError):
+            act()
