@@ -103,6 +103,7 @@ class StreamFollower:
     _remaining: bool = False  # more can be cut at once
     _in_flight: int = 0
     _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
+    _suspect_at: int | None = None  # it was damaged; nothing behind it is cut before it is there
     _retry_at: float = 0.0
     _gave_up: bool = False
     _sequence: tuple[int, int] = (-1, 0)  # segment, fragments cut from it
@@ -143,13 +144,17 @@ class StreamFollower:
                 self._watch_quietly(now)
                 return []
         elif self._blocked_at is not None and not self.settings.once:
-            self._blocked_at = None  # perhaps the file was mended; a second fault blocks again
+            # Perhaps the file was mended; a second fault blocks again.
+            self._suspect_at, self._blocked_at = self._blocked_at, None
         try:
             closed = self._outdated or self._epoch == 0
             if closed and (self._in_flight or not self._open(now)):
                 return []
             if self._blocked_at is None:
                 self.progress.error = None
+            if self._suspect_at is not None:
+                # What lies behind it would be uploaded at every try, and committed at none.
+                most = 0 if self._in_flight else min(most, 1)
             jobs = self._cut(now, now_ms, most) if most > 0 else []
             self._watch(now)
         except ColdstreamError as exc:
@@ -166,6 +171,8 @@ class StreamFollower:
         self._moved_at = now
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
+        if self._suspect_at is not None and self._position > self._suspect_at:
+            self._suspect_at = None
 
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
