@@ -53,6 +53,10 @@ bench-read: setup ## Sequential read against plain range GETs of the same object
 bench-import: setup ## Cold import of the Lambda handler
 	$(BIN)/python -m bench.cold_import
 
+.PHONY: bench-scale
+bench-scale: setup ## Manifest of a petabyte and an exbibyte: build, look up, retain, rebuild
+	$(BIN)/python -m bench.scale
+
 .PHONY: synth
 synth: setup ## Write the CloudFormation templates to cdk.out
 	CDK_OUTDIR=cdk.out $(BIN)/python app.py

@@ -20,14 +20,21 @@ from coldstream.plans.retention import Rule, plan_retention
 
 
 class GroupFile:
-    """Encoded groups in an unnamed file; of each, memory holds its place only."""
+    """Encoded groups in an unnamed file; of each, memory holds its place only.
+
+    What was read since `restart` is kept, as a cache would.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._places: dict[int, tuple[int, int]] = {}
         self.size = 0
-        self.reads = 0
+        self._read: dict[Entry, Node] = {}
         self.read_bytes = 0
+
+    @property
+    def reads(self) -> int:
+        return len(self._read)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -38,14 +45,16 @@ class GroupFile:
         self.size += self._file.write(body)
 
     def fetch(self, entry: Entry) -> Node:
-        place, size = self._places[entry.uid]
-        self.reads += 1
-        self.read_bytes += size
-        return parse_node(os.pread(self._file.fileno(), size, place), entry)
+        if entry not in self._read:
+            place, size = self._places[entry.uid]
+            self._read[entry] = parse_node(os.pread(self._file.fileno(), size, place), entry)
+            self.read_bytes += size
+        return self._read[entry]
 
     def restart(self) -> None:
         self._file.flush()
-        self.reads = self.read_bytes = 0
+        self._read.clear()
+        self.read_bytes = 0
 
 
 @dataclass(frozen=True, slots=True)

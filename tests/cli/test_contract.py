@@ -123,7 +123,12 @@ def test_help_needs_neither_sdk_nor_numpy_and_no_settings() -> None:
 def test_every_command_has_help_with_an_example() -> None:
     page = render()
 
-    for command in ("streams", "describe STREAM", "read STREAM", "verify STREAM", "local up"):
+    commands = ("streams", "describe STREAM", "read STREAM", "verify STREAM", "local up",
+                "rebalance STREAM", "retention run [STREAM]", "retention plan [STREAM]",
+                "retention rules", "retention hold STREAM", "retention release STREAM",
+                "consolidate [STREAM]", "collect [STREAM]", "reconcile [STREAM]",
+                "delete STREAM", "undelete STREAM")  # fmt: skip
+    for command in commands:
         section = page.split(f"## `coldstream {command}`")[1].split("\n## ")[0]
         assert "Example" in section, command
 

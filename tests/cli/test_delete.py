@@ -152,6 +152,27 @@ def calendar_seconds(moment: time.struct_time) -> int:
     return calendar.timegm(moment)
 
 
+def test_a_machine_that_is_only_just_starting_is_waited_for(
+    orders: Tier, run: Run, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("delete", "s", "--yes")
+    first, looks = execution_name("delete", "s", "r1"), iter(range(3))
+    describe = machines.describe
+    machines.looks = 99
+
+    def late(workflow: str, name: str) -> Execution:
+        if next(looks, None) is None:
+            machines.executions.setdefault(("delete", first), Execution(ExecutionStatus.RUNNING))
+        return describe(workflow, name)
+
+    monkeypatch.setattr(machines, "describe", late)
+
+    again = json.loads(run("delete", "s", "--json").stdout)
+
+    assert again["execution"] == first
+    assert machines.names() == [first]
+
+
 def test_a_sweep_that_broke_off_is_started_again_for_its_own_tombstone(
     orders: Tier, run: Run, machines: Machines
 ) -> None:

@@ -268,6 +268,37 @@ def test_an_item_that_cannot_be_read_ends_a_plan_over_all_with_65(
     assert "stream odd" in done.stderr
 
 
+@pytest.mark.parametrize("command", [["collect"], ["reconcile", "--dry-run"],
+                                     ["retention", "plan"]])  # fmt: skip
+def test_a_plan_over_all_looks_at_every_page(
+    tier: Tier,
+    run: Run,
+    put_rules: Callable[..., None],
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_rules(Rule("short", max_bytes=1))
+    names = {f"s{number}" for number in range(7)}
+    for name in names:
+        tier.add(name, [[chunk(0, b"x")], [chunk(1, b"x")]])
+        tier.upload(name, [chunk(2, b"ahead")], epoch=1, floor=0)
+    monkeypatch.setattr("coldstream.usecases.survey.PAGE", 3)
+    monkeypatch.setattr("coldstream.cli.over_streams._PAGE", 2)
+
+    rows = json.loads(run(*command, "--json").stdout)
+
+    assert [row["stream"] for row in rows] == sorted(names)
+
+
+def test_a_foreign_key_cannot_drive_a_terminal(full: Tier, run: Run) -> None:
+    full.store.put(f"{PREFIX}stream/s/data/\x1b[2Jodd", b"", write_id="")
+
+    done = run("collect", "s")
+
+    assert "\x1b" not in done.stderr
+    assert "\\x1b[2Jodd" in done.stderr
+
+
 def test_an_empty_tier_has_nothing_to_plan(run: Run) -> None:
     for command in (each for each in DRY if not {"s", "deleting"} & set(each)):
         done = run(*command, "--json")

@@ -126,6 +126,7 @@ def test_what_the_machine_changed_is_told_from_the_catalog(
          69, "UnavailableError: no answer"),
         (Execution(ExecutionStatus.FAILED, None, "PermissionDeniedError", ""), 77, "PermissionD"),
         (Execution(ExecutionStatus.FAILED, None, "Kind", "[1]"), 1, "has failed: Kind: [1]"),
+        (Execution(ExecutionStatus.FAILED, None, "E", "a\n\x1b[2Jb"), 1, "E: a \\x1b[2Jb"),
         (Execution(ExecutionStatus.FAILED), 1, "has failed"),
         (Execution(ExecutionStatus.TIMED_OUT, None, "States.Timeout"), 1, "too slow"),
         (Execution(ExecutionStatus.ABORTED), 1, "was aborted"),
@@ -257,6 +258,18 @@ def test_a_missing_or_malformed_setting_is_78_and_nothing_is_read(
         assert "COLDSTREAM_WORKFLOW_ARN_PREFIX" in done.stderr
         assert "coldstream local env" in done.stderr
     assert not machines.executions
+
+
+@pytest.mark.parametrize(("command", "machine"), STARTS)
+def test_a_stack_without_the_machine_is_a_wrong_setting(
+    stream: str, run: Run, machines: Machines, command: list[str], machine: str
+) -> None:
+    machines._workflows = ()
+
+    done = run(*command)
+
+    assert done.exit_code == 78
+    assert f"no state machine for {machine}" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, many, note, print_json, print_table, yes_no
+from coldstream.cli.output import JsonOption, many, note, plain, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, surveyed
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
@@ -202,7 +202,7 @@ def _print(plans: Plans, *, as_json: bool) -> None:
                 )
         for what in ("unique", "foreign"):
             for key in each[what]:
-                note(f"{what}: {key}")
+                note(f"{what}: {plain(key)}")
     plans.finish()
 
 

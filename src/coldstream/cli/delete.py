@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from coldstream.cli import workflow
 from coldstream.cli.connect import (
     DEFAULT_PREFIX_VALUE,
     BucketOption,
@@ -36,6 +38,7 @@ from coldstream.ports import ExecutionStatus, Workflows
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
 _MOST_UNDELETE_SECONDS = 365 * 86_400
 _COLUMNS = ("stream", "state", "undelete_until", "fragments", "bytes", "execution")
+_LOOKS = 5  # one a second
 _TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
 
 
@@ -190,7 +193,9 @@ def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str 
     first = execution_name("delete", item.stream, f"r{revision}")
     name = execution_name("delete", item.stream, default_reason())
     for each in (first, name):
-        status = _status(machines, each)
+        # The tombstone may be so new that the table's stream has not started its machine yet.
+        looks = _LOOKS if each == first and not deleted else 1
+        status = _status(machines, each, looks)
         if status is ExecutionStatus.RUNNING:
             note(f"{each} is running")
             return each
@@ -210,12 +215,14 @@ def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str 
     return name
 
 
-def _status(machines: Workflows, name: str) -> ExecutionStatus | None:
+def _status(machines: Workflows, name: str, looks: int) -> ExecutionStatus | None:
     """How far an execution is; None if there is none, or none any more after 90 days."""
-    try:
-        return machines.describe("delete", name).status
-    except NotFoundError:
-        return None
+    for number in range(looks):
+        if number:
+            workflow.sleep(1)
+        with suppress(NotFoundError):
+            return machines.describe("delete", name).status
+    return None
 
 
 def _print(item: CatalogItem, execution: str | None, *, as_json: bool) -> None:

@@ -15,11 +15,11 @@ import typer
 from coldstream import errors
 from coldstream.cli.connect import Remote
 from coldstream.cli.exit_codes import BY_KIND, ExitCode
-from coldstream.cli.output import many, note, print_json, print_section, print_table
+from coldstream.cli.output import many, note, plain, print_json, print_section, print_table, yes_no
 from coldstream.cli.report import ConfigurationError
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.names import ENV_WORKFLOWS, execution_name
+from coldstream.names import ENV_WORKFLOWS, OUTPUT_WORKFLOWS, execution_name
 from coldstream.ports import Execution, ExecutionStatus, Workflows
 
 WorkflowsOption = Annotated[
@@ -54,8 +54,13 @@ DryRunOption = Annotated[
 #: Stands for the stream in the name of an execution on all of them.
 ALL_STREAMS = "all"
 _ARN_PREFIX = re.compile(r"arn:[a-z0-9-]+:states:[a-z0-9-]+:[0-9]*:stateMachine:[A-Za-z0-9_-]*")
+_REMEDY = (
+    f"set {ENV_WORKFLOWS}, or --workflows, to the stack's output {OUTPUT_WORKFLOWS}; on one "
+    'machine: eval "$(coldstream local env)"'
+)
 #: Step Functions may not know an execution for a moment after it has been started.
 _MOST_UNANSWERED = 10
+_LONGEST_CAUSE = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0  # seconds between two looks
 
 sleep, clock = time.sleep, time.monotonic
@@ -98,15 +103,11 @@ def connect_workflows(arn_prefix: str) -> Workflows:
     Raises:
         ConfigurationError: the setting is missing or malformed.
     """
-    remedy = (
-        f"set {ENV_WORKFLOWS}, or --workflows, to the stack's output WorkflowArnPrefix; on one "
-        'machine: eval "$(coldstream local env)"'
-    )
     if not arn_prefix:
-        raise ConfigurationError(f"no {ENV_WORKFLOWS} is set", remedy=remedy)
+        raise ConfigurationError(f"no {ENV_WORKFLOWS} is set", remedy=_REMEDY)
     if not _ARN_PREFIX.fullmatch(arn_prefix):
         raise ConfigurationError(
-            f"not what the ARN of a state machine begins with: {arn_prefix[:100]!r}", remedy=remedy
+            f"not what the ARN of a state machine begins with: {arn_prefix[:100]!r}", remedy=_REMEDY
         )
     import boto3
     from botocore.config import Config
@@ -182,9 +183,16 @@ def start(workflows: Workflows, workflow: str, name: str, document: Mapping[str,
 
     Raises:
         StartedBeforeError: one of this name exists; the message says how far it is.
+        ConfigurationError: there is no such machine.
         As `Workflows.start`.
     """
-    if workflows.start(workflow, name, document):
+    try:
+        started = workflows.start(workflow, name, document)
+    except NotFoundError as exc:
+        raise ConfigurationError(
+            f"there is no state machine for {workflow}", remedy=_REMEDY
+        ) from exc
+    if started:
         note(f"started {name}")
         return
     try:
@@ -252,9 +260,9 @@ def _cause(text: str) -> str:
     try:
         document = json.loads(text)
     except ValueError:
-        return text[:500]
+        document = None
     said = document.get("errorMessage") if isinstance(document, dict) else None
-    return said[:500] if isinstance(said, str) else text[:500]
+    return plain(" ".join((said if isinstance(said, str) else text).split())[:_LONGEST_CAUSE])
 
 
 def _tell(
@@ -271,7 +279,11 @@ def _tell(
         document = {"workflow": workflow, "execution": name, "status": "succeeded"}
         print_json({**document, "output": output, **looks})
         return
-    said = {key: value for key, value in output.items() if value not in ("", None)}
+    said = {
+        key: yes_no(value) if isinstance(value, bool) else value
+        for key, value in output.items()
+        if value not in ("", None)
+    }
     print_section(workflow.upper(), {"execution": name, "status": "succeeded", **said})
     if looks:
         rows = [{"catalog": moment, **summary} for moment, summary in looks.items()]

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, starmap
 from typing import TYPE_CHECKING
 
 from coldstream.errors import CorruptDataError, InternalError
@@ -145,6 +145,15 @@ class Summary:
     levels: frozenset[int]
 
 
+_KINDS = tuple(EntryKind)
+
+
+def _entry(first: int, following: int, low: int, high: int, kind_size: int, *rest: int) -> Entry:
+    """The value of one entry's fields as they are packed."""
+    kind = _KINDS[kind_size >> 56]
+    return Entry(first, following, low, high, kind, kind_size & MAX_SIZE, *rest)
+
+
 class Entries:
     """An immutable sequence of entries that tile [first, next) without gap or overlap.
 
@@ -193,23 +202,10 @@ class Entries:
             number += self._length
         if not 0 <= number < self._length:
             raise IndexError(number)
-        first, following, low, high, kind_size, records, epoch, uid = _ENTRY.unpack_from(
-            self._data, number * ENTRY_SIZE
-        )
-        return Entry(
-            first_offset=first,
-            next_offset=following,
-            min_timestamp=low,
-            max_timestamp=high,
-            kind=EntryKind(kind_size >> 56),
-            size=kind_size & MAX_SIZE,
-            records=records,
-            epoch=epoch,
-            uid=uid,
-        )
+        return _entry(*_ENTRY.unpack_from(self._data, number * ENTRY_SIZE))
 
     def __iter__(self) -> Iterator[Entry]:
-        return (self[number] for number in range(self._length))
+        return starmap(_entry, _ENTRY.iter_unpack(self._data))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entries) and self._data == other._data

@@ -1,0 +1,136 @@
+"""A week of one small fragment a minute becomes a few full ones, and no reader notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.manifest.tree import leaves
+from coldstream.names import data_prefix
+from coldstream.nodes import NodeCache
+from coldstream.reader.spec import First
+from coldstream.reader.stream import Message, StreamReader
+from coldstream.testing.bucket import compare, listed
+from coldstream.usecases.collect import collect
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.load import load
+from coldstream.usecases.rebalance import rebalance
+from tests.unit.remote import PREFIX, STREAM, Remote, no_pause, piece
+
+WEEK = 7 * 24 * 60
+RECORDS = 10
+MINUTE_MS = 60_000
+M = 1024
+TARGET = 64 * 2**20
+
+
+def a_week(remote: Remote) -> None:
+    """One fragment of 40 KB a minute, committed and grouped as they come."""
+    position = 8
+    for minute in range(WEEK):
+        first = minute * RECORDS
+        fragment = piece(
+            first,
+            first + RECORDS,
+            body_size=4000,
+            timestamps=[1_700_000_000_000 + minute * MINUTE_MS],
+            segment_offset=0,
+            segment_position=position,
+        )
+        position += fragment.trailer.data_size
+        remote.upload(fragment)
+        if minute % 500 == 499 or minute == WEEK - 1:
+            commit_runs(remote.world, STREAM, pause=no_pause)
+            rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+
+
+def reader(remote: Remote) -> StreamReader:
+    return StreamReader(remote.memory, remote.items, PREFIX, STREAM, nodes=NodeCache())
+
+
+def offsets(messages: Iterator[Message]) -> list[int]:
+    """Of messages whose bodies say that they are the ones."""
+    found = []
+    for each in messages:
+        assert bytes(each.body[8:16]) == each.offset.to_bytes(8, "big")
+        found.append(each.offset)
+    return found
+
+
+def once() -> Callable[[], bool]:
+    """Time for one new fragment."""
+    answers = chain([True], iter(lambda: False, None))
+    return lambda: next(answers)
+
+
+def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by_readers() -> None:
+    remote = Remote().claimed()
+    a_week(remote)
+    assert remote.root().fragments == WEEK
+    everything = [*range(WEEK * RECORDS)]
+    before = reader(remote).messages(First())  # goes on with this root when all is over
+    begun = offsets(islice(before, 1))
+    meanwhile = reader(remote).messages(First())
+    seen: list[int] = []
+
+    cursor: int | None = 0
+    steps = merges = 0
+    while cursor is not None:
+        done = consolidate(
+            remote.world,
+            remote.memory,
+            STREAM,
+            target_size=TARGET,
+            branching=M,
+            pause=no_pause,
+            cursor=cursor,
+            time_left=once(),
+        )
+        assert not done.failed
+        cursor = done.cursor
+        steps, merges = steps + 1, merges + done.merges
+        seen += offsets(islice(meanwhile, len(everything) // 10))
+
+    # 1,670 of them fill 64 MiB: six full ones, and a seventh of the 60 that are left.
+    root = remote.root()
+    assert (root.fragments, merges, steps) == (7, 7, 7)
+    world = remote.new_world()
+    made = list(leaves(root, world.fetch(STREAM)))
+    sizes = [
+        parse_trailer(
+            remote.memory.get_suffix(each.data_key(STREAM).path(PREFIX), TRAILER_SIZE)
+        ).data_size
+        for each in made
+    ]
+    assert all(TARGET - 2**17 < size <= TARGET for size in sizes[:-1])
+    assert seen + offsets(meanwhile) == everything
+    assert begun + offsets(before) == everything
+    assert offsets(reader(remote).messages(First())) == everything
+
+    again = consolidate(
+        remote.world,
+        remote.memory,
+        STREAM,
+        target_size=TARGET,
+        branching=M,
+        pause=no_pause,
+    )
+    assert (again.merges, again.commits) == (0, 0)  # written twice, never again and again
+
+    for run in (1, 2):  # the grace time is nothing here
+        collect(world, remote.memory, STREAM, grace_ms=0, run_ms=run, now_ms=run)
+    left = [row.key for row in listed(remote.memory, data_prefix(PREFIX, STREAM))]
+    assert len(left) == 7
+    loaded = load(remote.new_world(), STREAM)
+    records = {row.key for row in listed(remote.memory, PREFIX) if row.key.endswith(".sightings")}
+    assert not compare(
+        remote.memory,
+        PREFIX,
+        loaded.item,
+        loaded.root,
+        world.fetch(STREAM),
+        accounted_for=records,
+    )
+    assert offsets(reader(remote).messages(First())) == everything
