@@ -86,7 +86,8 @@ def show_rebuild(found: RebuildFigures, plain: ReadFigures) -> None:
     mega = found.keys / 1e6
     print(f"rebuilt from LIST: {found.keys:,} keys in {found.pages:,} pages")
     print(
-        f"  rebuild, from rows to groups    {found.seconds:8.1f} s   {found.seconds / mega:.2f} us"
+        f"  rebuild, from rows to groups    {found.seconds:8.1f} s   "
+        f"{found.seconds / mega:.2f} us a key"
     )
     print(
         f"    acceptable fragments       {found.fragments:12,}    at most {found.window} undecided"
@@ -143,7 +144,8 @@ def ratios(found: RebuildFigures, plain: ReadFigures, most_reads: int, table: li
     # The longest of all rows against 10^4, the first decade whose root has been rebalanced. A root
     # has four levels of fewer than 2M entries each: it can be no longer than 8M entries, and costs
     # are those of the root and of at most three groups. Groups: three where 10^4 has one, so seven
-    # requests where 10^4 has five.
+    # requests where 10^4 has five. (Retention that ends exactly at a group's border reads two paths
+    # of groups, as the petabyte's does above; none of these rows does.)
     start = next(each for each in table if each.fragments == 10**4)
     longest = 8 * M / start.entries
     for name in ("append", "rebalance", "half", "age", "one"):

@@ -11,7 +11,7 @@ from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.collect import Collection, collect, sweep_stragglers
 from functions._runtime import logger, metrics, now_ms, setting, time_left, tracer, world
-from functions._steps import Totals, deleter, over_streams, report
+from functions._steps import Totals, answer, deleter, over_streams, report
 
 
 @logger.inject_lambda_context
@@ -58,7 +58,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
-    return {"left": left, **totals}
+    return answer(event, left, totals)
 
 
 def _count(done: Collection, totals: Totals) -> None:

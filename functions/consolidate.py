@@ -10,7 +10,7 @@ from coldstream import names
 from coldstream.plans.policy import effective
 from coldstream.usecases.consolidate import consolidate
 from functions._runtime import logger, metrics, pause, setting, tell, time_left, tracer, world
-from functions._steps import Totals, composer, over_streams, policies, report
+from functions._steps import Totals, answer, composer, over_streams, policies, report
 
 
 @logger.inject_lambda_context
@@ -61,4 +61,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
-    return {"left": left, **totals}
+    return answer(event, left, totals)

@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.usecases.rebalance import rebalance
 from functions._runtime import logger, metrics, pause, setting, time_left, tracer, world
-from functions._steps import Totals, over_streams, report
+from functions._steps import Totals, answer, over_streams, report
 
 
 @logger.inject_lambda_context
@@ -41,4 +41,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
-    return {"left": left, **totals}
+    return answer(event, left, totals)

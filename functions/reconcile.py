@@ -10,7 +10,7 @@ from coldstream import names
 from coldstream.usecases.reconcile import reconcile
 from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
-from functions._steps import Totals, over_streams, report
+from functions._steps import Totals, answer, over_streams, report
 
 
 @logger.inject_lambda_context
@@ -45,4 +45,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
-    return {"left": left, **totals}
+    return answer(event, left, totals)

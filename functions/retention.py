@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.usecases.retention import retain
 from functions._runtime import logger, metrics, now_ms, pause, time_left, tracer, world
-from functions._steps import Totals, over_streams, policies, report
+from functions._steps import Totals, answer, over_streams, policies, report
 
 
 @logger.inject_lambda_context
@@ -56,4 +56,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
-    return {"left": left, **totals}
+    return answer(event, left, totals)

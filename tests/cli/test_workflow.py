@@ -147,7 +147,7 @@ def test_an_execution_that_ends_badly_ends_the_command_so(
 def test_streams_that_failed_inside_a_machine_that_succeeded_are_no_success(
     stream: str, run: Run, machines: Machines
 ) -> None:
-    machines.end = Execution(ExecutionStatus.SUCCEEDED, {"streams": 5, "failed": 2})
+    machines.end = Execution(ExecutionStatus.SUCCEEDED, {"streams": 5, "failed": [[], [0, 1], [1]]})
 
     done = run("retention", "run", "--json")
 

@@ -72,6 +72,13 @@ def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, s
     assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
 
 
+def test_failures_add_up_from_call_to_call(site: Site) -> None:
+    answer = retention.handler({"work": [{"stream": "__gone_1"}], "failed": 3}, Context())
+
+    assert answer["failed"] == 4
+    assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
+
+
 def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
     committed(site, 12)
 

@@ -184,9 +184,13 @@ def test_one_batch_that_fails_stops_no_other(name: str, batch: int) -> None:
     assert mapped["ItemProcessor"]["ProcessorConfig"]["Mode"] == "DISTRIBUTED"
     assert mapped["ToleratedFailurePercentage"] == 100
     assert mapped["ItemBatcher"]["MaxItemsPerBatch"] == batch
-    # A page of streams comes in, and the outputs of all children together must fit as well.
+    # A page of streams comes in, and the outputs of all children together must fit as well: a
+    # batch in which all went well says nothing.
     assert mapped["ItemProcessor"]["States"]["BatchDone"]["Result"] == {}
-    assert mapped["ResultPath"] is None
+    assert mapped["ItemProcessor"]["States"]["BatchHadFailures"]["Parameters"] == {
+        "failed.$": "$.step.failed"
+    }
+    assert mapped["ResultPath"] == "$.batches"
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

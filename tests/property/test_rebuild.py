@@ -150,7 +150,8 @@ def test_long_chains_of_many_uploads_are_resolved_alike(
 @pytest.mark.parametrize("fragments", [0, 1, 2 * M - 1, 2 * M, 500, 2 * M**4])
 def test_a_rebuilt_tree_is_the_one_that_appends_and_rebalances_make(fragments: int) -> None:
     listed = [row(5 + n * 2, 7 + n * 2, uid=n) for n in range(fragments)]
-    uids, appended = count(1_000_000), {}
+    uids = count(1_000_000)
+    appended: dict[int, Node] = {}
     root = Root(5, 5, epoch=1, version=7, ledger=OPEN)
     for each in listed:
         root = root.appended([unverified(each)], LastChunk(each.data_key.next_offset - 1, 1))

@@ -104,13 +104,14 @@ class Site:
         return ended
 
     def succeeded(self, arn: str) -> dict[str, Any]:
-        """The output of an execution; it and all its batches must have succeeded."""
+        """The output of an execution; it, its batches and its streams must have succeeded."""
         ended = self.ended(arn)
         assert ended["status"] == "SUCCEEDED", ended
         for run in self.machines.list_map_runs(executionArn=arn)["mapRuns"]:
             counts = self.machines.describe_map_run(mapRunArn=run["mapRunArn"])["itemCounts"]
             assert counts["failed"] == 0
         output: dict[str, Any] = json.loads(ended["output"])
+        assert not total(output.get("failed", 0)), output
         return output
 
     def run(self, workflow: str, *streams: str, **document: Any) -> dict[str, Any]:
@@ -261,6 +262,6 @@ def neighbours(
     return made
 
 
-def wire(fragments: Iterable[SyntheticFragment]) -> bytes:
-    """What a broker would have had on its disk."""
-    return b"".join(each.chunks for each in fragments)
+def total(failed: Any) -> int:
+    """Of how many streams a machine says that they failed: a list for each page and batch."""
+    return sum(map(total, failed)) if isinstance(failed, list) else int(failed)

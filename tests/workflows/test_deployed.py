@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from coldstream.plans.policy import PolicySet
 from coldstream.usecases.delete_stream import delete_stream
 from tests.local.support import eventually
 from tests.workflows.conftest import SURVEYED
-from tests.workflows.site import Site
+from tests.workflows.site import Site, total
 
 pytestmark = pytest.mark.emulator
 
@@ -30,6 +31,16 @@ def test_a_stream_that_needs_nothing_is_left_as_it_is(site: Site, workflow: str)
     site.run(workflow, stream, reason="test")
 
     assert site.world.catalog.get(stream) == before
+
+
+@pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
+def test_a_stream_that_could_not_be_done_is_told_by_the_machine(site: Site, workflow: str) -> None:
+    work = [{"stream": "__gone_1"}, {"stream": site.stream()}]
+
+    ended = site.ended(site.start(workflow, work=work, reason="test"))
+
+    assert ended["status"] == "SUCCEEDED"
+    assert total(json.loads(ended["output"])["failed"]) == 1
 
 
 @pytest.mark.parametrize("workflow", SURVEYED)

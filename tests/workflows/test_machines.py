@@ -24,7 +24,12 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
     ended = machines.run(workflow, work=work, dry_run=True, reason="asked")
 
     assert ended["status"] == "SUCCEEDED", ended
-    assert json.loads(ended["output"]) == {"dry_run": True, "reason": "asked", "streams": 2}
+    assert json.loads(ended["output"]) == {
+        "dry_run": True,
+        "reason": "asked",
+        "streams": 2,
+        "failed": [[], []],
+    }
     (survey,) = machines.given("survey", mark)
     assert survey == {"workflow": workflow, "work": work, "cursor": None}
     steps = machines.given("step", mark)
@@ -41,7 +46,12 @@ def test_without_work_all_pages_of_the_survey_are_gone_through(
     ended = machines.run(workflow, reason=mark)
 
     assert ended["status"] == "SUCCEEDED", ended
-    assert json.loads(ended["output"]) == {"dry_run": False, "reason": mark, "streams": 6}
+    assert json.loads(ended["output"]) == {
+        "dry_run": False,
+        "reason": mark,
+        "streams": 6,
+        "failed": [[[], []], []],
+    }
     looked_at = [item["stream"] for each in machines.given("step", mark) for item in each["work"]]
     assert sorted(looked_at) == [f"{page}-{i}" for page in ("first", "second") for i in range(3)]
 

@@ -13,7 +13,7 @@ import pytest
 from coldstream import names
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.errors import ConflictError
-from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.plans.policy import Rule
 from coldstream.reader.spec import First
 from coldstream.testing.bucket import referenced
@@ -124,10 +124,9 @@ def test_a_hold_stops_retention_and_deletion_whatever_else_is_said(site: Site) -
 def test_a_hold_stops_a_deletion_that_was_begun_before(site: Site) -> None:
     stream = site.stream(2)
     before = site.keys(stream)
-    execution = tombstoned(site, stream, undelete_ms=2000)
+    item = tombstoned(site, stream, undelete_ms=2000)
     site.rules(Rule("court", directory=stream, hold=True))
-    item = site.item(stream)
-    site.machines.stop_execution(executionArn=execution)  # it would try for minutes
+    site.machines.stop_execution(executionArn=started_for(site, item))  # it would try for minutes
     time.sleep(max(0.0, item.undelete_until / 1000 - time.time()))
 
     # One step, as the machine calls it when the time is over.
@@ -214,12 +213,16 @@ def test_a_rule_switches_consolidation_off_and_the_survey_knows_it(site: Site) -
 # --- delete ---
 
 
-def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> str:
-    """Delete a stream; the ARN of the execution that its tombstone has started."""
+def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> CatalogItem:
+    """Delete a stream; its tombstone starts the machine by itself."""
     policies = site.policies.load()[0]
     now_ms = time.time_ns() // 1_000_000
-    item = delete_stream(site.world, stream, policies, now_ms=now_ms, undelete_ms=undelete_ms)
-    name = names.execution_name("delete", stream, f"r{item.revision}")
+    return delete_stream(site.world, stream, policies, now_ms=now_ms, undelete_ms=undelete_ms)
+
+
+def started_for(site: Site, item: CatalogItem) -> str:
+    """ARN of the execution that a tombstone has started."""
+    name = names.execution_name("delete", item.stream, f"r{item.revision}")
     arn = site.execution("delete", name)
     machine = site.arn("delete")
 
@@ -227,7 +230,7 @@ def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> str:
         page = site.machines.list_executions(stateMachineArn=machine)["executions"]
         return arn in {each["executionArn"] for each in page}
 
-    assert eventually(started, seconds=15)
+    assert eventually(started, seconds=20)
     return arn
 
 
@@ -237,13 +240,13 @@ def test_an_undelete_within_the_time_gives_everything_back_and_calls_the_machine
     stream = site.stream(9)
     site.run("rebalance", stream)
     wanted, before = site.bodies(stream), site.keys(stream)
-    execution = tombstoned(site, stream, undelete_ms=4000)
+    item = tombstoned(site, stream, undelete_ms=3000)
     with pytest.raises(ConflictError):
         site.commit(stream)
 
     undelete_stream(site.world, stream)
 
-    assert site.succeeded(execution)["state"] == "called_off"
+    assert site.succeeded(started_for(site, item))["state"] == "called_off"
     assert site.keys(stream) == before
     assert site.bodies(stream) == wanted
     assert len(wanted) == 90
@@ -262,7 +265,7 @@ def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_a
         site.commit(stream)
     wanted = site.bodies(new)
     site.run("collect", new)
-    execution = tombstoned(site, old, undelete_ms=1000)
+    execution = started_for(site, tombstoned(site, old, undelete_ms=1000))
     late = neighbours(old, 5)[3:]
 
     assert eventually(lambda: not site.keys(old), seconds=20)
@@ -282,16 +285,15 @@ def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_a
 
 def test_a_deletion_whose_machine_was_stopped_is_finished_by_another(site: Site) -> None:
     stream = site.stream(3)
-    execution = tombstoned(site, stream, undelete_ms=500)
-    site.machines.stop_execution(executionArn=execution)
-    before = site.item(stream)
-    assert before.state is StreamState.DELETING
+    item = tombstoned(site, stream, undelete_ms=2000)
+    site.machines.stop_execution(executionArn=started_for(site, item))
+    until = datetime.fromtimestamp(-(-item.undelete_until // 1000), UTC)
 
     # As `coldstream delete` starts it when it is given again.
     again = site.start(
         "delete",
-        work=[{"stream": stream, "revision": before.revision}],
-        undelete_until=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        work=[{"stream": stream, "revision": item.revision}],
+        undelete_until=f"{until:%Y-%m-%dT%H:%M:%SZ}",
     )
 
     assert site.succeeded(again)["state"] == "done"

@@ -172,9 +172,11 @@ def run_workflow(
         return
     output = follow(workflows, workflow, name)
     after = remote.catalog.get(stream) if stream else None
+    failed = _total(output.get("failed"))
+    if "failed" in output:
+        output = {**output, "failed": failed}
     _tell(workflow, name, output, before, after, as_json=as_json)
-    failed = output.get("failed")
-    if isinstance(failed, int) and failed:
+    if failed:
         raise WorkflowFailedError(f"{workflow} could not be done on {many(failed, 'stream')}")
 
 
@@ -241,6 +243,13 @@ _WORDS = {
     ExecutionStatus.TIMED_OUT: "was too slow and timed out",
     ExecutionStatus.ABORTED: "was aborted",
 }
+
+
+def _total(failed: object) -> int:
+    """How many streams a run could not do; machines that go over many give nested lists."""
+    if isinstance(failed, list):
+        return sum(_total(each) for each in failed)
+    return failed if isinstance(failed, int) else 0
 
 
 def _failure(name: str, found: Execution) -> WorkflowFailedError:
