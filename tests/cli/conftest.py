@@ -14,6 +14,7 @@ from coldstream.cli import (
     describe,
     read,
     rebalance,
+    rebuild,
     reconcile,
     retention,
     rules,
@@ -31,7 +32,7 @@ from tests.unit.reader.tier import PREFIX, Tier
 Run = Callable[..., Result]
 ARN_PREFIX = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-"
 _STARTERS = (collect, consolidate, delete, rebalance, reconcile, retention)
-_READERS = (describe, read, rules, streams, verify)
+_READERS = (rebuild, describe, read, rules, streams, verify)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,8 @@ NOW = time.time_ns() // 1_000_000
 #: Every dry run there is.
 DRY = [
     ["rebalance", "s", "--dry-run", "--branching", "2"],
+    ["rebuild", "s", "--branching", "2"],
+    ["rebuild", "s", "--no-trailers"],
     ["retention", "plan"],
     ["retention", "plan", "s"],
     ["retention", "run", "--dry-run"],
@@ -340,3 +342,26 @@ def add_cut(tier: Tier, stream: str, *, pieces: int) -> Root:
             entries=Entries.of(entries),
         ),
     )
+
+
+def test_a_rebuild_that_writes_says_so_and_the_stream_is_live_again(run: Run, tier: Tier) -> None:
+    tier.add("s", [[chunk(n, b"x")] for n in range(5)])
+    before = tier.catalog.items["s"]
+
+    dry = run("rebuild", "s")
+    done = run("rebuild", "s", "--write", "--json")
+
+    assert (dry.exit_code, done.exit_code) == (0, 0)
+    assert "nothing was changed" in dry.stderr
+    after = tier.catalog.items["s"]
+    assert json.loads(done.stdout)["landed"] is True
+    assert (after.state, after.next_offset) == (StreamState.LIVE, before.next_offset)
+    assert after.version == before.version + 1
+
+
+@pytest.mark.parametrize("name", ["../x", "", "__nobody_1"])
+def test_a_rebuild_of_nothing_is_a_clear_error(run: Run, name: str) -> None:
+    done = run("rebuild", name)
+
+    assert done.exit_code in (2, 66)
+    assert "Traceback" not in done.stderr

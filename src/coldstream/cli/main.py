@@ -19,6 +19,7 @@ from coldstream.cli import (
     local,
     read,
     rebalance,
+    rebuild,
     reconcile,
     retention,
     streams,
@@ -65,6 +66,7 @@ app.command("rebalance", rich_help_panel="Keep")(rebalance.rebalance)
 app.command("consolidate", rich_help_panel="Keep")(consolidate.consolidate)
 app.add_typer(retention.app, name="retention", rich_help_panel="Keep")
 app.command("collect", rich_help_panel="Keep")(collect.collect)
+app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.add_typer(local.app, name="local", rich_help_panel="Run")

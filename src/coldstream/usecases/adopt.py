@@ -42,7 +42,7 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
     item = world.catalog.get(stream)
     if item is not None and item.table_id == table_id:
         return None
-    roots = list(_roots(world, stream))
+    roots = list(list_roots(world, stream))
     if not roots:
         return _without_root(world, stream, item, table_id)
     best = []
@@ -70,7 +70,8 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
     return _commit(world, adopted, item)
 
 
-def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
+def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
+    """All roots of a stream in the bucket, in the order of their keys."""
     under = f"{metadata_prefix(world.prefix, stream)}root."
     after = ""
     while True:

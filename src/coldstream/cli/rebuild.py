@@ -1,0 +1,106 @@
+"""`coldstream rebuild STREAM`: the manifest anew from the objects in the bucket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    TableOption,
+    connect,
+)
+from coldstream.cli.output import JsonOption, note, print_json, print_section
+from coldstream.cli.read_only import read_only
+from coldstream.cli.rebalance import DEFAULT_BRANCHING, BranchingOption
+from coldstream.names import check_stream
+
+if TYPE_CHECKING:
+    from coldstream.usecases.rebuild import RebuildReport
+
+
+def rebuild(
+    stream: Annotated[
+        str, typer.Argument(help="Directory name of the stream: there may be no item to ask.")
+    ],
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the new manifest; without it nothing changes.")
+    ] = False,
+    no_trailers: Annotated[
+        bool,
+        typer.Option(
+            "--no-trailers",
+            help="Go by the keys alone: one LIST for 1,000 fragments and no GETs, but without "
+            "times, so that retention by age takes nothing.",
+        ),
+    ] = False,
+    branching: BranchingOption = DEFAULT_BRANCHING,
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Make the manifest of a stream anew from the bucket, where its own is damaged.
+
+    A dry run unless --write is given: says what would come out, beside what the catalog says now.
+    While it writes the stream takes no commits, and nothing of it is deleted.
+
+    Example: coldstream rebuild __orders_1745252105682952932
+    """
+    from coldstream.usecases import rebuild as usecase
+
+    name = check_stream(stream)
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    world = remote.world() if write else read_only(remote)[0]
+    report = usecase.rebuild(
+        world, name, branching=branching, trailers=not no_trailers, dry_run=not write
+    )
+    document = _document(report)
+    if as_json:
+        print_json(document)
+    else:
+        print_section("REBUILT" if report.landed else "WOULD BE", document["rebuilt"])
+        print_section("BEFORE", document["before"])
+    for error in report.refused:
+        note(str(error))
+    for key in report.damaged:
+        note(f"a newer root cannot be read: {key}")
+    if report.rebuilt.beyond is not None:
+        note(
+            f"offsets {report.rebuilt.root.next_offset} to {report.rebuilt.beyond - 1} are in no"
+            " fragment, but data follows: --write would refuse"
+        )
+    if not report.landed:
+        note("nothing was changed; --write would write it")
+
+
+def _document(report: RebuildReport) -> dict[str, Any]:
+    root, item = report.rebuilt.root, report.item
+    return {
+        "stream": report.stream,
+        "landed": report.landed,
+        "rebuilt": {
+            "first": root.first_offset,
+            "next": root.next_offset,
+            "fragments": root.fragments,
+            "bytes": root.total_size,
+            "groups": report.groups,
+            "unverified": report.rebuilt.unverified,
+            "refused": len(report.refused),
+            "listed": report.rebuilt.listed,
+            "ledger from": report.root_key or "the keys, guessed",
+            "gap before": report.rebuilt.beyond,
+        },
+        "before": {
+            "state": None if item is None else str(item.state),
+            "first": None if item is None else item.first_offset,
+            "next": None if item is None else item.next_offset,
+            "fragments": None if item is None else item.fragments,
+            "bytes": None if item is None else item.total_size,
+            "version": None if item is None else item.version,
+        },
+        "damaged_roots": list(report.damaged),
+    }

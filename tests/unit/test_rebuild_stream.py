@@ -1,0 +1,172 @@
+"""A manifest made anew from the bucket: the same data, no deletes meanwhile, no hidden gap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldstream.adapters.memory import MemoryCatalog
+from coldstream.errors import ConflictError, LostRangeError, NotFoundError
+from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.tree import leaves
+from coldstream.testing.bucket import referenced
+from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
+from coldstream.usecases.collect import collect
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World, load
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.rebuild import rebuild
+from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+
+M = 2
+
+
+@pytest.fixture
+def remote() -> Remote:
+    remote = Remote().claimed()
+    remote.upload(*chain(20))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+    return remote
+
+
+def ranges(world: World) -> list[tuple[int, int]]:
+    root = load(world, STREAM).root
+    return [(e.first_offset, e.next_offset) for e in leaves(root, world.fetch(STREAM))]
+
+
+def assert_sound(world: World) -> None:
+    loaded, fetch = load(world, STREAM), world.fetch(STREAM)
+    live = list(leaves(loaded.root, fetch))
+    assert not agreement(loaded.item, loaded.root)
+    assert not coverage(loaded.root, live)
+    assert not fencing(loaded.root, live)
+    assert not tree_sums(loaded.root, fetch)
+
+
+def spoil(remote: Remote, *kinds: str) -> None:
+    for key in list(remote.memory.objects):
+        if key.endswith(kinds):
+            remote.memory.objects[key] = b"garbage"
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_come_out(remote: Remote) -> None:
+    before = (remote.tampered(), dict(remote.items.items))
+
+    report = rebuild(remote.world, STREAM, branching=M)
+
+    assert (remote.tampered(), dict(remote.items.items)) == before
+    root = load(remote.world, STREAM).root
+    new = report.rebuilt.root
+    assert (new.first_offset, new.next_offset) == (root.first_offset, root.next_offset)
+    assert (new.fragments, new.total_size) == (root.fragments, root.total_size)
+
+
+@pytest.mark.parametrize("trailers", [True, False])
+def test_damaged_groups_are_made_anew(remote: Remote, trailers: bool) -> None:
+    wanted = ranges(remote.world)
+    spoil(remote, "group")
+
+    report = rebuild(remote.world, STREAM, branching=M, trailers=trailers, dry_run=False)
+
+    world = remote.new_world()
+    assert report.landed
+    assert report.rebuilt.unverified == (0 if trailers else 20)
+    assert ranges(world) == wanted
+    assert_sound(world)
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+    remote.upload(*chain(2, start=200))
+    assert commit_runs(world, STREAM, pause=no_pause).next_offset == 220
+
+
+def test_a_damaged_current_root_is_replaced_from_an_older_one(remote: Remote) -> None:
+    wanted = ranges(remote.world)
+    key = remote.items.items[STREAM].root_key
+    remote.memory.objects[key] = b"garbage"
+
+    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+
+    assert report.damaged == (key,)
+    assert ranges(remote.new_world()) == wanted
+    assert_sound(remote.new_world())
+
+
+def test_without_any_root_the_ledger_is_guessed_from_the_keys(remote: Remote) -> None:
+    wanted = ranges(remote.world)
+    spoil(remote, "group", ".manifest")
+
+    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+
+    assert report.root_key == ""
+    assert ranges(remote.new_world()) == wanted
+    assert_sound(remote.new_world())
+
+
+def test_without_the_table_the_item_is_made_anew(remote: Remote) -> None:
+    wanted = ranges(remote.world)
+    spoil(remote, "group")
+    world = World(remote.world.store, MemoryCatalog("new"), PREFIX, remote.world.new_uid)
+
+    rebuild(world, STREAM, branching=M, dry_run=False)
+
+    assert ranges(world) == wanted
+    assert_sound(world)
+
+
+def test_nobody_commits_or_deletes_while_a_rebuild_has_died(remote: Remote) -> None:
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    remote.store.before["put"] = dies
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].state is StreamState.REBUILDING
+    with pytest.raises(ConflictError):
+        commit_runs(remote.world, STREAM, pause=no_pause)
+    with pytest.raises(ConflictError):
+        collect(remote.world, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+    rebuild(remote.world, STREAM, branching=M, dry_run=False)
+    assert_sound(remote.world)
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+
+
+def test_a_gap_with_data_behind_it_is_told_and_nothing_is_committed(remote: Remote) -> None:
+    gone = piece(100, 110).path(PREFIX)
+    del remote.memory.objects[gone]
+
+    with pytest.raises(LostRangeError) as found:
+        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+    assert found.value.offset == 100
+    item = remote.items.items[STREAM]
+    assert (item.next_offset, item.state) == (200, StreamState.LIVE)
+
+
+def test_a_fragment_that_does_not_hold_is_left_out_where_another_upload_is_good(
+    remote: Remote,
+) -> None:
+    (double,) = remote.upload(piece(50, 60, uid=1))
+    bad = piece(50, 60)
+    remote.memory.objects[bad.path(PREFIX)] = b"x" * len(bad.data)
+
+    report = rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+    assert [error.key for error in report.refused] in ([bad.path(PREFIX)], [])
+    loaded, fetch = load(remote.world, STREAM), remote.world.fetch(STREAM)
+    assert double in referenced(PREFIX, loaded.item, loaded.root, fetch)
+    assert_sound(remote.world)
+
+
+def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=StreamState.DELETING)
+
+    with pytest.raises(ConflictError):
+        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+
+def test_a_stream_without_objects_is_not_made_up(remote: Remote) -> None:
+    with pytest.raises(NotFoundError):
+        rebuild(remote.world, "__nobody_1", branching=M, dry_run=False)
