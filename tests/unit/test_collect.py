@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -253,6 +254,24 @@ def test_a_long_listing_is_gone_over_in_steps_with_a_cursor(tier: Tier) -> None:
 
 class _NONE:
     objects = 0
+
+
+def test_a_root_goes_before_the_data_that_only_it_refers_to(tier: Tier) -> None:
+    tier.retire(1)
+    tier.collect()
+    tier.now += 2 * GRACE
+    batches: list[Sequence[str]] = []
+    delete = tier.memory.delete
+
+    def noting(keys: Sequence[str]) -> list[str]:
+        batches.append(keys)
+        return delete(keys)
+
+    tier.memory.delete = noting  # type: ignore[method-assign]
+    tier.collect()
+
+    # In batches of their own: a store may do any part of a batch and no other.
+    assert [{"/metadata/" in key for key in batch} for batch in batches] == [{True}, {False}]
 
 
 def test_of_the_records_only_those_that_a_later_one_replaced_or_that_are_very_old_go() -> None:

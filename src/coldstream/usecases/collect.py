@@ -6,7 +6,7 @@ takes many steps and no more memory than a page and the candidates on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
@@ -26,6 +26,7 @@ from coldstream.names import (
     GroupKey,
     RootKey,
     SightingsKey,
+    metadata_prefix,
     parse_data_key,
     parse_metadata_key,
     stream_prefix,
@@ -46,6 +47,9 @@ from coldstream.usecases.sightings import list_records, read_record, write_recor
 _PAGE = 1000
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
+
+# What a cursor is in: the manifest's nodes, or all the rest.
+_NODES, _REST = "nodes", "rest"
 
 
 @dataclass(slots=True)
@@ -151,25 +155,42 @@ class _Step:
         old = mature(records, now_ms=now_ms, grace_ms=self._grace_ms)
         seen = self._seen(old)
         candidates: list[_Candidate] = []
-        after = cursor or ""
-        prefix = stream_prefix(self._world.prefix, self._stream)
         done = {each.path: each for each in replaced(old, now_ms=now_ms, grace_ms=self._grace_ms)}
-        while True:
-            page = self._world.store.list(prefix, start_after=after, limit=_PAGE)
-            for row in page:
+        for row, following in self._listing(cursor):
+            if row is not None:
                 kind = Kind.OLD_RECORD if row.key in done else self._judge(row.key)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:
                     candidates.append((row, kind))
-            if len(page) < _PAGE:
-                break
-            after = page[-1].key
-            if not time_left() or len(candidates) > MAX_CANDIDATES - _PAGE:
-                self.report.cursor = after
+            elif not time_left() or len(candidates) > MAX_CANDIDATES - _PAGE:
+                self.report.cursor = following
                 break
         self._delete(candidates, seen, now_ms)
         return self.report
+
+    def _listing(self, cursor: str | None) -> Iterator[tuple[ObjectInfo | None, str]]:
+        """Every object once, and after each page a place to stop: no row, and the cursor.
+
+        Manifest nodes come first, so that a root goes before the data that only it refers to: a
+        root that is left over may be adopted one day, and then must not miss anything.
+        """
+        nodes = metadata_prefix(self._world.prefix, self._stream)
+        everything = stream_prefix(self._world.prefix, self._stream)
+        where, _, after = (cursor or f"{_NODES}:").partition(":")
+        for phase, prefix in ((_NODES, nodes), (_REST, everything)):
+            if where == _REST and phase == _NODES:
+                continue
+            while True:
+                page = self._world.store.list(prefix, start_after=after, limit=_PAGE)
+                for row in page:
+                    if phase == _NODES or not row.key.startswith(nodes):
+                        yield row, ""
+                if len(page) < _PAGE:
+                    break
+                after = page[-1].key
+                yield None, f"{phase}:{after}"
+            after = ""
 
     def _seen(self, records: Iterable[Record]) -> dict[str, int]:
         """When each key was seen unreferenced for the first time, by S3's clock."""
@@ -215,12 +236,19 @@ class _Step:
         for row, _ in sightings:
             if row.key not in certain:
                 self.report.waiting.add(row.size)
-        for begin in range(0, len(proved), _PAGE):
-            batch = self._proved_again(proved[begin : begin + _PAGE])
-            gone = set(self._deleter.delete([row.key for row, _ in batch])) if batch else set()
-            for row, kind in batch:
-                if row.key in gone:
-                    self._count(self.report.deleted, kind, row.size)
+        nodes = metadata_prefix(self._world.prefix, self._stream)
+        for group in (
+            [each for each in proved if each[0].key.startswith(nodes)],
+            [each for each in proved if not each[0].key.startswith(nodes)],
+        ):
+            for begin in range(0, len(group), _PAGE):
+                self._delete_batch(self._proved_again(group[begin : begin + _PAGE]))
+
+    def _delete_batch(self, batch: Sequence[_Candidate]) -> None:
+        gone = set(self._deleter.delete([row.key for row, _ in batch])) if batch else set()
+        for row, kind in batch:
+            if row.key in gone:
+                self._count(self.report.deleted, kind, row.size)
 
     def _proved_again(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
         """The batch as far as it still is garbage, by an item that was read just now.

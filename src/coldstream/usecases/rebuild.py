@@ -102,7 +102,10 @@ def rebuild(
         key=lambda each: (each.key.version, each.key.epoch, -each.key.uid),
         reverse=True,
     )
-    root, root_key, damaged = _newest(world, [each.path for each in roots])
+    # The item's own root first: one of the same version that lost the race may say another offset.
+    own = item.root_key if item and item.table_id == world.catalog.table_id() else ""
+    paths = [*([own] if own else []), *(each.path for each in roots if each.path != own)]
+    root, root_key, damaged = _newest(world, paths)
     ledger = root.ledger if root else ledger_of_keys(_pages(world, stream), world.prefix, stream)
     refused: dict[str, RefusedFragmentError] = {}
     while True:
