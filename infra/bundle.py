@@ -32,7 +32,9 @@ MAX_BYTES = 30 * 1024 * 1024
 PROVIDED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
 
 # Front ends and test helpers. They need numpy, typer and the like, which no function may import.
-FRONT_ENDS = frozenset({"agent", "cli", "gateway", "local", "reader", "spark", "testing"})
+FRONT_ENDS = frozenset(
+    {"agent", "cli", "columns", "gateway", "jobs", "local", "reader", "spark", "testing"}
+)
 
 _STRIPPED_DIRECTORIES = frozenset({"__pycache__", "bin", "test", "tests"})
 _STRIPPED_SUFFIXES = frozenset({".pyc", ".pyi", ".pth"})

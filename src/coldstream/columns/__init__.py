@@ -1,0 +1,1 @@
+"""Chunks to Arrow record batches, without a Python object for each message."""

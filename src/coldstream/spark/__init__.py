@@ -1,0 +1,1 @@
+"""`spark.read.format("rabbitmq_stream")`: streams as tables."""
