@@ -1,1 +1,1 @@
-"""What runs over everything: thin PySpark scripts around `coldstream.jobs`, for Glue and for a laptop."""
+"""What runs over everything: thin PySpark scripts around `coldstream.jobs`."""

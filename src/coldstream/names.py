@@ -31,6 +31,8 @@ ENV_BRANCHING = "COLDSTREAM_BRANCHING"
 ENV_FRAGMENT_SIZE = "COLDSTREAM_FRAGMENT_BYTES"
 ENV_GRACE_SECONDS = "COLDSTREAM_GRACE_SECONDS"
 ENV_UNDELETE_SECONDS = "COLDSTREAM_UNDELETE_SECONDS"
+ENV_WAREHOUSE = "COLDSTREAM_WAREHOUSE"  # URL below which tables have their files; ends in "/"
+ENV_DATABASE = "COLDSTREAM_DATABASE"  # of the Glue Data Catalog
 
 STACK_NAME = "coldstream"
 OUTPUT_BUCKET = "BucketName"
@@ -43,6 +45,9 @@ OUTPUT_RECONCILE_FUNCTION = "ReconcileFunctionName"
 OUTPUT_WORKFLOWS = "WorkflowArnPrefix"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
 OUTPUT_AGENT_POLICY = "AgentPolicyArn"
+OUTPUT_WAREHOUSE = "Warehouse"
+OUTPUT_DATABASE = "DatabaseName"
+OUTPUT_WORKGROUP = "WorkgroupName"
 
 # One state machine each, called <stack>-<name>.
 WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
@@ -75,6 +80,30 @@ METRIC_BYTES_SWEPT = "BytesSwept"
 METRIC_WORKFLOW_FAILURES = "WorkflowFailures"
 METRIC_STREAMS_FAILED = "StreamsFailed"
 METRIC_DIMENSION_WORKFLOW = "workflow"
+
+# Of the Glue jobs (jobs/report.py): each once for all, and once with the dimension `job`.
+METRIC_JOB_SECONDS = "JobSeconds"
+METRIC_ROWS_MATERIALISED = "RowsMaterialised"
+METRIC_BYTES_MATERIALISED = "BytesMaterialised"
+METRIC_DEAD_LETTER_ROWS = "DeadLetterRows"
+METRIC_MATERIALISE_LAG = "MaterialiseLagSeconds"
+METRIC_SCRUB_FINDINGS = "ScrubFindings"
+METRIC_CHUNKS_SCRUBBED = "ChunksScrubbed"
+METRIC_BYTES_SCRUBBED = "BytesScrubbed"
+METRIC_SCRUB_AGE = "ScrubOldestSeconds"
+METRIC_STREAMS = "Streams"
+METRIC_STREAM_BYTES = "StreamBytes"
+METRIC_HOLES = "Holes"
+METRIC_HOLE_OFFSETS = "HoleOffsets"
+METRIC_ORPHAN_OBJECTS = "OrphanObjects"
+METRIC_ORPHAN_BYTES = "OrphanBytes"
+METRIC_SERVICE = "coldstream"  # of the dimension `service`, which every metric of ours has
+METRIC_DIMENSION_SERVICE = "service"
+METRIC_DIMENSION_JOB = "job"
+
+# One Glue job each, called <stack>-<name>; its script is glue_jobs/<name>.py, and its tables have
+# their files below <warehouse><name>/.
+JOBS = ("materialise", "scrub", "profile", "rebuild", "fleet")
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"

@@ -405,3 +405,42 @@ class Workflows(Protocol):
             NotFoundError: there is no execution of that name.
         """
         ...
+
+
+class MetricUnit(StrEnum):
+    """What a metric counts, in CloudWatch's words."""
+
+    COUNT = "Count"
+    BYTES = "Bytes"
+    SECONDS = "Seconds"
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One value of a metric, now.
+
+    Attributes:
+        name: one of names.METRIC_*.
+        value: finite.
+        unit: of the value.
+        dimensions: (name, value) pairs; each combination is a metric of its own.
+    """
+
+    name: str
+    value: float
+    unit: MetricUnit = MetricUnit.COUNT
+    dimensions: tuple[tuple[str, str], ...] = ()
+
+
+class MetricSink(Protocol):
+    """Where a job's metrics go; alarms look at them."""
+
+    def put(self, metrics: Sequence[Metric]) -> None:
+        """Record values. When this returns, all of them are; a metric sent twice counts twice.
+
+        Raises:
+            InvalidInputError: one is none that a sink takes; nothing was recorded.
+            UnavailableError, PermissionDeniedError: some may be recorded, and some not.
+        """
+        ...

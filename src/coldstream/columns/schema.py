@@ -1,0 +1,122 @@
+"""The columns of a message, as Arrow types, and which of them somebody wants.
+
+    stream offset timestamp chunk_id epoch publishers body_kind body properties
+    application_properties message_annotations raw error
+
+`docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from coldstream.errors import InvalidInputError
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+
+#: Fields of `properties`, in this order.
+PROPERTIES: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "message_id": pa.string(),
+        "message_id_type": pa.string(),
+        "user_id": pa.binary(),
+        "to": pa.string(),
+        "subject": pa.string(),
+        "reply_to": pa.string(),
+        "correlation_id": pa.string(),
+        "correlation_id_type": pa.string(),
+        "content_type": pa.string(),
+        "content_encoding": pa.string(),
+        "absolute_expiry_time": TIMESTAMP,
+        "creation_time": TIMESTAMP,
+        "group_id": pa.string(),
+        "group_sequence": pa.int64(),
+        "reply_to_group_id": pa.string(),
+    }
+)
+
+#: All columns, in this order.
+COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "stream": pa.string(),
+        "offset": pa.int64(),
+        "timestamp": TIMESTAMP,
+        "chunk_id": pa.int64(),
+        "epoch": pa.int64(),
+        "publishers": pa.map_(pa.string(), pa.int64()),
+        "body_kind": pa.string(),
+        "body": pa.binary(),
+        "properties": pa.struct(list(PROPERTIES.items())),
+        "application_properties": TEXT_MAP,
+        "message_annotations": TEXT_MAP,
+        "raw": pa.binary(),
+        "error": pa.string(),
+    }
+)
+
+#: What is selected unless somebody says otherwise.
+DEFAULT = tuple(name for name in COLUMNS if name not in ("stream", "raw"))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Columns that somebody wants.
+
+    Attributes:
+        names: of the columns, in the order asked for.
+        schema: the same with types; `properties` may have fewer fields than there are.
+    """
+
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    @property
+    def properties(self) -> tuple[str, ...]:
+        """Fields of `properties` that are wanted; none if the struct is not."""
+        if "properties" not in self.names:
+            return ()
+        return tuple(each.name for each in self.schema.field("properties").type)
+
+
+def select(names: Sequence[str] | None = None) -> Selection:
+    """A selection of columns by name.
+
+    Args:
+        names: columns, and `properties.x` for single fields of that struct; the struct stands where
+            its first field is named. All but `stream` and `raw` by default.
+
+    Raises:
+        InvalidInputError: there is no such column, one is named twice, or none is named.
+    """
+    chosen: dict[str, list[str] | None] = {}
+    for name in DEFAULT if names is None else names:
+        column, dot, part = name.partition(".")
+        if column not in COLUMNS or (dot and (column != "properties" or part not in PROPERTIES)):
+            raise InvalidInputError(
+                f"there is no column {name[:80]!r}; there are {', '.join(COLUMNS)}"
+            )
+        parts = chosen.setdefault(column, [] if dot else None)
+        if dot and parts is not None and part not in parts:
+            parts.append(part)
+        elif column in chosen and (not dot) and parts is not None:
+            raise InvalidInputError(f"{column} is asked for as a whole and in parts")
+        elif dot:
+            raise InvalidInputError(f"{name} is asked for twice")
+    if not chosen:
+        raise InvalidInputError("no column is asked for")
+    fields = [
+        pa.field(
+            column,
+            COLUMNS[column] if parts is None else pa.struct([(p, PROPERTIES[p]) for p in parts]),
+        )
+        for column, parts in chosen.items()
+    ]
+    return Selection(tuple(chosen), pa.schema(fields))

@@ -1,0 +1,1 @@
+"""Streams into tables, exactly once: `rules`, `ranges` and `transform` decide, `run` acts."""

@@ -1,0 +1,61 @@
+"""Make what the workers wrote part of the table, once, whatever fails on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from coldstream.errors import ConflictError, UnknownOutcomeError
+from coldstream.jobs.materialise.table import Append, Loaded, Outcome, Table
+
+_ATTEMPTS = 20
+
+
+def commit(
+    table: Table,
+    append: Append,
+    *,
+    first_schema: pa.Schema,
+    pause: Callable[[int], None],
+) -> Loaded:
+    """Append, and do not come back before it is known whether it landed.
+
+    The table is read again before every attempt, so an attempt is always decided on what is there:
+    if our own id is in the table, an earlier attempt had landed and only its answer was lost; if
+    somebody else has covered one of our offsets, our files are dropped, never merged.
+
+    Args:
+        table: to change.
+        append: the change.
+        first_schema: see `Table.load`.
+        pause: waits after attempt n (from 1 on), with jitter.
+
+    Raises:
+        ConflictError: another run has materialised some of these offsets; names stream and offset.
+        UnknownOutcomeError: no attempt got an answer. Nothing is doubled when the job is run again.
+    """
+    outcome = Outcome.CONFLICT
+    for attempt in range(1, _ATTEMPTS + 1):
+        loaded = table.load(first_schema)
+        if append.id in loaded.appended:
+            return loaded
+        for stream, ranges in append.covered.items():
+            taken = loaded.state.of(stream) & (ranges - append.replaces.get(stream, type(ranges)()))
+            if taken:
+                raise ConflictError(
+                    f"another run has put {taken.offsets} of these offsets into {table.name};"
+                    " its rows stay, ours are dropped",
+                    stream=stream,
+                    offset=taken.spans[0][0],
+                )
+        outcome = table.append(loaded, append)
+        if outcome is Outcome.LANDED:
+            return table.load(first_schema)
+        pause(attempt)
+    loaded = table.load(first_schema)
+    if append.id in loaded.appended:
+        return loaded
+    if outcome is Outcome.CONFLICT:
+        raise ConflictError(f"{table.name} was changed by others {_ATTEMPTS} times in a row")
+    raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")

@@ -1,0 +1,336 @@
+"""Iceberg tables without a JVM: workers write Parquet, this module commits metadata by pyiceberg.
+
+Three habits of pyiceberg would break the promise of `table`, and are switched off here:
+
+  * it repeats a refused append on the new metadata by itself, so a stale writer's rows would get
+    in: tables have `commit.retry.num-retries` = 0, and that is checked before every commit;
+  * it deletes the manifests of a commit that failed, although an SDK may have repeated a commit
+    that landed: our file access never deletes (`KeepingFileIO`); `maintain` finds left-overs;
+  * a commit without a new snapshot is not tied to the snapshot it was made from: every append makes
+    a snapshot, also one without files.
+
+The offsets that a table holds are in a state object (`state`); the property `coldstream.state`
+names it, and each snapshot's summary says which append made it and how far each stream came.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    Or,
+)
+from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table as IcebergMetadata
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.typedef import Record
+
+from coldstream.errors import CorruptDataError, InvalidInputError, UnavailableError
+from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rows import batches_of, without
+from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
+from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
+from coldstream.jobs.materialise.write import Layout, TableWriter
+
+STATE_PROPERTY = "coldstream.state"
+APPEND_PROPERTY = "coldstream.append-id"
+_RETRIES = "commit.retry.num-retries"
+_GROW_ATTEMPTS = 10
+#: A summary names the next offset of so many streams; beyond that the state object has to do.
+_MAX_NAMED = 100
+_TRANSFORMS = {Partition.HOUR: HourTransform(), Partition.DAY: DayTransform()}
+
+
+class KeepingFileIO(PyArrowFileIO):
+    """File access that never deletes: no committer knows for certain that its commit failed."""
+
+    def delete(self, location: object) -> None:
+        """Nothing happens."""
+
+
+FILE_IO = f"{KeepingFileIO.__module__}.{KeepingFileIO.__qualname__}"
+
+
+class IcebergTable:
+    """The `Table` port on an Iceberg table.
+
+    Args:
+        catalog: where it is registered; its property `py-io-impl` is `FILE_IO`.
+        name: `database.table`.
+        partition: of its files, by time.
+        columns: names of the columns with stream, offset and time.
+        files: takes the files that a replacement writes anew.
+        new_id: gives a name that is used once.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        *,
+        partition: Partition,
+        columns: tuple[str, str, str],
+        files: Files,
+        new_id: Callable[[], str],
+    ) -> None:
+        if catalog.properties.get("py-io-impl") != FILE_IO:
+            raise InvalidInputError("the Iceberg catalog has no KeepingFileIO")
+        self.name = name
+        self._catalog = catalog
+        self._partition = partition
+        self._stream, self._offset, self._time = columns
+        self._files = files
+        self._new_id = new_id
+
+    def load(self, first_schema: pa.Schema) -> Loaded:
+        try:
+            table = self._catalog.load_table(self.name)
+        except NoSuchTableError:
+            table = self._create(first_schema)
+        return self._loaded(table)
+
+    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        for _ in range(_GROW_ATTEMPTS):
+            table: IcebergMetadata = loaded.handle
+            try:
+                with table.update_schema() as update:
+                    update.union_by_name(schema)
+            except CommitFailedException:
+                loaded = self._loaded(self._catalog.load_table(self.name))
+                continue
+            return self._loaded(self._catalog.load_table(self.name))
+        raise UnavailableError(f"the columns of {self.name} changed all the time")
+
+    def append(self, loaded: Loaded, append: Append) -> Outcome:
+        table: IcebergMetadata = loaded.handle
+        state = loaded.state.with_more(append.covered, append.lost)
+        properties = {APPEND_PROPERTY: append.id}
+        if append.covered or append.lost:
+            # A name of its own for each attempt: what the table has may have grown since the last.
+            properties[STATE_PROPERTY] = (
+                f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
+            )
+            with table.io.new_output(properties[STATE_PROPERTY]).create() as out:
+                out.write(state.encode())
+        try:
+            with table.transaction() as change:
+                change.set_properties(properties)
+                update = change.update_snapshot(snapshot_properties=_summary(append, state))
+                removed, kept = self._replaced(loaded, append.replaces)
+                removed += self._named(loaded, append.removes)
+                with update.overwrite() if removed else update.fast_append() as files:
+                    for old in removed:
+                        files.delete_data_file(old)
+                    for new in (*append.files, *kept):
+                        files.append_data_file(self._data_file(table, new))
+        except (CommitFailedException, ValidationException):
+            return Outcome.CONFLICT
+        except _REFUSED:
+            raise
+        except Exception:
+            return Outcome.UNKNOWN
+        return Outcome.LANDED
+
+    def _replaced(
+        self, loaded: Loaded, replaces: Mapping[str, Ranges]
+    ) -> tuple[list[DataFile], list[WrittenFile]]:
+        """Files that hold rows to be replaced, and new files with their other rows."""
+        table: IcebergMetadata = loaded.handle
+        removed: dict[str, DataFile] = {}
+        kept: list[WrittenFile] = []
+        for stream, ranges in replaces.items():
+            for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
+                if task.file.file_path not in removed:
+                    removed[task.file.file_path] = task.file
+                    kept += self._other_rows(loaded, task.file, stream, ranges)
+        return list(removed.values()), kept
+
+    def files(self, loaded: Loaded) -> list[StoredFile]:
+        table: IcebergMetadata = loaded.handle
+        schema = table.schema()
+        offset, time = (schema.find_field(name) for name in (self._offset, self._time))
+        found = []
+        for task in table.scan().plan_files():
+            file = task.file
+            low = file.lower_bounds.get(offset.field_id)
+            high = file.upper_bounds.get(time.field_id)
+            found.append(
+                StoredFile(
+                    path=file.file_path,
+                    size=file.file_size_in_bytes,
+                    rows=file.record_count,
+                    stream=file.partition[0],
+                    time_unit=file.partition[1] if len(file.partition) > 1 else None,
+                    first_offset=0 if low is None else from_bytes(offset.field_type, low),
+                    last_ms=None if high is None else from_bytes(time.field_type, high) // 1000,
+                )
+            )
+        return found
+
+    def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
+        with loaded.handle.io.new_input(path).open() as source:
+            yield from batches_of(pq.ParquetFile(source), loaded.schema)
+
+    def _named(self, loaded: Loaded, paths: Sequence[str]) -> list[DataFile]:
+        if not paths:
+            return []
+        wanted = set(paths)
+        files = [task.file for task in loaded.handle.scan().plan_files()]
+        found = [file for file in files if file.file_path in wanted]
+        if len(found) != len(wanted):
+            raise ValidationException("a file that was to be replaced is gone")
+        return found
+
+    def _within(self, stream: str, ranges: Ranges) -> BooleanExpression:
+        rows: BooleanExpression = AlwaysFalse()
+        for first, following in ranges:
+            span = And(GreaterThanOrEqual(self._offset, first), LessThan(self._offset, following))
+            rows = Or(rows, span)
+        return And(EqualTo(self._stream, stream), rows)
+
+    def _other_rows(
+        self, loaded: Loaded, file: DataFile, stream: str, ranges: Ranges
+    ) -> list[WrittenFile]:
+        columns = (self._stream, self._offset, self._time)
+        layout = Layout(loaded.location, loaded.schema, self._partition, columns)
+        writer = TableWriter(layout, stream, self._files, self._new_id)
+        written: list[WrittenFile] = []
+        for batch in self.rows(loaded, file.file_path):
+            written += writer.write(without(batch, self._offset, ranges))
+        return [*written, *writer.close()]
+
+    def _create(self, schema: pa.Schema) -> IcebergMetadata:
+        try:
+            return self._created(schema)
+        except NoSuchNamespaceError:
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(self.name.partition(".")[0])
+            return self._created(schema)
+
+    def _created(self, schema: pa.Schema) -> IcebergMetadata:
+        properties = {
+            _RETRIES: "0",
+            "write.parquet.compression-codec": "zstd",
+            "coldstream.partition": self._partition.value,
+        }
+        # Where somebody else was quicker there is a table, too.
+        with suppress(TableAlreadyExistsError, CommitFailedException):
+            new = self._catalog.create_table_transaction(
+                self.name, schema=schema, properties=properties
+            )
+            with new, new.update_spec() as spec:
+                spec.add_field(self._stream, IdentityTransform(), f"{self._stream}_identity")
+                if self._partition in _TRANSFORMS:
+                    name = f"{self._time}_{self._partition}"
+                    spec.add_field(self._time, _TRANSFORMS[self._partition], name)
+        return self._catalog.load_table(self.name)
+
+    def _loaded(self, table: IcebergMetadata) -> Loaded:
+        properties = table.metadata.properties
+        if "coldstream.partition" not in properties:
+            raise InvalidInputError(
+                f"the table {self.name} exists and was not made by coldstream: choose another name"
+            )
+        if properties["coldstream.partition"] != self._partition:
+            raise InvalidInputError(
+                f"the table {self.name} is partitioned by {properties['coldstream.partition']},"
+                f" the rule says {self._partition}"
+            )
+        if properties.get(_RETRIES) != "0":
+            with table.transaction() as change:
+                change.set_properties({_RETRIES: "0"})
+            table = self._catalog.load_table(self.name)
+        appended = {properties.get(APPEND_PROPERTY, "")}
+        for snapshot in table.metadata.snapshots:
+            if snapshot.summary is not None:
+                appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
+        return Loaded(
+            schema=schema_to_pyarrow(table.schema()),
+            state=self._state(table),
+            location=table.location().rstrip("/"),
+            appended=frozenset(appended - {""}),
+            handle=table,
+        )
+
+    def _state(self, table: IcebergMetadata) -> TableState:
+        pointer = table.metadata.properties.get(STATE_PROPERTY)
+        if pointer is None:
+            if table.metadata.current_snapshot_id is not None:
+                raise CorruptDataError(
+                    f"the table {self.name} has rows, but its property {STATE_PROPERTY} is gone:"
+                    " nobody knows which offsets it holds"
+                )
+            return TableState()
+        source = table.io.new_input(pointer)
+        try:
+            if len(source) > MAX_STATE_BYTES:
+                raise CorruptDataError(f"a state of {len(source)} bytes", key=pointer)
+            with source.open() as data:
+                return parse_state(data.read())
+        except FileNotFoundError as exc:
+            raise CorruptDataError(
+                f"the state of the table {self.name} is gone", key=pointer
+            ) from exc
+        except CorruptDataError as exc:
+            raise exc.located(key=pointer) from exc.__cause__
+
+    def _data_file(self, table: IcebergMetadata, written: WrittenFile) -> DataFile:
+        schema = table.schema()
+        statistics = data_file_statistics_from_parquet_metadata(
+            pq.read_metadata(io.BytesIO(written.footer)),
+            compute_statistics_plan(schema, table.metadata.properties),
+            parquet_path_to_id_mapping(schema),
+        )
+        unit = () if written.time_unit is None else (written.time_unit,)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=written.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(written.stream, *unit),
+            file_size_in_bytes=written.size,
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+
+_REFUSED = (InvalidInputError, CorruptDataError, pa.ArrowInvalid, TypeError, AttributeError)
+
+
+def _summary(append: Append, state: TableState) -> dict[str, str]:
+    summary = {APPEND_PROPERTY: append.id}
+    streams: Sequence[str] = sorted(append.covered)[:_MAX_NAMED]
+    for stream in streams:
+        summary[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
+    return summary

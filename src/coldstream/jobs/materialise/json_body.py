@@ -1,0 +1,242 @@
+"""Bodies of JSON objects into columns, without losing a field and without trusting a byte.
+
+The quick way gives all bodies of a batch to Arrow's JSON reader at once, each in a line of its own
+with its number in front, and believes the answer only if every line came back as one row with its
+number and nothing else. Whatever is not that plain (a field that is new or does not fit, a body
+that is no JSON, one that tries to look like two) is decided body by body in Python.
+
+  * A body that is no JSON object gives an error, and its message goes to the dead letters.
+  * A field that the table has no column for, or that does not fit its column, is rescued as JSON
+    text. The driver may grow the table by the new fields and have the batch done again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as arrow_json
+
+from coldstream.jobs.materialise.schema import RESCUED_TYPE, grown
+
+_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
+_MAX_FLOAT = 2**1023
+_MAX_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Bodies as columns.
+
+    Attributes:
+        columns: one array for each field of the schema that was asked for, as long as the input.
+        rescued: map<string, string>, null where nothing had to be rescued.
+        errors: why a body is no object, by its number; its row is null in every column.
+        found: fields that had to be rescued because no column takes them; empty if none.
+    """
+
+    columns: tuple[pa.Array, ...]
+    rescued: pa.Array
+    errors: dict[int, str]
+    found: pa.Schema
+
+
+def parse_bodies(bodies: pa.Array, known: pa.Schema) -> Parsed:
+    """Bodies as the columns of `known`.
+
+    Args:
+        bodies: binary, of any content; null counts as a body that is no JSON.
+        known: fields that have a column.
+    """
+    quick = _quickly(bodies, known)
+    return quick if quick is not None else _one_by_one(bodies, known)
+
+
+def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
+    """All at once; None where that might not be the truth."""
+    count = len(bodies)
+    if not len(known) or not count or bodies.null_count:
+        return None
+    try:
+        bodies.cast(pa.string())  # Arrow's reader does not check UTF-8, this does
+    except pa.ArrowInvalid:
+        return None
+    lines = b"".join(
+        b'{"i":%d,"b":%b}\n' % (number, body) for number, body in enumerate(bodies.to_pylist())
+    )
+    schema = pa.schema([pa.field("i", pa.int64()), pa.field("b", pa.struct(list(known)))])
+    try:
+        table = arrow_json.read_json(
+            io.BytesIO(lines),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            parse_options=arrow_json.ParseOptions(
+                explicit_schema=schema,
+                newlines_in_values=True,
+                unexpected_field_behavior="error",
+            ),
+        )
+    except (pa.ArrowException, ValueError):
+        return None
+    if table.num_rows != count or table.column_names != ["i", "b"]:
+        return None
+    if table.column("i").combine_chunks() != pa.array(range(count), pa.int64()):
+        return None
+    rows = table.column("b").combine_chunks()
+    if isinstance(rows, pa.ChunkedArray):
+        rows = rows.chunk(0)
+    if rows.null_count:
+        return None  # the body null is no object
+    columns = tuple(rows.flatten())
+    for column in columns:
+        if pa.types.is_float64(column.type) and pc.any(pc.is_inf(column)).as_py():
+            return None  # a number that no double holds
+    return Parsed(columns, pa.nulls(count, RESCUED_TYPE), {}, pa.schema([]))
+
+
+def _one_by_one(bodies: pa.Array, known: pa.Schema) -> Parsed:
+    errors: dict[int, str] = {}
+    columns: list[list[Any]] = [[] for _ in known]
+    rescued: list[list[tuple[str, str]] | None] = []
+    found = pa.schema([])
+    names = set(known.names)
+    for number, body in enumerate(bodies.to_pylist()):
+        document: dict[str, Any] = {}
+        try:
+            document = _object(body)
+        except ValueError as exc:
+            errors[number] = str(exc)[:_MAX_REASON]
+        saved = []
+        for field, column in zip(known, columns, strict=True):
+            value, complete = _fitted(document.get(field.name), field.type)
+            column.append(value)
+            if not complete:
+                saved.append(field.name)
+        saved += [name for name in document if name not in names]
+        for name in saved:
+            kind = _kind(document[name])
+            if kind is not None and _is_text(name):
+                found = grown(found, pa.schema([pa.field(name, kind)]))
+        rescued.append([(_text(name), _dumped(document[name])) for name in saved] or None)
+    arrays = tuple(
+        pa.array(column, field.type) for field, column in zip(known, columns, strict=True)
+    )
+    # A field that is known already, and stays as it is, is nothing new.
+    new = [f for f in found if f.name not in names or _grows(known.field(f.name), f)]
+    return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, pa.schema(new))
+
+
+def _object(body: bytes | None) -> dict[str, Any]:
+    """The object that a body is.
+
+    Raises:
+        ValueError: it is none; says why.
+    """
+    if body is None:
+        raise ValueError("the message has no body of bytes")
+    try:
+        document = json.loads(str(body, "utf-8"), parse_constant=_refuse)
+    except RecursionError as exc:
+        raise ValueError("the body's JSON is nested too deeply") from exc
+    except UnicodeDecodeError as exc:
+        raise ValueError("the body is no UTF-8") from exc
+    except ValueError as exc:
+        raise ValueError(f"the body is no JSON: {exc}") from exc
+    if not isinstance(document, dict):
+        raise ValueError(f"the body is no JSON object but a {type(document).__name__}")
+    return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
+    """What of `value` a column of this type takes, and whether that is all of it."""
+    if value is None:
+        return None, True
+    if pa.types.is_boolean(kind):
+        return (value, True) if isinstance(value, bool) else (None, False)
+    if pa.types.is_int64(kind):
+        fits = type(value) is int and _MIN_INT <= value <= _MAX_INT
+        return (value, True) if fits else (None, False)
+    if pa.types.is_float64(kind):
+        # A number without a point is one all the same; RFC 8259 promises no more than a double.
+        fits = type(value) in (int, float) and abs(value) <= _MAX_FLOAT
+        return (float(value), True) if fits else (None, False)
+    if pa.types.is_string(kind):
+        return (value, True) if isinstance(value, str) and _is_text(value) else (None, False)
+    if pa.types.is_struct(kind):
+        return _fitted_struct(value, kind)
+    if pa.types.is_list(kind):
+        return _fitted_list(value, kind)
+    return None, False
+
+
+def _fitted_struct(value: Any, kind: pa.StructType) -> tuple[Any, bool]:
+    if not isinstance(value, dict):
+        return None, False
+    parts = {field.name: _fitted(value.get(field.name), field.type) for field in kind}
+    complete = value.keys() <= parts.keys() and all(whole for _, whole in parts.values())
+    return {name: part for name, (part, _) in parts.items()}, complete
+
+
+def _fitted_list(value: Any, kind: pa.ListType) -> tuple[Any, bool]:
+    if not isinstance(value, list):
+        return None, False
+    parts = [_fitted(each, kind.value_type) for each in value]
+    return [part for part, _ in parts], all(whole for _, whole in parts)
+
+
+def _kind(value: Any) -> pa.DataType | None:
+    """The type of a column for `value`; None where its JSON text must do."""
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        return pa.int64() if _MIN_INT <= value <= _MAX_INT else None
+    if isinstance(value, float):
+        return pa.float64()
+    if isinstance(value, str):
+        return pa.string()
+    if isinstance(value, dict):
+        fields = [(name, _kind(each)) for name, each in value.items() if _is_text(name)]
+        known = [pa.field(name, kind) for name, kind in fields if kind is not None]
+        return pa.struct(known) if known else None
+    if isinstance(value, list):
+        return _list_kind(value)
+    return None
+
+
+def _list_kind(values: Sequence[Any]) -> pa.DataType | None:
+    merged = pa.schema([])
+    for each in values:
+        kind = _kind(each)
+        if kind is not None:
+            merged = grown(merged, pa.schema([pa.field("e", kind)]))
+    return pa.list_(merged.field(0).type) if len(merged) else None
+
+
+def _grows(known: pa.Field, found: pa.Field) -> bool:
+    return bool(grown(pa.schema([known]), pa.schema([found])).field(0).type != known.type)
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: JSON may spell half a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(value: str) -> str:
+    return value if _is_text(value) else value.encode(errors="backslashreplace").decode()
+
+
+def _dumped(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if _is_text(text) else json.dumps(value, separators=(",", ":"))

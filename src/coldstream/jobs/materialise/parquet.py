@@ -1,0 +1,236 @@
+"""Tables of plain Parquet files where there is no Iceberg: a log of commits beside the files.
+
+    <location>/data/<stream>/<day=N>/<file>.parquet     as for Iceberg
+    <location>/_coldstream/<inverted version>.json      one commit; the newest sorts first
+
+A commit is one object that is created or not (`If-None-Match`), so two runs cannot both make the
+next version, and files that no commit names are in no table. Every commit says the whole schema and
+which offsets the table has; which files it has is the sum of all commits. Readers find the files
+through the Glue catalog (`publish`), or by `file_paths`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldstream.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rows import batches_of, without
+from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
+from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.ports import ObjectStore
+
+VERSION = 1
+_MAX_COMMITS = 10**12
+_MAX_COMMIT_BYTES = 256 * 2**20
+_MAX_FILE_BYTES = 5 * 2**30
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """What `Loaded.handle` is: the version that was read; 0 before the first."""
+
+    version: int
+
+
+class ParquetTable:
+    """The `Table` port on files and a log.
+
+    Args:
+        store: the bucket.
+        location: URL of the table, `s3://bucket/path`, without "/" at the end.
+        name: `database.table`.
+        partition: of its files, by time.
+        columns: names of the columns with stream, offset and time.
+        files: takes the files that a replacement writes anew.
+        new_id: gives a name that is used once.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        location: str,
+        name: str,
+        *,
+        partition: Partition,
+        columns: tuple[str, str, str],
+        files: Files,
+        new_id: Callable[[], str],
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._location = location
+        self._log = urlsplit(location).path.removeprefix("/") + "/_coldstream/"
+        self._partition = partition
+        self._columns = columns
+        self._files = files
+        self._new_id = new_id
+
+    def load(self, first_schema: pa.Schema) -> Loaded:
+        newest = self._store.list(self._log, limit=1)
+        if not newest:
+            return Loaded(first_schema, TableState(), self._location, frozenset(), _Handle(0))
+        document = self._commit(newest[0].key)
+        try:
+            return Loaded(
+                pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["schema"]))),
+                parse_state(json.dumps(document["state"]).encode()),
+                self._location,
+                frozenset(document["recent"]),
+                _Handle(_version(newest[0].key)),
+            )
+        except (KeyError, ValueError, TypeError, pa.ArrowException) as exc:
+            raise CorruptDataError(f"a commit is damaged: {exc}", key=newest[0].key) from exc
+
+    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        for _ in range(_ATTEMPTS):
+            fields = {each.name: each for each in loaded.schema} | {e.name: e for e in schema}
+            wider = Loaded(
+                pa.schema(list(fields.values())),
+                loaded.state,
+                loaded.location,
+                loaded.appended,
+                loaded.handle,
+            )
+            self._put(wider, f"grow-{self._new_id()}", loaded.state, (), ())
+            loaded = self.load(loaded.schema)
+            if set(schema.names) <= set(loaded.schema.names):
+                return loaded
+        raise UnavailableError(f"the columns of {self.name} changed all the time")
+
+    def append(self, loaded: Loaded, append: Append) -> Outcome:
+        removed = list(append.removes)
+        kept: list[WrittenFile] = []
+        if removed or append.replaces:
+            present = {file.path: file for file in self.files(loaded)}
+            if not present.keys() >= set(removed):
+                return Outcome.CONFLICT
+            for file in self._holding(present, append.replaces):
+                removed.append(file.path)
+                kept += self._other_rows(loaded, file, append.replaces[file.stream])
+        state = loaded.state.with_more(append.covered, append.lost)
+        return self._put(loaded, append.id, state, (*append.files, *kept), removed)
+
+    def files(self, loaded: Loaded) -> list[StoredFile]:
+        found: dict[str, StoredFile] = {}
+        removed: set[str] = set()
+        for number in range(loaded.handle.version, 0, -1):
+            document = self._commit(self._key(number))
+            removed |= set(document["removed"])
+            for each in document["added"]:
+                if each["path"] not in removed:
+                    found[each["path"]] = StoredFile(**each)
+        return list(found.values())
+
+    def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
+        data = self._store.get_all(urlsplit(path).path.removeprefix("/"), limit=_MAX_FILE_BYTES)
+        yield from batches_of(pq.ParquetFile(pa.BufferReader(data)), loaded.schema)
+
+    def _put(
+        self,
+        loaded: Loaded,
+        commit_id: str,
+        state: TableState,
+        added: Sequence[WrittenFile],
+        removed: Sequence[str],
+    ) -> Outcome:
+        document = {
+            "version": VERSION,
+            "id": commit_id,
+            "recent": [commit_id, *sorted(loaded.appended)][:1000],
+            "schema": base64.b64encode(loaded.schema.serialize().to_pybytes()).decode(),
+            "state": json.loads(state.encode()),
+            "added": [asdict(self._stored(each)) for each in added],
+            "removed": list(removed),
+        }
+        key = self._key(loaded.handle.version + 1)
+        try:
+            self._store.put(key, json.dumps(document).encode(), write_id=commit_id)
+        except AlreadyExistsError:
+            return Outcome.CONFLICT
+        except UnknownOutcomeError:
+            return Outcome.UNKNOWN
+        return Outcome.LANDED
+
+    def _stored(self, file: WrittenFile) -> StoredFile:
+        metadata = pq.read_metadata(io.BytesIO(file.footer))
+        return StoredFile(
+            path=file.path,
+            size=file.size,
+            rows=file.rows,
+            stream=file.stream,
+            time_unit=file.time_unit,
+            first_offset=file.first_offset,
+            last_ms=_latest(metadata, self._columns[2]),
+        )
+
+    def _holding(
+        self, present: Mapping[str, StoredFile], replaces: Mapping[str, Ranges]
+    ) -> list[StoredFile]:
+        """Files that may hold rows of these offsets; their last offset is not in the log."""
+        return [
+            file
+            for file in present.values()
+            if any(file.first_offset < end for _, end in replaces.get(file.stream, Ranges()))
+        ]
+
+    def _other_rows(self, loaded: Loaded, file: StoredFile, ranges: Ranges) -> list[WrittenFile]:
+        layout = Layout(self._location, loaded.schema, self._partition, self._columns)
+        writer = TableWriter(layout, file.stream, self._files, self._new_id)
+        written: list[WrittenFile] = []
+        for batch in self.rows(loaded, file.path):
+            written += writer.write(without(batch, self._columns[1], ranges))
+        return [*written, *writer.close()]
+
+    def _key(self, version: int) -> str:
+        return f"{self._log}{_MAX_COMMITS - version:012d}.json"
+
+    def _commit(self, key: str) -> Any:
+        try:
+            document = json.loads(self._store.get_all(key, limit=_MAX_COMMIT_BYTES))
+            if document["version"] != VERSION:
+                raise CorruptDataError(f"commit version {document['version']} is not known")
+        except (ValueError, KeyError, TypeError) as exc:
+            raise CorruptDataError(f"a commit cannot be read: {exc}", key=key) from exc
+        except CorruptDataError as exc:
+            raise exc.located(key=key) from exc.__cause__
+        return document
+
+
+def _version(key: str) -> int:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if len(name) != 12 or not name.isdecimal():
+        raise CorruptDataError("this is no name of a commit", key=key)
+    return _MAX_COMMITS - int(name)
+
+
+def _latest(metadata: pq.FileMetaData, column: str) -> int | None:
+    """The highest time in a file, from its statistics, ms."""
+    names = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+    at = names.index(column)
+    highest = None
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max:
+            continue
+        value = pa.scalar(statistics.max, pa.timestamp("us", "UTC")).value // 1000
+        highest = value if highest is None else max(highest, value)
+    return highest

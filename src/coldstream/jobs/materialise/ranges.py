@@ -1,0 +1,115 @@
+"""Which offsets of a stream a table holds: a set of half-open intervals, kept normal.
+
+A table that has been filled from the beginning has one interval. One that was begun at `next` and
+back-filled later has two for a while, so a single next offset would not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.names import MAX_OFFSET
+
+#: More intervals than this mean that something else than back-fills is going on.
+MAX_RANGES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Intervals [first, next) in order, none empty, no two touching.
+
+    Attributes:
+        spans: the intervals.
+    """
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, spans: Iterable[tuple[int, int]]) -> Ranges:
+        """The union of any intervals; empty ones do not count.
+
+        Raises:
+            InvalidInputError: an interval runs backwards, or there are more than `MAX_RANGES`.
+        """
+        merged: list[tuple[int, int]] = []
+        for first, following in sorted(spans):
+            if not 0 <= first <= following <= MAX_OFFSET:
+                raise InvalidInputError(f"[{first}, {following}) is no range of offsets")
+            if first == following:
+                continue
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], following))
+            else:
+                merged.append((first, following))
+        if len(merged) > MAX_RANGES:
+            raise InvalidInputError(f"{len(merged)} ranges of one stream, more than {MAX_RANGES}")
+        return cls(tuple(merged))
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.spans)
+
+    def __or__(self, other: Ranges) -> Ranges:
+        return Ranges.of((*self.spans, *other.spans))
+
+    def __and__(self, other: Ranges) -> Ranges:
+        """What both have."""
+        found = []
+        for first, following in self.spans:
+            for start, end in other.spans:
+                low, high = max(first, start), min(following, end)
+                if low < high:
+                    found.append((low, high))
+        return Ranges.of(found)
+
+    def __sub__(self, other: Ranges) -> Ranges:
+        """What `self` has and `other` has not."""
+        left = []
+        for first, following in self.spans:
+            position = first
+            for start, end in other.spans:
+                if end <= position or start >= following:
+                    continue
+                if start > position:
+                    left.append((position, start))
+                position = max(position, end)
+            if position < following:
+                left.append((position, following))
+        return Ranges.of(left)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets they hold."""
+        return sum(following - first for first, following in self.spans)
+
+    def contains(self, offset: int) -> bool:
+        """Whether one of them holds `offset`."""
+        return any(first <= offset < following for first, following in self.spans)
+
+    def to_json(self) -> list[list[int]]:
+        """As in a state object."""
+        return [list(span) for span in self.spans]
+
+
+def parse_ranges(value: object) -> Ranges:
+    """Ranges out of a state object.
+
+    Raises:
+        CorruptDataError: it is no list of pairs of offsets.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise CorruptDataError("the ranges of a table's state are no list")
+    spans = []
+    for each in value:
+        pair = isinstance(each, Sequence) and not isinstance(each, str | bytes) and len(each) == 2
+        if not pair or not all(type(number) is int for number in each):
+            raise CorruptDataError("a range of a table's state is no pair of offsets")
+        spans.append((each[0], each[1]))
+    try:
+        return Ranges.of(spans)
+    except InvalidInputError as exc:
+        raise CorruptDataError(f"a table's state is damaged: {exc.reason}") from exc

@@ -1,0 +1,55 @@
+"""The rows of files that are in a table already: read again with the table's present columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from coldstream.jobs.materialise.ranges import Ranges
+
+
+def batches_of(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A file's rows, a row group at a time.
+
+    Columns are found by name: they are never renamed, and what the file has not is null.
+    """
+    for number in range(file.num_row_groups):
+        group = file.read_row_group(number)
+        columns = [
+            _fitted(group.column(each.name).combine_chunks(), each.type)
+            if each.name in group.column_names
+            else pa.nulls(group.num_rows, each.type)
+            for each in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatch:
+    """The rows whose offset lies in none of `ranges`."""
+    offsets = batch.column(column)
+    gone = pa.array([False] * batch.num_rows)
+    for first, following in ranges:
+        within = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, following))
+        gone = pc.or_(gone, within)
+    return batch.filter(pc.invert(gone))
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as the same type with more fields inside; those are null."""
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind):
+        parts = [
+            _fitted(pc.struct_field(column, each.name), each.type)
+            if column.type.get_field_index(each.name) >= 0
+            else pa.nulls(len(column), each.type)
+            for each in kind
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind):
+        values = _fitted(column.values, kind.value_type)
+        return pa.ListArray.from_arrays(column.offsets, values, kind, mask=column.is_null())
+    return column.cast(kind)

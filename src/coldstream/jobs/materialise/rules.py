@@ -1,0 +1,178 @@
+"""Which streams go into which table, and how: the operator's rules, as values.
+
+    {"version": 1,
+     "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
+                 "partition": "day", "format": "iceberg", "keep-days": 400}]}
+
+A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
+no message is in two tables. One rule can also be given as arguments of the job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from coldstream.errors import InvalidInputError
+from coldstream.plans import name_pattern
+
+VERSION = 1
+_TABLE = re.compile(r"[a-z0-9_]{1,255}\.[a-z0-9_]{1,255}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+#: Added to a table's name for the table of what could not go into it.
+DEAD_LETTERS = "_dead_letters"
+
+
+class Partition(StrEnum):
+    """How a table's files are divided: always by stream, and by the time of the chunk."""
+
+    HOUR = "hour"
+    DAY = "day"
+    NONE = "none"
+
+
+class Format(StrEnum):
+    """What a table is made of."""
+
+    ICEBERG = "iceberg"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One table and what goes into it.
+
+    Attributes:
+        streams: pattern over names of queues; the whole name must match.
+        table: `database.table` in the Glue catalog, lower case.
+        body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
+        partition: of the table's files.
+        format: of the table.
+        start: where a stream that the table has nothing of begins: first, next, or an offset.
+        keep_days: rows of chunks older than this many days are removed; None keeps all.
+    """
+
+    streams: str
+    table: str
+    body: str = "raw"
+    partition: Partition = Partition.DAY
+    format: Format = Format.ICEBERG
+    start: str = "first"
+    keep_days: int | None = None
+
+    def __post_init__(self) -> None:
+        trouble = name_pattern.problem(self.streams)
+        if trouble is not None:
+            raise InvalidInputError(f"the pattern {self.streams!r} {trouble}")
+        if not _TABLE.fullmatch(self.table) or self.table.endswith(DEAD_LETTERS):
+            raise InvalidInputError(
+                f"{self.table!r} is no name of a table: write database.table in lower case, "
+                f"letters, digits and _, not ending in {DEAD_LETTERS}"
+            )
+        if self.body not in ("raw", "json") and not _FUNCTION.fullmatch(self.body):
+            raise InvalidInputError(f"body is raw, json or module:function, not {self.body!r}")
+        if self.start not in ("first", "next") and not self.start.isdecimal():
+            raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
+        if self.keep_days is not None and self.keep_days < 1:
+            raise InvalidInputError("keep-days is at least 1")
+
+    @property
+    def database(self) -> str:
+        """Before the point."""
+        return self.table.partition(".")[0]
+
+    @property
+    def dead_letters(self) -> str:
+        """Name of the table of what could not go into this one."""
+        return self.table + DEAD_LETTERS
+
+    def matches(self, name: str) -> bool:
+        """Whether a queue of this name is meant."""
+        return name_pattern.compiled(self.streams).fullmatch(name) is not None
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Rules out of a document; see the top of this module.
+
+    Raises:
+        InvalidInputError: it is no such document; names the rule.
+    """
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError(f"the rules are no JSON: {exc}") from exc
+    if not isinstance(document, Mapping) or document.get("version") != VERSION:
+        raise InvalidInputError(f'the rules begin with {{"version": {VERSION}, "tables": [')
+    tables = document.get("tables")
+    if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
+        raise InvalidInputError("the rules name no tables")
+    rules = []
+    for number, each in enumerate(tables, 1):
+        try:
+            rules.append(_rule(each))
+        except InvalidInputError as exc:
+            raise InvalidInputError(f"rule {number}: {exc.reason}") from exc
+    return check_rules(rules)
+
+
+def check_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Rules that name the same table must agree on what it is.
+
+    Raises:
+        InvalidInputError: two do not.
+    """
+    by_table: dict[str, Rule] = {}
+    for rule in rules:
+        other = by_table.setdefault(rule.table, rule)
+        ours = (rule.body, rule.partition, rule.format, rule.keep_days)
+        if ours != (other.body, other.partition, other.format, other.keep_days):
+            raise InvalidInputError(f"two rules describe the table {rule.table} differently")
+    return tuple(rules)
+
+
+def rule_for(rules: Sequence[Rule], name: str) -> Rule | None:
+    """The first rule that means a queue of this name."""
+    return next((rule for rule in rules if rule.matches(name)), None)
+
+
+_WORDS = {
+    "streams": "streams",
+    "table": "table",
+    "body": "body",
+    "partition": "partition",
+    "format": "format",
+    "start": "start",
+    "keep-days": "keep_days",
+}
+
+
+def _rule(value: object) -> Rule:
+    if not isinstance(value, Mapping):
+        raise InvalidInputError("is no object")
+    unknown = sorted(set(value) - set(_WORDS))
+    if unknown:
+        raise InvalidInputError(f"{unknown[0]!r} is not known; there are {', '.join(_WORDS)}")
+    for word in ("streams", "table"):
+        if word not in value:
+            raise InvalidInputError(f"{word!r} is missing")
+    arguments: dict[str, Any] = {}
+    for word, each in value.items():
+        kind = int if word == "keep-days" else str
+        if type(each) is not kind:
+            raise InvalidInputError(f"{word} is no {kind.__name__}")
+        arguments[_WORDS[word]] = each
+    for word, choices in (("partition", Partition), ("format", Format)):
+        if word in arguments:
+            arguments[word] = _choice(choices, word, arguments[word])
+    return Rule(**arguments)
+
+
+def _choice(choices: type[Partition] | type[Format], word: str, value: str) -> StrEnum:
+    try:
+        return choices(value)
+    except ValueError as exc:
+        raise InvalidInputError(f"{word} is one of {', '.join(choices)}, not {value!r}") from exc

@@ -1,0 +1,337 @@
+"""The driver: what is to be done, window after window, and one commit for each.
+
+A window is read and written by tasks on the workers, checked for completeness, and committed: first
+its dead letters, then its rows with the offsets. Whatever dies in between leaves files that no
+table names; the next run reads the same offsets again, and its dead letters replace those that it
+finds of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from coldstream.errors import ColdstreamError
+from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.plan import Wanted, Window, wanted, windows
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema, grown
+from coldstream.jobs.materialise.table import Append, Loaded, Table
+from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling
+from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.write import Layout
+
+#: So often a window is done again because its bodies had fields that the table had no column for.
+_MAX_GROWTH = 3
+_MAX_TASKS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Work for one task.
+
+    Attributes:
+        stream: directory name.
+        span: offsets [first, next) of the stream within which the task reads.
+        split: which part of them; opaque.
+        size: bytes, about.
+    """
+
+    stream: str
+    span: tuple[int, int]
+    split: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNow:
+    """A stream as a run found it.
+
+    Attributes:
+        stream: directory name.
+        name: of the queue; the directory name where nobody knows it.
+        first_offset: of the manifest.
+        next_offset: of the manifest.
+        snapshot: of the manifest, opaque.
+    """
+
+    stream: str
+    name: str
+    first_offset: int
+    next_offset: int
+    snapshot: Any = None
+
+
+class Engine(Protocol):
+    """Does the reading and writing; on Spark in `spark_engine`."""
+
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+        """Cut what is to be read into tasks of even size, in the order of offsets."""
+        ...
+
+    def perform(
+        self,
+        pieces: Sequence[Piece],
+        rules: TaskRules,
+        row_limit: int | None = None,
+    ) -> list[TaskResult]:
+        """Do tasks, all at once; results in the order of the pieces."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run goes about it.
+
+    Attributes:
+        window: of a back-fill.
+        window_bytes: what one commit takes in, in bytes of fragments.
+        target_bytes: size of a file.
+        sample_rows: of each of the first tasks, to learn the fields of a new table's bodies.
+        dry_run: only say what would be done.
+    """
+
+    window: Window = field(default_factory=Window)
+    window_bytes: int = 64 * 2**30
+    target_bytes: int = 256 * 2**20
+    sample_rows: int = 20_000
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class TableReport:
+    """What a run did to a table."""
+
+    table: str
+    streams: int = 0
+    planned: dict[str, list[list[int]]] = field(default_factory=dict)
+    rows: int = 0
+    dead_letters: int = 0
+    lost_offsets: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    bytes_read: int = 0
+    commits: int = 0
+    columns_added: list[str] = field(default_factory=list)
+    oldest_last_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The two tables of a rule."""
+
+    rows: Table
+    dead: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Fills tables.
+
+    Args:
+        engine: does the tasks.
+        new_id: gives an id that is used once.
+        pause: waits after attempt n of a commit.
+        say: takes a line of progress.
+    """
+
+    engine: Engine
+    new_id: Callable[[], str]
+    pause: Callable[[int], None]
+    say: Callable[[str], None]
+
+    def fill(
+        self, rule: Rule, tables: Tables, streams: Sequence[StreamNow], settings: Settings
+    ) -> TableReport:
+        """Bring one table up to date with its streams.
+
+        Args:
+            rule: of the table; of several that name it, any: they differ in `start` only.
+            tables: the table and its dead letters.
+            streams: all that go into it.
+            settings: how.
+
+        Raises:
+            ConflictError: another run was quicker with some of these offsets; run again.
+            ColdstreamError: from the streams, the tables or the workers. What was committed before
+                stays; the next run goes on there.
+        """
+        report = TableReport(rule.table, len(streams))
+        begin = first_schema(rule.body)
+        loaded = tables.rows.load(begin)
+        todo = self._todo(rule, loaded, streams, settings)
+        for now, each in todo:
+            report.planned[now.stream] = (each.read | each.lost).to_json()
+        if settings.dry_run:
+            return report
+        gone = {now.stream: each.lost for now, each in todo if each.lost}
+        if gone:
+            append = Append(self.new_id(), covered=gone, lost=gone)
+            loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
+            report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
+            report.commits += 1
+        pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
+        if rule.body == "json" and pieces and loaded.schema.equals(begin):
+            loaded = self._learn(rule, tables, loaded, pieces[:8], settings, report)
+        replaces = {now.stream: each.replaces for now, each in todo if each.replaces}
+        left = {now.stream: each.read for now, each in todo}
+        sized = ((piece, piece.size) for piece in pieces)
+        for window in windows(sized, max_bytes=settings.window_bytes, max_items=_MAX_TASKS):
+            results, loaded = self._perform(rule, tables, loaded, window, settings, report)
+            covered = _covered(results)
+            last = {piece.stream for piece in window} - {
+                piece.stream for piece in pieces[pieces.index(window[-1]) + 1 :]
+            }
+            for stream in {piece.stream for piece in window}:
+                ranges = covered.get(stream, Ranges())
+                mine = [result for result in results if result.stream == stream]
+                # What a window covers must follow on what the windows before it have covered.
+                expected = left[stream] if stream in last else _head(left[stream], ranges)
+                check_tiling(stream, mine, expected)
+                left[stream] = left[stream] - ranges
+            within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
+            self._commit(tables, begin, results, covered, within, report)
+            self.say(
+                f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
+                f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
+            )
+        return report
+
+    def _todo(
+        self, rule: Rule, loaded: Loaded, streams: Sequence[StreamNow], settings: Settings
+    ) -> list[tuple[StreamNow, Wanted]]:
+        todo = []
+        for now in streams:
+            each = wanted(
+                loaded.state.of(now.stream),
+                now.first_offset,
+                now.next_offset,
+                start=rule.start,
+                window=settings.window,
+            )
+            if each.read or each.lost:
+                todo.append((now, each))
+        return todo
+
+    def _learn(
+        self,
+        rule: Rule,
+        tables: Tables,
+        loaded: Loaded,
+        pieces: Sequence[Piece],
+        settings: Settings,
+        report: TableReport,
+    ) -> Loaded:
+        """Give a new table the columns that a sample of its bodies has."""
+        rules = self._rules(rule, tables, loaded, settings)
+        results = self.engine.perform(pieces, rules, settings.sample_rows)
+        return self._grow(tables, loaded, results, report)
+
+    def _perform(
+        self,
+        rule: Rule,
+        tables: Tables,
+        loaded: Loaded,
+        window: Sequence[Piece],
+        settings: Settings,
+        report: TableReport,
+    ) -> tuple[list[TaskResult], Loaded]:
+        """Do a window; again, where bodies had fields for which there was no column yet."""
+        results: list[TaskResult | None] = [None] * len(window)
+        todo = list(range(len(window)))
+        for growth in range(_MAX_GROWTH + 1):
+            rules = self._rules(rule, tables, loaded, settings)
+            done = self.engine.perform([window[number] for number in todo], rules)
+            for number, result in zip(todo, done, strict=True):
+                results[number] = result
+            if rule.body != "json" or growth == _MAX_GROWTH:
+                break
+            after = self._grow(tables, loaded, done, report)
+            if after.schema.equals(loaded.schema):
+                break
+            loaded = after
+            todo = [number for number, result in zip(todo, done, strict=True) if len(result.found)]
+        return [result for result in results if result is not None], loaded
+
+    def _grow(
+        self, tables: Tables, loaded: Loaded, results: Sequence[TaskResult], report: TableReport
+    ) -> Loaded:
+        schema = loaded.schema
+        for result in results:
+            schema = grown(schema, result.found)
+        if schema.equals(loaded.schema):
+            return loaded
+        after = tables.rows.grow(loaded, schema)
+        new = [name for name in after.schema.names if name not in loaded.schema.names]
+        report.columns_added += new
+        self.say(f"{report.table}: new columns {', '.join(new) or 'inside of others'}")
+        return after
+
+    def _rules(self, rule: Rule, tables: Tables, loaded: Loaded, settings: Settings) -> TaskRules:
+        dead = tables.dead.load(dead_schema())
+        rows = Layout(
+            loaded.location,
+            loaded.schema,
+            rule.partition,
+            columns_of(rule.body),
+            settings.target_bytes,
+        )
+        return TaskRules(
+            rule.body,
+            rows,
+            replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+        )
+
+    def _commit(
+        self,
+        tables: Tables,
+        begin: pa.Schema,
+        results: Sequence[TaskResult],
+        covered: Mapping[str, Ranges],
+        replaces: Mapping[str, Ranges],
+        report: TableReport,
+    ) -> None:
+        """Dead letters first: a message that is in neither table would be lost."""
+        dead_files = [each for result in results for each in result.dead_files]
+        # A run that died between the two commits has left its dead letters: ours replace them.
+        known = tables.dead.load(dead_schema()).state
+        before = {stream: ranges & known.of(stream) for stream, ranges in covered.items()}
+        if dead_files or any(before.values()):
+            dead = Append(self.new_id(), dead_files, covered, replaces=before)
+            commit(tables.dead, dead, first_schema=dead_schema(), pause=self.pause)
+        lost: dict[str, Ranges] = defaultdict(Ranges)
+        for result in results:
+            lost[result.stream] |= Ranges.of(result.lost)
+        files = [each for result in results for each in result.files]
+        gone = {stream: ranges for stream, ranges in lost.items() if ranges}
+        append = Append(self.new_id(), files, covered, gone, replaces)
+        commit(tables.rows, append, first_schema=begin, pause=self.pause)
+        report.rows += sum(result.rows for result in results)
+        report.dead_letters += sum(result.dead for result in results)
+        report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
+        report.bytes_read += sum(result.bytes_read for result in results)
+        report.files += len(files) + len(dead_files)
+        report.file_bytes += sum(each.size for each in (*files, *dead_files))
+        report.commits += 1
+
+
+def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:
+    covered: dict[str, Ranges] = defaultdict(Ranges)
+    for result in results:
+        covered[result.stream] |= Ranges.of(result.covered)
+    return dict(covered)
+
+
+def _head(left: Ranges, done: Ranges) -> Ranges:
+    """What a window had to cover, if it ends where it says: all that is left up to there."""
+    return left & Ranges.of([(0, done.spans[-1][1])]) if done else left
+
+
+def failures(errors: Mapping[str, ColdstreamError]) -> str:
+    """Several tables' errors in one text."""
+    return "; ".join(f"{table}: {error}" for table, error in errors.items())

@@ -1,0 +1,97 @@
+"""The columns of the tables that materialise writes, and how they grow.
+
+A table whose body stays bytes has the columns of `coldstream.columns`. A table whose body becomes
+columns keeps what the stream adds to a message under names that begin with "_", so that no field of
+a body can collide with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from coldstream.columns.schema import select
+
+#: What of the decoder's columns goes into a table of raw bodies, in this order.
+RAW_COLUMNS = (
+    "stream", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body", "properties",
+    "application_properties", "message_annotations",
+)  # fmt: skip
+#: What the reader must give for any table.
+READ_COLUMNS = (*RAW_COLUMNS, "raw", "error")
+#: What could not go into a table.
+DEAD_COLUMNS = ("stream", "offset", "timestamp", "chunk_id", "epoch", "error", "raw")
+#: In front of the fields of a body: our name, and the decoder's.
+ENVELOPE: Mapping[str, str] = {
+    "_stream": "stream",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_properties": "properties",
+    "_application_properties": "application_properties",
+}
+#: Columns of the decoder with stream, offset and time.
+KEY_COLUMNS = ("stream", "offset", "timestamp")
+#: Fields of a body that do not fit their column, as JSON text by name of the field.
+RESCUED = "_rescued"
+RESCUED_TYPE = pa.map_(pa.string(), pa.string())
+#: More columns than this are no table any more; what comes later goes to `_rescued`.
+MAX_FIELDS = 1000
+
+
+def raw_schema() -> pa.Schema:
+    """Of a table of raw bodies."""
+    return select(RAW_COLUMNS).schema
+
+
+def dead_schema() -> pa.Schema:
+    """Of a table of dead letters."""
+    return select(DEAD_COLUMNS).schema
+
+
+def envelope_schema() -> pa.Schema:
+    """Of a table of fields, before it knows any field."""
+    fields = [
+        pa.field(ours, select((theirs,)).schema.field(theirs).type)
+        for ours, theirs in ENVELOPE.items()
+    ]
+    return pa.schema([*fields, pa.field(RESCUED, RESCUED_TYPE)])
+
+
+def columns_of(body: str) -> tuple[str, str, str]:
+    """Names of a table's columns with stream, offset and time, by what becomes of bodies."""
+    if body == "raw":
+        return KEY_COLUMNS
+    names = {theirs: ours for ours, theirs in ENVELOPE.items()}
+    stream, offset, time = (names[name] for name in KEY_COLUMNS)
+    return stream, offset, time
+
+
+def body_fields(schema: pa.Schema) -> pa.Schema:
+    """The columns of a table that come from bodies."""
+    return pa.schema([field for field in schema if not field.name.startswith("_")])
+
+
+def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """`schema` with the fields of `found` that it lacks, at its end, up to `MAX_FIELDS`.
+
+    A column never changes its type: what does not fit is rescued, so old files stay readable and a
+    query that worked goes on working. Structs grow inside.
+    """
+    fields = {field.name: field for field in schema}
+    for field in found:
+        known = fields.get(field.name)
+        if known is None:
+            if len(fields) < MAX_FIELDS:
+                fields[field.name] = pa.field(field.name, field.type)
+        else:
+            fields[field.name] = known.with_type(_grown_type(known.type, field.type))
+    return pa.schema(list(fields.values()))
+
+
+def _grown_type(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(known) and pa.types.is_struct(found):
+        return pa.struct(list(grown(pa.schema(list(known)), pa.schema(list(found)))))
+    if pa.types.is_list(known) and pa.types.is_list(found):
+        return pa.list_(_grown_type(known.value_type, found.value_type))
+    return known

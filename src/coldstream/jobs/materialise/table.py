@@ -1,0 +1,156 @@
+"""A table that takes files, and the one change that makes them part of it: the port.
+
+Both kinds of table keep the same promise: the files of an `Append` and the offsets that they cover
+become visible in one step, or not at all, and only if nobody has changed the table since it was
+read. The conformance suite is `coldstream.testing.table_suite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.state import TableState
+
+_NONE: Mapping[str, Ranges] = MappingProxyType({})
+
+
+class Outcome(StrEnum):
+    """How an append ended."""
+
+    LANDED = "landed"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet file that a worker wrote; nobody sees it before a commit names it.
+
+    Attributes:
+        path: URL, below the table's location.
+        size: bytes.
+        rows: how many.
+        stream: of all its rows.
+        time_unit: hours or days since the Unix epoch of all its rows, as the table is partitioned;
+            None where it is not.
+        first_offset: lowest offset in it.
+        last_offset: highest offset in it.
+        footer: the file's own metadata, as a Parquet file without rows.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stream: str
+    time_unit: int | None
+    first_offset: int
+    last_offset: int
+    footer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One change of a table.
+
+    Attributes:
+        id: of this change, unique.
+        files: new ones.
+        covered: offsets by stream that the table has after it and had not before.
+        lost: those of them that existed nowhere any more.
+        replaces: offsets by stream whose rows go away in the same step.
+        removes: files of the table, by path, that go away in the same step.
+    """
+
+    id: str
+    files: Sequence[WrittenFile] = ()
+    covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    lost: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    replaces: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    removes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a table.
+
+    Attributes:
+        path: URL.
+        size: bytes.
+        rows: how many.
+        stream: of all its rows.
+        time_unit: as in `WrittenFile`.
+        first_offset: lowest offset in it.
+        last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stream: str
+    time_unit: int | None
+    first_offset: int
+    last_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A table at one moment.
+
+    Attributes:
+        schema: its columns; Iceberg's have their ids in the fields' metadata.
+        state: what it has of which stream.
+        location: URL below which its files lie, without a "/" at the end.
+        appended: ids of appends that are known to have landed, at least the last one.
+        handle: what the kind of table needs to know.
+    """
+
+    schema: pa.Schema
+    state: TableState
+    location: str
+    appended: frozenset[str]
+    handle: Any
+
+
+class Table(Protocol):
+    """One table. Every method may raise UnavailableError and PermissionDeniedError."""
+
+    name: str
+
+    def load(self, first_schema: pa.Schema) -> Loaded:
+        """The table now; created with these columns if it does not exist.
+
+        Raises:
+            CorruptDataError: its state is damaged.
+            InvalidInputError: a table of this name exists and is not one of ours.
+        """
+        ...
+
+    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        """Add the columns of `schema` that the table lacks; never takes or changes one.
+
+        Raises:
+            UnavailableError: other changes were quicker, again and again.
+        """
+        ...
+
+    def append(self, loaded: Loaded, append: Append) -> Outcome:
+        """Make files part of the table if it is as it was when `loaded` was read.
+
+        Also where only files go away. A file in `removes` that is no longer there is a conflict.
+        """
+        ...
+
+    def files(self, loaded: Loaded) -> list[StoredFile]:
+        """The files of the table as it was loaded."""
+        ...
+
+    def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one of its files, with the table's present columns."""
+        ...

@@ -1,0 +1,224 @@
+"""Decoded messages into the rows of a table: pure functions over record batches.
+
+Whatever comes in goes out: as a row, or as a dead letter with its reason. What a function of the
+user's leaves out on purpose is the one exception, and it says so by returning fewer rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.json_body import parse_bodies
+from coldstream.jobs.materialise.schema import (
+    DEAD_COLUMNS,
+    ENVELOPE,
+    RAW_COLUMNS,
+    RESCUED,
+    body_fields,
+    dead_schema,
+    envelope_schema,
+    raw_schema,
+)
+
+#: Given messages (the columns of READ_COLUMNS, none with an error), gives rows: `_offset` says of
+#: which message each is. Its attribute `schema` names its columns beside `_offset`.
+UserFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+_MAX_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What became of a batch.
+
+    Attributes:
+        rows: for the table, in the order of offsets.
+        dead: for the table of dead letters.
+        found: fields that rows have and the table has not; they were rescued meanwhile.
+    """
+
+    rows: pa.RecordBatch
+    dead: pa.RecordBatch
+    found: pa.Schema
+
+
+def first_schema(body: str) -> pa.Schema:
+    """The columns of a new table.
+
+    Args:
+        body: as in a rule.
+
+    Raises:
+        InvalidInputError: the user's function cannot be found, or says no schema.
+    """
+    if body == "raw":
+        return raw_schema()
+    if body == "json":
+        return envelope_schema()
+    own = _schema_of(user_function(body), body)
+    return pa.schema([*(f for f in envelope_schema() if f.name != RESCUED), *own])
+
+
+def transform(batch: pa.RecordBatch, body: str, schema: pa.Schema) -> Transformed:
+    """Messages into rows.
+
+    Args:
+        batch: with the columns READ_COLUMNS.
+        body: as in a rule.
+        schema: of the table.
+
+    Raises:
+        InvalidInputError: as `first_schema`.
+    """
+    failed = pc.is_valid(batch.column("error"))
+    good = batch if not pc.any(failed).as_py() else batch.filter(pc.invert(failed))
+    dead = batch.filter(failed).select(list(DEAD_COLUMNS))
+    if body == "raw":
+        return Transformed(_raw(good, schema), dead, _NOTHING_NEW)
+    if body == "json":
+        return _json(good, dead, schema)
+    return _by_user(good, dead, schema, body)
+
+
+_NOTHING_NEW = pa.schema([])
+
+
+def _raw(good: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        good.column(name)
+        if name in RAW_COLUMNS
+        else pa.nulls(good.num_rows, schema.field(name).type)
+        for name in schema.names
+    ]
+    return _batch(columns, schema)
+
+
+def _json(good: pa.RecordBatch, dead: pa.RecordBatch, schema: pa.Schema) -> Transformed:
+    known = body_fields(schema)
+    parsed = parse_bodies(good.column("body"), known)
+    made = dict(zip(known.names, parsed.columns, strict=True))
+    made[RESCUED] = parsed.rescued
+    made |= {ours: good.column(theirs) for ours, theirs in ENVELOPE.items()}
+    rows = _batch([made[name] for name in schema.names], schema)
+    if parsed.errors:
+        bad = pa.array([number in parsed.errors for number in range(good.num_rows)])
+        dead = _joined(dead, _dead(good.filter(bad), list(parsed.errors.values())))
+        rows = rows.filter(pc.invert(bad))
+    return Transformed(rows, dead, parsed.found)
+
+
+def _by_user(
+    good: pa.RecordBatch, dead: pa.RecordBatch, schema: pa.Schema, body: str
+) -> Transformed:
+    function = user_function(body)
+    own = _schema_of(function, body)
+    try:
+        results = [_called(function, good, own)] if good.num_rows else []
+        failures: list[tuple[int, str]] = []
+    except Exception:
+        results, failures = _row_by_row(function, good, own)
+    rows = [_with_envelope(result, good, schema) for result in results]
+    for number, reason in failures:
+        dead = _joined(dead, _dead(good.slice(number, 1), [reason]))
+    whole = pa.Table.from_batches(rows, schema).combine_chunks().to_batches()
+    return Transformed(whole[0] if whole else _empty(schema), dead, _NOTHING_NEW)
+
+
+def _row_by_row(
+    function: UserFunction, good: pa.RecordBatch, own: pa.Schema
+) -> tuple[list[pa.RecordBatch], list[tuple[int, str]]]:
+    """The same for one message at a time, so that one bad one does not take the others along."""
+    results, failures = [], []
+    for number in range(good.num_rows):
+        try:
+            results.append(_called(function, good.slice(number, 1), own))
+        except Exception as exc:
+            failures.append((number, f"{type(exc).__name__}: {exc}"[:_MAX_REASON]))
+    return results, failures
+
+
+def _called(function: UserFunction, good: pa.RecordBatch, own: pa.Schema) -> pa.RecordBatch:
+    result = function(good)
+    wanted = pa.schema([pa.field("_offset", pa.int64()), *own])
+    rows = pa.RecordBatch.from_arrays(
+        [result.column(name).cast(wanted.field(name).type) for name in wanted.names], schema=wanted
+    )
+    known = pc.index_in(rows.column("_offset"), value_set=good.column("offset"))
+    if known.null_count:
+        raise ValueError("a row has an _offset that was not in the batch, or none")
+    return rows
+
+
+def _with_envelope(
+    result: pa.RecordBatch, good: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    at = pc.index_in(result.column("_offset"), value_set=good.column("offset"))
+    columns = [
+        good.column(ENVELOPE[name]).take(at) if name in ENVELOPE else _own(result, name, schema)
+        for name in schema.names
+    ]
+    return _batch(columns, schema)
+
+
+def _own(result: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
+    if name in result.schema.names:
+        return result.column(name)
+    return pa.nulls(result.num_rows, schema.field(name).type)
+
+
+def user_function(body: str) -> UserFunction:
+    """The function that a rule names.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    module, _, name = body.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as exc:
+        raise InvalidInputError(f"there is no function {body}: {exc}") from exc
+    if not callable(function):
+        raise InvalidInputError(f"{body} is no function")
+    return function  # type: ignore[no-any-return]
+
+
+def _schema_of(function: UserFunction, body: str) -> pa.Schema:
+    schema = getattr(function, "schema", None)
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"{body} has no attribute `schema` with the columns that it makes")
+    taken = [name for name in schema.names if name.startswith("_")]
+    if taken:
+        raise InvalidInputError(f"{body}: columns beginning with _ are ours, such as {taken[0]}")
+    return schema
+
+
+def _dead(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
+    columns = [
+        pa.array(reasons, pa.string()) if name == "error" else rows.column(name)
+        for name in DEAD_COLUMNS
+    ]
+    return _batch(columns, dead_schema())
+
+
+def _joined(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
+    if not first.num_rows:
+        return second
+    return pa.concat_batches([first, second])
+
+
+def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    cast = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return _batch([pa.nulls(0, field.type) for field in schema], schema)

@@ -1,0 +1,198 @@
+"""Rows into Parquet files below a table's location: what a worker does.
+
+A file belongs to one stream and one unit of time. Rows come in the order of offsets and nearly in
+that of time, so few files are open at once. A file gets a name that nobody else will ever use; if
+the task dies or is done twice, what it wrote is no part of any table, and `maintain` removes it.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.table import WrittenFile
+
+_UNIT_US = {Partition.HOUR: 3_600_000_000, Partition.DAY: 86_400_000_000}
+#: Files open at once; clocks that jump at a fail-over need two, more is a backlog of old events.
+_MAX_OPEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table's files are written.
+
+    Attributes:
+        location: URL of the table, without "/" at the end.
+        schema: of the rows; fields carry their Iceberg ids where there are any.
+        partition: by time.
+        columns: names of the columns with stream, offset and time.
+        target_bytes: a file is closed when it has so many bytes.
+        compression_level: of zstd.
+    """
+
+    location: str
+    schema: pa.Schema
+    partition: Partition
+    columns: tuple[str, str, str]
+    target_bytes: int = 256 * 2**20
+    compression_level: int = 1
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written."""
+
+    unit: int | None
+    content: IO[bytes]
+    writer: pq.ParquetWriter
+    rows: int = 0
+    first: int = 2**63
+    last: int = -1
+
+
+class TableWriter:
+    """Writes the rows of one stream.
+
+    Args:
+        layout: of the table.
+        stream: of all rows.
+        files: where they go.
+        new_id: gives a name that is used once.
+    """
+
+    def __init__(
+        self, layout: Layout, stream: str, files: Files, new_id: Callable[[], str]
+    ) -> None:
+        self._layout = layout
+        self._stream = stream
+        self._files = files
+        self._new_id = new_id
+        self._open: OrderedDict[int | None, _Open] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop what was not finished: a worker lives on after a task that failed."""
+        for opened in self._open.values():
+            opened.writer.close()
+            opened.content.close()
+        self._open.clear()
+
+    def write(self, rows: pa.RecordBatch) -> Iterator[WrittenFile]:
+        """Take rows in; gives the files that became full.
+
+        Each batch becomes a row group, so batches should have tens of MB. Its memory may be reused
+        afterwards.
+        """
+        for unit, part in self._by_unit(rows):
+            opened = self._file(unit)
+            offsets = part.column(self._layout.columns[1]).to_numpy()
+            opened.first = min(opened.first, int(offsets.min()))
+            opened.last = max(opened.last, int(offsets.max()))
+            opened.rows += part.num_rows
+            opened.writer.write_batch(part)
+            if opened.content.tell() >= self._layout.target_bytes:
+                yield self._closed(unit)
+            elif len(self._open) > _MAX_OPEN:
+                yield self._closed(next(iter(self._open)))
+
+    def close(self) -> Iterator[WrittenFile]:
+        """Finish all files."""
+        while self._open:
+            yield self._closed(next(iter(self._open)))
+
+    def _by_unit(self, rows: pa.RecordBatch) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+        """Neighbouring rows of one unit of time, as slices."""
+        if not rows.num_rows:
+            return
+        if self._layout.partition not in _UNIT_US:
+            yield None, rows
+            return
+        times = rows.column(self._layout.columns[2]).cast(pa.int64()).to_numpy()
+        units = np.floor_divide(times, _UNIT_US[self._layout.partition])
+        ends = [*(np.flatnonzero(np.diff(units)) + 1).tolist(), rows.num_rows]
+        begin = 0
+        for end in ends:
+            yield int(units[begin]), rows.slice(begin, end - begin)
+            begin = end
+
+    def _file(self, unit: int | None) -> _Open:
+        opened = self._open.get(unit)
+        if opened is None:
+            content = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is saved
+            opened = _Open(unit, content, self._writer(content))
+            self._open[unit] = opened
+        self._open.move_to_end(unit)
+        return opened
+
+    def _writer(self, content: IO[bytes]) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            content,
+            self._layout.schema,
+            compression="zstd",
+            compression_level=self._layout.compression_level,
+            # Bodies hardly ever repeat; trying costs more than it saves.
+            use_dictionary=_dictionary_columns(self._layout.schema),
+            write_statistics=True,
+        )
+
+    def _closed(self, unit: int | None) -> WrittenFile:
+        opened = self._open[unit]
+        opened.writer.close()
+        content = opened.content
+        size = content.tell()
+        content.seek(0)
+        footer = io.BytesIO()
+        pq.read_metadata(content).write_metadata_file(footer)
+        content.seek(0)
+        path = "/".join(
+            (
+                self._layout.location,
+                "data",
+                self._stream,
+                *(() if unit is None else (f"{self._layout.partition}={unit}",)),
+                f"{opened.first:020d}-{opened.last:020d}-{self._new_id()}.parquet",
+            )
+        )
+        self._files.save(path, content, size)
+        del self._open[unit]
+        content.close()
+        return WrittenFile(
+            path=path,
+            size=size,
+            rows=opened.rows,
+            stream=self._stream,
+            time_unit=unit,
+            first_offset=opened.first,
+            last_offset=opened.last,
+            footer=footer.getvalue(),
+        )
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Leaf columns whose values repeat: everything textual that is not a body."""
+    flat: list[str] = []
+
+    def walk(prefix: str, kind: Any) -> None:
+        if pa.types.is_struct(kind):
+            for each in kind:
+                walk(f"{prefix}.{each.name}", each.type)
+        elif pa.types.is_map(kind):
+            flat.extend((f"{prefix}.key_value.key", f"{prefix}.key_value.value"))
+        elif pa.types.is_string(kind):
+            flat.append(prefix)
+
+    for each in schema:
+        walk(each.name, each.type)
+    return flat

@@ -1,0 +1,136 @@
+"""How a job ends: its metrics, one line of JSON, and an error that Glue shows in the console.
+
+    def main(argv: Sequence[str] | None = None) -> None:
+        given = parse("fleet", __doc__, ARGUMENTS, argv)
+        with reporting("fleet", given.run_id, metric_sink(where(given))) as report:
+            run(..., report)
+
+    if __name__ == "__main__":
+        script(main)
+
+A job that fails prints its line too, with the error in it, and then raises the error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from coldstream import names
+from coldstream.errors import ColdstreamError
+from coldstream.ports import Metric, MetricSink, MetricUnit
+
+# Set by spark-submit, which is how Glue starts a script.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run of a job has to tell; filled while it works.
+
+    Attributes:
+        job: its name.
+        run_id: Glue's id of the run; "" elsewhere.
+        facts: JSON values for the line at the end, such as counts and places of tables.
+        metrics: sent at the end, each with the dimension `job` beside those it has.
+    """
+
+    job: str
+    run_id: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+
+    def count(
+        self,
+        name: str,
+        value: float,
+        unit: MetricUnit = MetricUnit.COUNT,
+        **dimensions: str,
+    ) -> None:
+        """Add a metric: once for the alarm on all jobs, and once for this job by its name."""
+        self.metrics.append(Metric(name, value, unit, tuple(sorted(dimensions.items()))))
+        named = {names.METRIC_DIMENSION_JOB: self.job, **dimensions}
+        self.metrics.append(Metric(name, value, unit, tuple(sorted(named.items()))))
+
+
+@contextmanager
+def reporting(
+    job: str,
+    run_id: str,
+    sink: MetricSink,
+    write: Callable[[str], object] = print,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Report]:
+    """Run the body of a job, then send its metrics and write its line, however it ends.
+
+    The metrics come first: a scrub whose findings nobody is told about has not succeeded.
+
+    Args:
+        job: its name.
+        run_id: Glue's id of the run; "" elsewhere.
+        sink: where metrics go.
+        write: takes the line; `print`, which Glue puts into the run's log.
+        clock: seconds, for the time that it took.
+
+    Raises:
+        Exception: whatever the body or the sink raised, after the line was written.
+    """
+    report = Report(job, run_id)
+    started = clock()
+    error: Exception | None = None
+    try:
+        yield report
+        report.count(names.METRIC_JOB_SECONDS, clock() - started, MetricUnit.SECONDS)
+        sink.put(report.metrics)
+    except Exception as exc:
+        error = exc
+        raise
+    finally:
+        write(line(report, clock() - started, error))
+
+
+def line(report: Report, seconds: float, error: Exception | None) -> str:
+    """The line at the end of a run, one JSON object."""
+    document = {
+        "job": report.job,
+        "run_id": report.run_id,
+        "ok": error is None,
+        "seconds": round(seconds, 3),
+        **({} if error is None else {"error": described(error)}),
+        **report.facts,
+    }
+    return json.dumps(document, ensure_ascii=False, default=str)
+
+
+def described(error: Exception) -> dict[str, Any]:
+    """An error as a JSON value: its kind, what failed, and where."""
+    if not isinstance(error, ColdstreamError):
+        return {"kind": "internal", "reason": f"{type(error).__name__}: {error}"[:4000]}
+    where = {"stream": error.stream, "offset": error.offset, "key": error.key}
+    return {
+        "kind": str(error.kind),
+        "reason": error.reason,
+        **{name: value for name, value in where.items() if value is not None},
+    }
+
+
+def script(main: Callable[[], None]) -> None:
+    """Run a job's `main` as a program.
+
+    Glue shows the text of an exception as the error of the run, so there it is let through. A
+    person at a terminal gets one line and exit code 1 for what we raise on purpose. A run that
+    succeeds just ends, without `sys.exit`, which Glue has taken for a failure in the past.
+    """
+    try:
+        main()
+    except ColdstreamError as error:
+        if _SUBMITTED in os.environ:
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)

@@ -1,0 +1,253 @@
+"""Conformance of a `Table` that materialise fills (`coldstream.jobs.materialise.table`).
+
+A module that runs it defines a fixture `site`: a `TableSite` with a fresh place for tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from coldstream.errors import ConflictError
+from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.table import (
+    Append,
+    Loaded,
+    Outcome,
+    StoredFile,
+    Table,
+    WrittenFile,
+)
+from coldstream.jobs.materialise.write import Layout, TableWriter
+
+COLUMNS = ("stream", "offset", "timestamp")
+SCHEMA = pa.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("body", pa.binary()),
+    ]
+)
+STREAM = "__orders_1745252105682952932"
+OTHER = "__bills_1745252105682952933"
+_DAY_US = 86_400_000_000
+_IDS = count()
+
+
+@dataclass(frozen=True)
+class TableSite:
+    """Where the tables of one kind are.
+
+    Attributes:
+        open: gives the table of a name; every call a client of its own.
+        files: where its files are saved.
+        rows: reads all rows of a table by other means than those under test.
+    """
+
+    open: Callable[[str], Table]
+    files: Files
+    rows: Callable[[str], pa.Table]
+
+
+def rows(offsets: Iterable[int], stream: str = STREAM) -> pa.RecordBatch:
+    """A row for each offset; a hundred offsets a day."""
+    numbers = list(offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([stream] * len(numbers)),
+            pa.array(numbers, pa.int64()),
+            pa.array([n // 100 * _DAY_US + n for n in numbers], pa.timestamp("us", "UTC")),
+            pa.array([b"%d" % n for n in numbers]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def written(site: TableSite, loaded: Loaded, batch: pa.RecordBatch) -> list[WrittenFile]:
+    """The rows as files of the table, not committed."""
+    stream = batch.column("stream")[0].as_py()
+    layout = Layout(loaded.location, loaded.schema, Partition.DAY, COLUMNS)
+    writer = TableWriter(layout, stream, site.files, lambda: f"{next(_IDS):016x}")
+    cast = pa.RecordBatch.from_arrays(batch.columns, schema=loaded.schema)
+    return [*writer.write(cast), *writer.close()]
+
+
+def append_of(
+    site: TableSite, loaded: Loaded, first: int, following: int, stream: str = STREAM
+) -> Append:
+    """An append of the offsets [first, following)."""
+    files = written(site, loaded, rows(range(first, following), stream))
+    covered = {stream: Ranges.of([(first, following)])}
+    return Append(f"append-{next(_IDS)}", files, covered)
+
+
+def offsets(site: TableSite, name: str) -> list[int]:
+    """What is in the table, in order, doubles included."""
+    return sorted(site.rows(name).column("offset").to_pylist())
+
+
+def _commit(table: Table, append: Append) -> Loaded:
+    return commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+
+
+class TableSuite:
+    """What every kind of table does."""
+
+    def test_a_new_table_is_empty_and_knows_no_stream(self, site: TableSite) -> None:
+        loaded = site.open("db.t").load(SCHEMA)
+        assert loaded.schema.names == SCHEMA.names
+        assert not loaded.state.of(STREAM)
+
+    def test_an_append_shows_its_rows_and_its_offsets_together(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        loaded = table.load(SCHEMA)
+        assert table.append(loaded, append_of(site, loaded, 0, 250)) is Outcome.LANDED
+        after = site.open("db.t").load(SCHEMA)
+        assert after.state.of(STREAM).spans == ((0, 250),)
+        found = site.rows("db.t").sort_by("offset")
+        assert found.column("offset").to_pylist() == list(range(250))
+        assert found.column("body").to_pylist() == [b"%d" % n for n in range(250)]
+
+    def test_files_that_no_append_names_are_in_no_table(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        loaded = table.load(SCHEMA)
+        written(site, loaded, rows(range(100)))
+        assert offsets(site, "db.t") == []
+
+    def test_of_two_appends_of_the_same_offsets_one_stays(self, site: TableSite) -> None:
+        first, second = site.open("db.t"), site.open("db.t")
+        loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
+        ours, theirs = append_of(site, loaded, 0, 100), append_of(site, stale, 0, 100)
+        assert first.append(loaded, ours) is Outcome.LANDED
+        assert second.append(stale, theirs) is Outcome.CONFLICT
+        with pytest.raises(ConflictError) as caught:
+            _commit(second, theirs)
+        assert (caught.value.stream, caught.value.offset) == (STREAM, 0)
+        assert offsets(site, "db.t") == list(range(100))
+
+    def test_appends_of_other_offsets_go_in_one_after_the_other(self, site: TableSite) -> None:
+        first, second = site.open("db.t"), site.open("db.t")
+        loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
+        ours = append_of(site, loaded, 0, 100)
+        theirs = append_of(site, stale, 0, 50, OTHER)
+        _commit(first, ours)
+        after = _commit(second, theirs)
+        assert after.state.of(STREAM).spans == ((0, 100),)
+        assert after.state.of(OTHER).spans == ((0, 50),)
+        assert site.rows("db.t").num_rows == 150
+
+    def test_an_append_that_landed_without_an_answer_is_not_done_again(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        append = append_of(site, table.load(SCHEMA), 0, 100)
+        lost = _AnswerLost(table)
+        after = _commit(lost, append)
+        assert lost.appends == 1
+        assert append.id in after.appended
+        assert offsets(site, "db.t") == list(range(100))
+
+    def test_an_append_without_files_moves_the_offsets_on(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        nothing = Append("empty-1", (), {STREAM: Ranges.of([(0, 7)])})
+        assert _commit(table, nothing).state.of(STREAM).spans == ((0, 7),)
+        loaded = table.load(SCHEMA)
+        _commit(table, append_of(site, loaded, 7, 10))
+        assert offsets(site, "db.t") == [7, 8, 9]
+
+    def test_lost_offsets_stay_known(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        gone = {STREAM: Ranges.of([(0, 40)])}
+        _commit(table, Append("lost-1", (), gone, gone))
+        assert table.load(SCHEMA).state.lost[STREAM].spans == ((0, 40),)
+
+    def test_a_new_column_is_null_in_old_rows(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        loaded = _commit(table, append_of(site, table.load(SCHEMA), 0, 10))
+        grown = table.grow(loaded, pa.schema([*SCHEMA, pa.field("price", pa.float64())]))
+        assert grown.schema.names == [*SCHEMA.names, "price"]
+        assert grown.state.of(STREAM).spans == ((0, 10),)
+        assert site.rows("db.t").column("price").null_count == 10
+
+    def test_two_that_add_different_columns_both_succeed(self, site: TableSite) -> None:
+        first, second = site.open("db.t"), site.open("db.t")
+        loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
+        first.grow(loaded, pa.schema([*SCHEMA, pa.field("a", pa.int64())]))
+        after = second.grow(stale, pa.schema([*SCHEMA, pa.field("b", pa.string())]))
+        assert set(after.schema.names) == {*SCHEMA.names, "a", "b"}
+
+    def test_replaced_offsets_are_there_once(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        _commit(table, append_of(site, table.load(SCHEMA), 0, 300))
+        again = append_of(site, table.load(SCHEMA), 50, 120)
+        again = replace(again, replaces=again.covered)
+        after = _commit(table, again)
+        assert after.state.of(STREAM).spans == ((0, 300),)
+        assert offsets(site, "db.t") == list(range(300))
+
+    def test_what_was_replaced_by_nothing_is_gone(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        _commit(table, append_of(site, table.load(SCHEMA), 0, 30))
+        span = {STREAM: Ranges.of([(10, 20)])}
+        _commit(table, Append("replace-1", (), span, {}, span))
+        assert offsets(site, "db.t") == [*range(10), *range(20, 30)]
+
+    def test_files_can_be_replaced_by_one_with_the_same_rows(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        for first in (0, 20, 40):
+            _commit(table, append_of(site, table.load(SCHEMA), first, first + 20))
+        loaded = table.load(SCHEMA)
+        old = sorted(table.files(loaded), key=lambda file: file.first_offset)
+        assert [(f.stream, f.first_offset, f.rows, f.time_unit) for f in old] == [
+            (STREAM, 0, 20, 0), (STREAM, 20, 20, 0), (STREAM, 40, 20, 0),
+        ]  # fmt: skip
+        batches = [batch for file in old[:2] for batch in table.rows(loaded, file.path)]
+        new = written(site, loaded, pa.concat_batches(batches))
+        swap = Append("swap-1", new, removes=[file.path for file in old[:2]])
+        after = _commit(table, swap)
+        assert after.state.of(STREAM).spans == ((0, 60),)
+        assert len(table.files(after)) == 2
+        assert offsets(site, "db.t") == list(range(60))
+        stale = replace(swap, id="swap-2")
+        assert table.append(after, stale) is Outcome.CONFLICT
+        assert offsets(site, "db.t") == list(range(60))
+
+    def test_a_file_says_when_its_youngest_row_was_written(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        after = _commit(table, append_of(site, table.load(SCHEMA), 190, 210))
+        last = {file.time_unit: file.last_ms for file in table.files(after)}
+        assert last == {1: _DAY_US // 1000, 2: 2 * _DAY_US // 1000}
+
+
+class _AnswerLost:
+    """A table whose first append lands, and nobody hears of it."""
+
+    def __init__(self, table: Table) -> None:
+        self.name = table.name
+        self.appends = 0
+        self._table = table
+
+    def load(self, first_schema: pa.Schema) -> Loaded:
+        return self._table.load(first_schema)
+
+    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        return self._table.grow(loaded, schema)
+
+    def append(self, loaded: Loaded, append: Append) -> Outcome:
+        self.appends += 1
+        outcome = self._table.append(loaded, append)
+        return Outcome.UNKNOWN if self.appends == 1 else outcome
+
+    def files(self, loaded: Loaded) -> list[StoredFile]:
+        return self._table.files(loaded)
+
+    def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
+        return self._table.rows(loaded, path)

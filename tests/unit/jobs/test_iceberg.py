@@ -1,0 +1,48 @@
+"""Iceberg tables on a catalog in a file: the same code as on the Glue catalog."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.table import Table
+from coldstream.testing.table_suite import COLUMNS, TableSite, TableSuite
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> TableSite:
+    def catalog() -> SqlCatalog:
+        return SqlCatalog(
+            "tests",
+            uri=f"sqlite:///{tmp_path}/catalog.db",
+            warehouse=f"file://{tmp_path}/warehouse",
+            **{"py-io-impl": FILE_IO},
+        )
+
+    ids = count()
+
+    def open_table(name: str) -> Table:
+        return IcebergTable(
+            catalog(),
+            name,
+            partition=Partition.DAY,
+            columns=COLUMNS,
+            files=StoredFiles(),
+            new_id=lambda: f"{next(ids):016x}",
+        )
+
+    def rows(name: str) -> pa.Table:
+        return catalog().load_table(name).scan().to_arrow()
+
+    return TableSite(open_table, StoredFiles(), rows)
+
+
+class TestIcebergTable(TableSuite):
+    pass

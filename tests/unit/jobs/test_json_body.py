@@ -1,0 +1,148 @@
+"""JSON bodies as columns: the quick way and the careful way must agree, whatever the bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldstream.jobs.materialise import json_body
+from coldstream.jobs.materialise.json_body import Parsed, parse_bodies
+
+KNOWN = pa.schema(
+    [
+        pa.field("a", pa.int64()),
+        pa.field("s", pa.string()),
+        pa.field("f", pa.float64()),
+        pa.field("o", pa.struct([pa.field("x", pa.int64())])),
+        pa.field("l", pa.list_(pa.int64())),
+    ]
+)
+
+
+def _rows(parsed: Parsed, known: pa.Schema = KNOWN) -> list[dict[str, Any]]:
+    columns = [column.to_pylist() for column in parsed.columns]
+    return [dict(zip(known.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _parse(*bodies: bytes | None) -> Parsed:
+    return parse_bodies(pa.array(list(bodies), pa.binary()), KNOWN)
+
+
+def test_plain_objects_go_the_quick_way() -> None:
+    bodies = pa.array([b'{"a":1,"f":2}', b'{\n"s":"x","o":{"x":4},"l":[1,2]}\n'], pa.binary())
+    quick = json_body._quickly(bodies, KNOWN)
+    assert quick is not None
+    assert _rows(quick)[1] == {"a": None, "s": "x", "f": None, "o": {"x": 4}, "l": [1, 2]}
+    assert quick.errors == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":1}}\n{"i":1,"b":{"a":5}',
+        b'{"a":1},"b":{"a":2}',
+        b'{"a":1},"i":0',
+        b'{"a":1},"x":0',
+        b'{"a":1} {"a":2}',
+        b"null",
+        b"[1]",
+        b"7",
+        b"",
+        b"\xff",
+        None,
+        b'{"a":NaN}',
+        b'{"a":1',
+        b"[" * 100_000,
+    ],
+)
+def test_a_body_that_is_not_one_object_is_an_error_and_harms_no_other(body: bytes | None) -> None:
+    parsed = _parse(b'{"a":1}', body, b'{"a":3}')
+    assert list(parsed.errors) == [1]
+    assert [row["a"] for row in _rows(parsed)] == [1, None, 3]
+
+
+def test_a_field_without_a_column_is_rescued_and_told() -> None:
+    parsed = _parse(b'{"a":1,"new":[1,2.5],"o":{"x":1,"y":"z"}}')
+    assert _rows(parsed)[0]["o"] == {"x": 1}
+    assert dict(parsed.rescued.to_pylist()[0]) == {"new": "[1,2.5]", "o": '{"x":1,"y":"z"}'}
+    assert parsed.found.field("new").type == pa.list_(pa.int64())
+    assert parsed.found.field("o").type == pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "text"),
+    [
+        (b'{"a":1.5}', "a", "1.5"),
+        (b'{"a":12345678901234567890}', "a", "12345678901234567890"),
+        (b'{"a":true}', "a", "true"),
+        (b'{"s":5}', "s", "5"),
+        (b'{"f":1%s}' % (b"0" * 400), "f", "1" + "0" * 400),
+        (b'{"s":"\\ud800"}', "s", '"\\ud800"'),
+        (b'{"l":[1,"x"]}', "l", '[1,"x"]'),
+        (b'{"o":[1]}', "o", "[1]"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_column_is_rescued_exactly(
+    body: bytes, field: str, text: str
+) -> None:
+    parsed = _parse(body)
+    assert parsed.errors == {}
+    assert dict(parsed.rescued.to_pylist()[0]) == {field: text}
+
+
+def test_a_value_of_another_type_does_not_change_a_column() -> None:
+    assert not len(_parse(b'{"a":"text"}').found)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["x", "y", "s"]), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+_OBJECTS = st.dictionaries(st.sampled_from(["a", "s", "f", "o", "l", "n", "i", "b"]), _VALUES)
+
+
+@given(
+    st.lists(_OBJECTS.map(lambda o: json.dumps(o).encode()) | st.binary(max_size=12), max_size=8)
+)
+def test_what_the_quick_way_says_the_careful_way_says_too(bodies: list[bytes]) -> None:
+    array = pa.array(bodies, pa.binary())
+    quick = json_body._quickly(array, KNOWN)
+    careful = json_body._one_by_one(array, KNOWN)
+    if quick is None:
+        return
+    assert careful.errors == {}
+    assert _rows(quick) == _rows(careful)
+    assert careful.rescued.null_count == len(bodies)
+
+
+@given(st.lists(_OBJECTS, min_size=1, max_size=6))
+def test_nothing_of_an_object_is_lost(objects: list[dict[str, Any]]) -> None:
+    array = pa.array([json.dumps(each).encode() for each in objects], pa.binary())
+    parsed = parse_bodies(array, KNOWN)
+    saved = parsed.rescued.to_pylist()
+    for row, rescued, original in zip(_rows(parsed), saved, objects, strict=True):
+        texts = dict(rescued or [])
+        for name, value in original.items():
+            if name in texts:
+                assert json.loads(texts[name]) == value
+            elif name == "o" and value is not None:
+                assert row["o"] == {"x": value.get("x")}
+            else:
+                assert row[name] == value
+
+
+@given(st.lists(_OBJECTS, min_size=1, max_size=6))
+def test_a_table_that_has_grown_by_what_was_found_needs_no_second_growth(
+    objects: list[dict[str, Any]],
+) -> None:
+    array = pa.array([json.dumps(each).encode() for each in objects], pa.binary())
+    schema = json_body.grown(KNOWN, parse_bodies(array, KNOWN).found)
+    assert not len(parse_bodies(array, schema).found)

@@ -1,0 +1,48 @@
+"""Which files become one, and which go."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldstream.jobs.materialise.maintain import plan_compaction, plan_retention
+from coldstream.jobs.materialise.table import StoredFile
+
+_DAY_MS = 86_400_000
+
+
+def _file(
+    first: int, size: int = 10, stream: str = "s", unit: int | None = 0, last_ms: int | None = 0
+) -> StoredFile:
+    return StoredFile(f"{stream}/{unit}/{first}", size, 1, stream, unit, first, last_ms)
+
+
+def test_small_neighbours_become_one_file_in_the_order_of_offsets() -> None:
+    files = [_file(30), _file(10), _file(20, size=60), _file(40)]
+    assert plan_compaction(files, 100) == [(files[1], files[0], files[3])]
+
+
+def test_files_of_two_streams_or_two_days_stay_apart() -> None:
+    files = [_file(1), _file(2, stream="t"), _file(3, unit=1), _file(4, unit=1)]
+    assert plan_compaction(files, 100) == [(files[2], files[3])]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 200)), max_size=40))
+def test_no_file_is_rewritten_twice_or_grows_beyond_the_target(
+    sizes: list[tuple[int, int]],
+) -> None:
+    files = [_file(n, size=size, unit=unit) for n, (unit, size) in enumerate(sizes)]
+    groups = plan_compaction(files, 100)
+    chosen = [file.path for group in groups for file in group]
+    assert len(chosen) == len(set(chosen))
+    for group in groups:
+        assert len(group) > 1
+        assert sum(file.size for file in group) <= 100
+        assert len({file.time_unit for file in group}) == 1
+
+
+def test_only_files_with_no_row_younger_than_the_limit_go() -> None:
+    now = 100 * _DAY_MS
+    old, edge, young = _file(1, last_ms=1), _file(2, last_ms=90 * _DAY_MS), _file(3, last_ms=now)
+    timeless = _file(4, last_ms=None)
+    assert plan_retention([old, edge, young, timeless], 10, now) == (old,)

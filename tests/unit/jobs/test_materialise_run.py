@@ -1,0 +1,327 @@
+"""A run of materialise, killed between any two of its calls and run again: the same table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import IO, Any
+
+import pyarrow as pa
+import pytest
+
+from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.columns.schema import COLUMNS, select
+from coldstream.errors import ConflictError, InternalError
+from coldstream.jobs.materialise.parquet import ParquetTable
+from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.run import Piece, Runner, Settings, StreamNow, Tables
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
+from coldstream.jobs.materialise.transform import first_schema
+from coldstream.reader.gap import Gap
+
+ORDERS = "__orders_1745252105682952932"
+BILLS = "__bills_1745252105682952933"
+_DAY_US = 86_400_000_000
+
+
+class Killed(BaseException):
+    """The driver dies here."""
+
+
+@dataclass
+class Clock:
+    """Counts the calls to the world, and kills at one of them."""
+
+    kill_at: int = -1
+    calls: int = 0
+
+    def tick(self) -> None:
+        self.calls += 1
+        if self.calls == self.kill_at:
+            raise Killed
+
+
+class Store(MemoryObjectStore):
+    """A bucket on which the driver can die before and after every write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        self.clock.tick()
+        super().put(key, body, write_id=write_id)
+        self.clock.tick()
+
+    def save(self, path: str, content: IO[bytes], size: int) -> None:
+        key = path.removeprefix("s3://tables/")
+        self.put(key, content.read(size), write_id=key)
+
+
+@dataclass
+class Source:
+    """The messages of a task."""
+
+    stream: str
+    bodies: Sequence[bytes | None]
+    span: tuple[int, int]
+    first: int
+
+    def ranges(self) -> list[tuple[int, int]]:
+        return [self.span]
+
+    def batches(self, first: int, following: int, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        for start in range(first, following, 7):
+            offsets = range(start, min(start + 7, following))
+            gaps += [Gap(n, n + 1) for n in offsets if self.bodies[n] is None]
+            rows = [self._row(n) for n in offsets if self.bodies[n] is not None]
+            yield pa.RecordBatch.from_pylist(rows, select(READ_COLUMNS).schema)
+
+    def _row(self, offset: int) -> dict[str, Any]:
+        body = self.bodies[offset]
+        failed = body == b"broken"
+        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row |= {
+            "stream": self.stream,
+            "offset": offset,
+            "timestamp": offset // 40 * _DAY_US,
+            "body": None if failed else body,
+            "body_kind": None if failed else "data",
+            "raw": body,
+            "error": "no message" if failed else None,
+        }
+        return {name: row[name] for name in READ_COLUMNS}
+
+
+@dataclass
+class Engine:
+    """Tasks in this process."""
+
+    bodies: dict[str, list[bytes | None]]
+    store: Store
+    ids: Iterator[int] = field(default_factory=count)
+    piece: int = 16
+    performed: int = 0
+    forgetful: bool = False
+
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+        return [
+            Piece(stream.stream, (start, min(start + self.piece, following)), None, 1)
+            for first, following in ranges
+            for start in range(first, following, self.piece)
+        ]
+
+    def perform(
+        self, pieces: Sequence[Piece], rules: TaskRules, row_limit: int | None = None
+    ) -> list[TaskResult]:
+        self.store.clock.tick()
+        results = []
+        for piece in pieces:
+            self.performed += 1
+            source = Source(piece.stream, self.bodies[piece.stream], piece.span, 0)
+            result = perform(
+                piece.stream, source, rules, self.store, lambda: f"{next(self.ids):016x}",
+                now_ms=0, row_limit=row_limit,
+            )  # fmt: skip
+            if self.forgetful:
+                result.covered = result.covered[:0]
+            results.append(result)
+        self.store.clock.tick()
+        return results
+
+
+@dataclass
+class Site:
+    """A bucket with streams and tables."""
+
+    bodies: dict[str, list[bytes | None]]
+    rule: Rule = field(default_factory=lambda: Rule(".*", "db.t"))
+    store: Store = field(default_factory=Store)
+    ids: Iterator[int] = field(default_factory=lambda: count(10**6))
+    first: int = 0
+
+    def table(self, name: str, columns: tuple[str, str, str]) -> ParquetTable:
+        return ParquetTable(
+            self.store, f"s3://tables/{name}", name, partition=self.rule.partition,
+            columns=columns, files=self.store, new_id=lambda: f"{next(self.ids):016x}",
+        )  # fmt: skip
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(
+            self.table(self.rule.table, columns_of(self.rule.body)),
+            self.table(self.rule.dead_letters, KEY_COLUMNS),
+        )
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.bodies, self.store, self.ids)
+
+    def run(self, engine: Engine | None = None, **settings: Any) -> Any:
+        runner = Runner(
+            engine or self.engine, lambda: f"{next(self.ids):016x}", lambda _: None, lambda _: None
+        )
+        streams = [StreamNow(s, s, self.first, len(each)) for s, each in self.bodies.items()]
+        settings.setdefault("window_bytes", 3)
+        return runner.fill(self.rule, self.tables, streams, Settings(**settings))
+
+    def rows(self, dead: bool = False) -> pa.Table:
+        table = self.tables.dead if dead else self.tables.rows
+        loaded = table.load(dead_schema() if dead else first_schema(self.rule.body))
+        batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
+        return pa.Table.from_batches(batches, loaded.schema)
+
+    def content(self) -> tuple[list[tuple[str, int, bytes]], list[tuple[str, int]]]:
+        """All rows and all dead letters, in order, doubles included."""
+        stream, offset, _ = columns_of(self.rule.body)
+        body = "body" if self.rule.body == "raw" else "n"
+        rows = self.rows().select([stream, offset, body]).to_pylist()
+        dead = self.rows(dead=True).select(["stream", "offset"]).to_pylist()
+        return (
+            sorted((r[stream], r[offset], r[body]) for r in rows),
+            sorted((r["stream"], r["offset"]) for r in dead),
+        )
+
+
+def _bodies(number: int) -> list[bytes | None]:
+    return [b"broken" if n % 31 == 5 else b"%d" % n for n in range(number)]
+
+
+def _expected(bodies: dict[str, list[bytes | None]]) -> Any:
+    rows = [(s, n, b) for s, each in bodies.items() for n, b in enumerate(each) if b != b"broken"]
+    dead = [(s, n) for s, each in bodies.items() for n, b in enumerate(each) if b == b"broken"]
+    return sorted(rows), sorted(dead)
+
+
+def test_every_message_is_a_row_or_a_dead_letter_once() -> None:
+    site = Site({ORDERS: _bodies(150), BILLS: _bodies(20)})
+    report = site.run()
+    assert site.content() == _expected(site.bodies)
+    assert (report.rows, report.dead_letters) == (164, 6)
+
+
+def test_a_second_run_adds_what_is_new_and_nothing_else() -> None:
+    site = Site({ORDERS: _bodies(50)})
+    site.run()
+    site.bodies[ORDERS] = _bodies(90)
+    engine = site.engine
+    assert site.run(engine).rows == 39
+    assert engine.performed == 3
+    assert site.content() == _expected(site.bodies)
+
+
+@pytest.mark.parametrize("body", ["raw", "json"])
+def test_a_run_that_is_killed_anywhere_and_run_again_gives_the_same_table(body: str) -> None:
+    bodies: dict[str, list[bytes | None]] = {ORDERS: _bodies(100), BILLS: _bodies(30)}
+    if body == "json":
+        for stream, each in bodies.items():
+            fields = [b'{"n":"%d","f%d":1}' % (n, n // 60) for n in range(len(each))]
+            bodies[stream] = [b if b == b"broken" else f for b, f in zip(each, fields, strict=True)]
+    rule = Rule(".*", "db.t", body=body)
+    whole = Site(dict(bodies), rule)
+    whole.run()
+    expected = whole.content()
+    calls = whole.store.clock.calls
+    assert calls > 30
+    for kill_at in range(1, calls + 1):
+        site = Site(dict(bodies), rule)
+        site.store.clock = Clock(kill_at)
+        with pytest.raises(Killed):
+            site.run()
+        site.store.clock = Clock()
+        site.run()
+        assert site.content() == expected, f"killed at call {kill_at}"
+
+
+def test_two_runs_at_once_put_nothing_in_twice() -> None:
+    site = Site({ORDERS: _bodies(60)})
+    engine = site.engine
+    other: Callable[[], Any] = site.run
+    inner = engine.perform
+
+    def meanwhile(*args: Any, **kwargs: Any) -> list[TaskResult]:
+        results = inner(*args, **kwargs)
+        other()
+        return results
+
+    engine.perform = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(ConflictError) as caught:
+        site.run(engine)
+    assert caught.value.stream == ORDERS
+    assert site.content() == _expected(site.bodies)
+
+
+def test_a_task_that_does_not_tell_what_it_read_stops_the_commit() -> None:
+    site = Site({ORDERS: _bodies(60)})
+    engine = site.engine
+    engine.forgetful = True
+    with pytest.raises(InternalError, match="did not read what was planned"):
+        site.run(engine)
+    assert site.content() == ([], [])
+
+
+def test_offsets_that_exist_nowhere_are_known_as_lost_and_told_as_dead_letters() -> None:
+    bodies = _bodies(40)
+    bodies[10] = bodies[11] = None
+    site = Site({ORDERS: bodies})
+    assert site.run().lost_offsets == 2
+    rows, dead = site.content()
+    assert [n for _, n, _ in rows] == [n for n in range(40) if n not in (5, 10, 11, 36)]
+    assert [n for _, n in dead] == [5, 10, 11, 36]
+    errors = site.rows(dead=True).column("error").to_pylist()
+    assert any("offsets 10 to 10 were lost" in error for error in errors)
+    state = site.tables.rows.load(first_schema("raw")).state
+    assert state.lost[ORDERS].spans == ((10, 12),)
+    assert state.of(ORDERS).spans == ((0, 40),)
+
+
+def test_what_retention_took_before_the_table_had_it_is_lost_and_counted_once() -> None:
+    site = Site({ORDERS: _bodies(40)})
+    site.run()
+    site.bodies[ORDERS] = _bodies(100)
+    site.first = 70
+    assert site.run().lost_offsets == 30
+    assert site.run().lost_offsets == 0
+    assert [n for _, n, _ in site.content()[0]][-29:] == [*range(70, 98), 99]
+
+
+def test_a_back_fill_closes_the_gap_before_a_table_that_began_late() -> None:
+    site = Site({ORDERS: _bodies(100)}, Rule(".*", "db.t", start="60"))
+    site.run()
+    assert len(site.content()[0]) == 38
+    site.run(window=Window(first=0, following=100))
+    assert site.content() == _expected(site.bodies)
+
+
+def test_an_overwrite_makes_rows_and_dead_letters_of_its_range_anew() -> None:
+    site = Site({ORDERS: _bodies(100)})
+    site.run()
+    site.bodies[ORDERS] = [b"new" if 30 <= n < 70 else b for n, b in enumerate(_bodies(100))]
+    site.bodies[ORDERS][50] = b"broken"
+    site.run(window=Window(first=30, following=70, overwrite=True))
+    assert site.content() == _expected(site.bodies)
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing() -> None:
+    site = Site({ORDERS: _bodies(40)})
+    report = site.run(dry_run=True)
+    assert report.planned == {ORDERS: [[0, 40]]}
+    assert site.content() == ([], [])
+
+
+def test_a_json_table_grows_by_the_fields_of_later_bodies_and_loses_none() -> None:
+    bodies: list[bytes | None] = [json.dumps({"n": str(n)}).encode() for n in range(60)]
+    site = Site({ORDERS: bodies}, Rule(".*", "db.t", body="json"))
+    site.run()
+    late = {"n": "60", "price": 1.5, "tags": ["a"], "who": {"name": "x", "age": 3}}
+    site.bodies[ORDERS] = [*bodies, json.dumps(late).encode()]
+    report = site.run()
+    assert report.columns_added == ["price", "tags", "who"]
+    last = site.rows().sort_by("_offset").slice(60).to_pylist()[0]
+    assert {name: last[name] for name in late} == late
+    assert site.rows().column("_rescued").null_count == 61

@@ -1,0 +1,68 @@
+"""Which stream goes into which table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.rules import Format, Partition, Rule, parse_rules, rule_for
+
+
+def _document(*tables: dict[str, Any]) -> str:
+    return json.dumps({"version": 1, "tables": list(tables)})
+
+
+def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
+    rules = parse_rules(
+        _document(
+            {"streams": "orders\\.eu", "table": "shop.eu", "body": "json", "partition": "hour"},
+            {"streams": "orders\\..*", "table": "shop.orders", "format": "parquet", "keep-days": 7},
+        )
+    )
+    first, second = rules
+    assert (first.body, first.partition, first.format) == ("json", Partition.HOUR, Format.ICEBERG)
+    assert (second.format, second.keep_days, second.start) == (Format.PARQUET, 7, "first")
+    assert rule_for(rules, "orders.eu") is first
+    assert rule_for(rules, "orders.us") is second
+    assert rule_for(rules, "all.orders.us") is None
+    assert second.dead_letters == "shop.orders_dead_letters"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no JSON"),
+        ("[]", "begin with"),
+        ('{"version": 2, "tables": []}', "begin with"),
+        (_document(), "no tables"),
+        (_document({"table": "a.b"}), "'streams' is missing"),
+        (_document({"streams": "a", "table": "a.b", "colour": "red"}), "'colour' is not known"),
+        (_document({"streams": "a", "table": "ab"}), "is no name of a table"),
+        (_document({"streams": "a", "table": "a.b_dead_letters"}), "is no name of a table"),
+        (_document({"streams": "(a+)+", "table": "a.b"}), "rule 1: the pattern"),
+        (_document({"streams": "a", "table": "a.b", "body": "xml"}), "raw, json or module"),
+        (_document({"streams": "a", "table": "a.b", "partition": "week"}), "one of hour, day"),
+        (_document({"streams": "a", "table": "a.b", "keep-days": 0}), "at least 1"),
+        (_document({"streams": "a", "table": "a.b", "keep-days": "7"}), "is no int"),
+        (_document({"streams": "a", "table": "a.b", "start": "last"}), "first, next or an offset"),
+        (
+            _document(
+                {"streams": "a", "table": "a.b"}, {"streams": "b", "table": "a.b", "body": "json"}
+            ),
+            "differently",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words.replace("(", r"\(")):
+        parse_rules(text)
+
+
+def test_rules_that_share_a_table_agree_on_it() -> None:
+    rules = parse_rules(
+        _document({"streams": "a", "table": "a.b"}, {"streams": "b", "table": "a.b", "start": "5"})
+    )
+    assert rules[1] == Rule("b", "a.b", start="5")
