@@ -82,7 +82,7 @@ def iter_messages(
                 raise CorruptDataError("an entry is cut")
             (length,) = unpack(data, position)
             if length >> 31:
-                records, inflated, position = _sub_batch(data, position, max_sub_batch_bytes)
+                records, inflated, position = sub_batch_at(data, position, max_sub_batch_bytes)
                 left -= records - 1
                 if left < 0:
                     raise CorruptDataError(f"more than the {header.records} records of its header")
@@ -115,8 +115,19 @@ def iter_records(
     )
 
 
-def _sub_batch(data: memoryview, position: int, limit: int) -> tuple[int, memoryview, int]:
-    """Records, inflated payload and end of the sub-batch at `position`."""
+def sub_batch_at(
+    data: memoryview, position: int, limit: int = MAX_SUB_BATCH_BYTES
+) -> tuple[int, memoryview, int]:
+    """Records, inflated payload and end of the sub-batch that begins at `position`.
+
+    Args:
+        data: a chunk's data section, or more before it.
+        position: where an entry with the top bit set begins.
+        limit: a sub-batch that inflates to more bytes is refused.
+
+    Raises:
+        CorruptDataError: it is cut, or does not inflate to what it says.
+    """
     end = len(data)
     if end - position < _SUB_BATCH.size:
         raise CorruptDataError("a sub-batch header is cut")

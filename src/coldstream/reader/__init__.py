@@ -1,5 +1,6 @@
 """Reading the remote tier: an offset spec in, checked chunks and messages out."""
 
+from coldstream.columns.damage import CorruptRange
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
@@ -21,6 +22,7 @@ __all__ = [
     "PROCESS_BUDGET",
     "PROCESS_NODES",
     "Bound",
+    "CorruptRange",
     "First",
     "Gap",
     "GapReason",

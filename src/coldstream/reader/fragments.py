@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from coldstream.columns.damage import CorruptRange
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.fragment import (
     HEADER,
@@ -66,6 +67,7 @@ class Piece:
         checked: the chunks, and the first error.
         crc: CRC32 over their bytes, None if there is an error.
         size: bytes of data.
+        whole_refused: every chunk holds by itself, but not the CRC over the fragment's data.
     """
 
     fragment: OpenFragment
@@ -74,6 +76,35 @@ class Piece:
     checked: Checked
     crc: int | None
     size: int
+    whole_refused: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        """After the last chunk that was fetched."""
+        return int(self.fragment.records.chunk_ids[self.last + 1])
+
+    def sound_and_damaged(self, start: int) -> Iterator[Checked | CorruptRange]:
+        """The chunks that reach above offset `start`, in order, with what is damaged between them.
+
+        Where there is damage, every chunk is looked at by itself: one says nothing about the next.
+        """
+        error = self.checked.error
+        if error is None:
+            yield self.checked
+            return
+        records, base = self.fragment.records, self.fragment.records.positions[self.first]
+        for number in range(self.first, self.last + 1):
+            first, following = (int(each) for each in records.chunk_ids[number : number + 2])
+            if following <= start:
+                continue
+            begin, end = (int(each - base) for each in records.positions[number : number + 2])
+            alone = check_chunks(self.checked.data[begin:end], records, number, number)
+            if self.whole_refused or alone.error is not None:
+                why = error if alone.error is None else alone.error
+                why.located(stream=self.fragment.key.stream, offset=first, key=self.fragment.path)
+                yield CorruptRange(first, following, int(records.timestamps[number]), why)
+            else:
+                yield alone
 
 
 class Fragments:

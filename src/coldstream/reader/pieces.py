@@ -83,7 +83,7 @@ def _completed(piece: Piece, crc: int | None) -> Piece:
         offset=trailer.first_offset,
         key=piece.fragment.path,
     )
-    return replace(piece, checked=piece.checked.refused(error))
+    return replace(piece, checked=piece.checked.refused(error), whole_refused=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,21 @@ one, at the very chunk; offsets that exist nowhere any more are told to `on_gap`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import fragments_reaching
+from coldstream.manifest.tree import fragments_reaching, leaf_at
 from coldstream.nodes import NodeCache, fetcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
-from coldstream.reader.check import USER
+from coldstream.reader.check import USER, Checked
 from coldstream.reader.follow import Followed
 from coldstream.reader.fragments import Fragments, Piece
 from coldstream.reader.gap import Gap, GapReason, refuse_gap
@@ -35,6 +36,13 @@ from coldstream.reader.pieces import pieces
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
 from coldstream.reader.spec import Bound, Last, OffsetSpec, Timestamp
+
+if TYPE_CHECKING:
+    # Arrow is asked for by who wants batches only: it takes a while to import.
+    import pyarrow as pa
+
+#: Of messages in one record batch: large enough that a batch costs little, small enough for caches.
+DEFAULT_BATCH_BYTES = 4 * 2**20
 
 
 class Message(NamedTuple):
@@ -163,9 +171,91 @@ class StreamReader:
             error.located(stream=self.stream, offset=header.chunk_id)
             raise
 
+    def batches(
+        self,
+        spec: OffsetSpec,
+        to: Bound | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+        on_corrupt: Callable[[CorruptRange], None] | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        reuse: bool = False,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Every message at or after `spec` and below `to` as rows of Arrow record batches.
+
+        Args:
+            spec: where to begin, as in `messages`.
+            to: where to end, as in `messages`.
+            columns: their names, see `coldstream.columns.schema`; all but `stream` and `raw` by
+                default. Columns that nobody asks for cost nothing.
+            on_gap: as in `messages`.
+            on_corrupt: told of offsets whose bytes are damaged; each becomes a row that has only an
+                error, and reading goes on behind them. Without it the damage is raised.
+            batch_bytes: a batch has about so many bytes of messages.
+            reuse: a batch is overwritten when the next one is asked for, which saves much time.
+
+        Raises:
+            As `messages`; InvalidInputError for a column that does not exist.
+        """
+        from coldstream.columns.decode import Decoder
+        from coldstream.columns.schema import select
+
+        manifest, start, end = self._begin(spec, to)
+        decoder = Decoder(select(columns), batch_bytes=batch_bytes, reuse=reuse, stream=self.stream)
+        position = start
+        while position < end:
+            try:
+                with closing(self._followed(manifest, position, end, on_gap)) as found:
+                    for piece in found:
+                        for part in piece.sound_and_damaged(position):
+                            if isinstance(part, Checked):
+                                yield from decoder.decode(
+                                    part.data, part.headers, part.bounds, start=start, end=end
+                                )
+                                continue
+                            if on_corrupt is None:
+                                yield from decoder.flush()
+                                raise part.error
+                            on_corrupt(part)
+                            yield from decoder.unreadable(part, position, end)
+                        position = piece.next_offset
+                break
+            except CorruptDataError as error:
+                if on_corrupt is None:
+                    raise
+                damage = self._damaged_fragment(manifest, error)
+                on_corrupt(damage)
+                yield from decoder.unreadable(damage, position, end)
+                position = damage.next_offset
+        yield from decoder.flush()
+
+    def _damaged_fragment(self, manifest: Followed, error: CorruptDataError) -> CorruptRange:
+        """The fragment whose trailer or index is damaged; anything else is raised.
+
+        Raises:
+            CorruptDataError: `error`, if it is not about a fragment of the manifest.
+        """
+        if error.offset is None or error.key is None:
+            raise error
+        entry = leaf_at(manifest.snapshot.root, error.offset, self._groups)
+        if entry is None or self._fragments.path(entry) != error.key:
+            raise error
+        return CorruptRange(entry.first_offset, entry.next_offset, entry.min_timestamp, error)
+
     def _chunks(
         self, manifest: Followed, position: int, end: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Chunk, None, None]:
+        with closing(self._followed(manifest, position, end, on_gap)) as found:
+            for piece in found:
+                yield from piece.checked
+                if piece.checked.error is not None:
+                    raise piece.checked.error
+
+    def _followed(
+        self, manifest: Followed, position: int, end: int, on_gap: Callable[[Gap], None]
+    ) -> Generator[Piece, None, None]:
+        """Pieces that cover [position, end), in whatever manifest has them by then."""
         while position < end:
             try:
                 with closing(self._pieces(manifest.snapshot.root, position, end)) as found:
@@ -179,11 +269,8 @@ class StreamReader:
                             on_gap(piece)
                             position = piece.next_offset
                             continue
-                        for chunk in piece.checked:
-                            position = chunk.header.next_offset
-                            yield chunk
-                        if piece.checked.error is not None:
-                            raise piece.checked.error
+                        yield piece
+                        position = piece.next_offset
                     else:
                         return
             except NotFoundError as error:

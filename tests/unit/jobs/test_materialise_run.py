@@ -14,14 +14,17 @@ import pytest
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, InternalError
+from coldstream.jobs.materialise.maintain import Kept, maintain
 from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import Rule
 from coldstream.jobs.materialise.run import Piece, Runner, Settings, StreamNow, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.table import Loaded
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.reader.gap import Gap
 
 ORDERS = "__orders_1745252105682952932"
@@ -325,3 +328,51 @@ def test_a_json_table_grows_by_the_fields_of_later_bodies_and_loses_none() -> No
     last = site.rows().sort_by("_offset").slice(60).to_pylist()[0]
     assert {name: last[name] for name in late} == late
     assert site.rows().column("_rescued").null_count == 61
+
+
+def _maintain(site: Site, **settings: Any) -> Kept:
+    def writer(loaded: Loaded, stream: str) -> TableWriter:
+        columns = columns_of(site.rule.body)
+        layout = Layout(loaded.location, loaded.schema, site.rule.partition, columns)
+        return TableWriter(layout, stream, site.store, lambda: f"{next(site.ids):016x}")
+
+    settings = {"keep_days": None, "now_ms": 0, "target_bytes": 2**20} | settings
+    return maintain(
+        site.tables.rows, first_schema=first_schema(site.rule.body), writer=writer,
+        new_id=lambda: f"{next(site.ids):016x}", **settings,
+    )  # fmt: skip
+
+
+def test_small_files_become_one_a_day_with_the_same_rows() -> None:
+    site = Site({ORDERS: _bodies(100)})
+    site.run()
+    before = site.content()
+    kept = _maintain(site)
+    assert (kept.merged, kept.into) == (8, 3)
+    assert site.content() == before
+    assert _maintain(site) == Kept()
+    site.run()
+    assert site.content() == before
+
+
+@pytest.mark.parametrize("keep_days", [None, 1])
+def test_maintenance_that_is_killed_anywhere_changes_no_row_that_should_stay(
+    keep_days: int | None,
+) -> None:
+    bodies = {ORDERS: _bodies(100)}
+    now = 3 * _DAY_US // 1000
+    whole = Site(dict(bodies))
+    whole.run()
+    whole.store.clock = Clock()
+    _maintain(whole, keep_days=keep_days, now_ms=now)
+    expected = whole.content()
+    assert len(expected[0]) == (96 if keep_days is None else 19)
+    for kill_at in range(1, whole.store.clock.calls + 1):
+        site = Site(dict(bodies))
+        site.run()
+        site.store.clock = Clock(kill_at)
+        with pytest.raises(Killed):
+            _maintain(site, keep_days=keep_days, now_ms=now)
+        site.store.clock = Clock()
+        _maintain(site, keep_days=keep_days, now_ms=now)
+        assert site.content() == expected, f"killed at call {kill_at}"

@@ -16,13 +16,14 @@ names it, and each snapshot's summary says which append made it and how far each
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
-from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -30,15 +31,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationException,
-)
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThanOrEqual,
-    LessThan,
-    Or,
 )
 from pyiceberg.io.pyarrow import (
     PyArrowFileIO,
@@ -49,7 +41,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergMetadata
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 
 from coldstream.errors import CorruptDataError, InvalidInputError, UnavailableError
@@ -60,14 +52,20 @@ from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
 from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
 from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.names import check_stream
 
 STATE_PROPERTY = "coldstream.state"
 APPEND_PROPERTY = "coldstream.append-id"
 _RETRIES = "commit.retry.num-retries"
 _GROW_ATTEMPTS = 10
+#: How Iceberg writes the bounds of a long or a timestamp.
+_LONG = struct.Struct("<q")
 #: A summary names the next offset of so many streams; beyond that the state object has to do.
 _MAX_NAMED = 100
-_TRANSFORMS = {Partition.HOUR: HourTransform(), Partition.DAY: DayTransform()}
+_TRANSFORMS: Mapping[Partition, Transform[Any, Any]] = {
+    Partition.HOUR: HourTransform(),
+    Partition.DAY: DayTransform(),
+}
 
 
 class KeepingFileIO(PyArrowFileIO):
@@ -168,6 +166,8 @@ class IcebergTable:
         removed: dict[str, DataFile] = {}
         kept: list[WrittenFile] = []
         for stream, ranges in replaces.items():
+            if not ranges:
+                continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
                 if task.file.file_path not in removed:
                     removed[task.file.file_path] = task.file
@@ -176,13 +176,12 @@ class IcebergTable:
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         table: IcebergMetadata = loaded.handle
-        schema = table.schema()
-        offset, time = (schema.find_field(name) for name in (self._offset, self._time))
+        ids = table.schema().find_field
+        offset, time = ids(self._offset).field_id, ids(self._time).field_id
         found = []
         for task in table.scan().plan_files():
             file = task.file
-            low = file.lower_bounds.get(offset.field_id)
-            high = file.upper_bounds.get(time.field_id)
+            low, high = file.lower_bounds.get(offset), file.upper_bounds.get(time)
             found.append(
                 StoredFile(
                     path=file.file_path,
@@ -190,8 +189,8 @@ class IcebergTable:
                     rows=file.record_count,
                     stream=file.partition[0],
                     time_unit=file.partition[1] if len(file.partition) > 1 else None,
-                    first_offset=0 if low is None else from_bytes(offset.field_type, low),
-                    last_ms=None if high is None else from_bytes(time.field_type, high) // 1000,
+                    first_offset=0 if low is None else _LONG.unpack(low)[0],
+                    last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
                 )
             )
         return found
@@ -210,12 +209,13 @@ class IcebergTable:
             raise ValidationException("a file that was to be replaced is gone")
         return found
 
-    def _within(self, stream: str, ranges: Ranges) -> BooleanExpression:
-        rows: BooleanExpression = AlwaysFalse()
-        for first, following in ranges:
-            span = And(GreaterThanOrEqual(self._offset, first), LessThan(self._offset, following))
-            rows = Or(rows, span)
-        return And(EqualTo(self._stream, stream), rows)
+    def _within(self, stream: str, ranges: Ranges) -> str:
+        """A filter; a stream's name has no character that means something in one."""
+        spans = (
+            f"({self._offset} >= {first} and {self._offset} < {following})"
+            for first, following in ranges
+        )
+        return f"{self._stream} == '{check_stream(stream)}' and ({' or '.join(spans)})"
 
     def _other_rows(
         self, loaded: Loaded, file: DataFile, stream: str, ranges: Ranges

@@ -6,10 +6,22 @@ were planned; a materialise that lands meanwhile wins, and they are planned agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from coldstream.jobs.materialise.table import StoredFile
+import pyarrow as pa
+
+from coldstream.errors import InternalError, UnknownOutcomeError
+from coldstream.jobs.materialise.table import (
+    Append,
+    Loaded,
+    Outcome,
+    StoredFile,
+    Table,
+    WrittenFile,
+)
+from coldstream.jobs.materialise.write import TableWriter
 
 _DAY_MS = 86_400_000
 
@@ -23,9 +35,8 @@ def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tupl
         files: of the table.
         target_bytes: what a file should have.
     """
-    place = _place
     groups: list[tuple[StoredFile, ...]] = []
-    for _, members in groupby(sorted(files, key=lambda f: (*place(f), f.first_offset)), place):
+    for _, members in groupby(sorted(files, key=lambda f: (*_place(f), f.first_offset)), _place):
         together: list[StoredFile] = []
         for file in members:
             if file.size > target_bytes // 2:
@@ -54,3 +65,101 @@ def plan_retention(
 
 def _place(file: StoredFile) -> tuple[str, int]:
     return file.stream, -1 if file.time_unit is None else file.time_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What maintenance did to a table.
+
+    Attributes:
+        merged: files that became fewer, and `into` how many.
+        into: new files.
+        expired: files whose rows were older than the rule keeps.
+        expired_rows: rows in them.
+    """
+
+    merged: int = 0
+    into: int = 0
+    expired: int = 0
+    expired_rows: int = 0
+
+
+def merge(
+    table: Table, loaded: Loaded, group: Sequence[StoredFile], writer: TableWriter
+) -> list[WrittenFile]:
+    """Write the rows of several files anew, as few files; nothing is committed yet.
+
+    Raises:
+        InternalError: other rows came out than went in; nothing may be committed.
+    """
+    written: list[WrittenFile] = []
+    with writer:
+        for file in group:
+            for batch in table.rows(loaded, file.path):
+                written += writer.write(batch)
+        written += writer.close()
+    before, after = sum(each.rows for each in group), sum(each.rows for each in written)
+    if before != after:
+        raise InternalError(
+            f"{before} rows became {after} when files were merged", stream=group[0].stream
+        )
+    return written
+
+
+def swap(
+    table: Table, loaded: Loaded, old: Sequence[StoredFile], new: Sequence[WrittenFile], id_: str
+) -> bool:
+    """Put new files in the place of old ones, or nothing; False if others changed the table.
+
+    Raises:
+        UnknownOutcomeError: nobody knows; it is planned again next time, from what is there.
+    """
+    append = Append(id_, new, removes=[each.path for each in old])
+    outcome = table.append(loaded, append)
+    if outcome is Outcome.UNKNOWN and id_ not in table.load(loaded.schema).appended:
+        raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")
+    return outcome is not Outcome.CONFLICT
+
+
+def maintain(
+    table: Table,
+    *,
+    first_schema: pa.Schema,
+    keep_days: int | None,
+    now_ms: int,
+    target_bytes: int,
+    new_id: Callable[[], str],
+    writer: Callable[[Loaded, str], TableWriter],
+    dry_run: bool = False,
+) -> Kept:
+    """Remove what is too old, then merge small files, one commit for each group of them.
+
+    One process does it, on the driver: a day's small files of a table are few; a table that was
+    never compacted takes as long as copying it.
+
+    Args:
+        table: to maintain.
+        first_schema: see `Table.load`.
+        keep_days: as in a rule.
+        now_ms: ms since the Unix epoch.
+        target_bytes: what a file should have.
+        new_id: gives an id that is used once.
+        writer: makes a writer of files for a stream.
+        dry_run: only say what would be done.
+    """
+    loaded = table.load(first_schema)
+    files = table.files(loaded)
+    old = () if keep_days is None else plan_retention(files, keep_days, now_ms)
+    gone = {file.path for file in old}
+    groups = plan_compaction([file for file in files if file.path not in gone], target_bytes)
+    kept = Kept(expired=len(old), expired_rows=sum(file.rows for file in old))
+    if dry_run:
+        return replace(kept, merged=sum(len(g) for g in groups), into=len(groups))
+    if old and not swap(table, loaded, old, (), new_id()):
+        return Kept()
+    for group in groups:
+        loaded = table.load(first_schema)
+        new = merge(table, loaded, group, writer(loaded, group[0].stream))
+        if swap(table, loaded, group, new, new_id()):
+            kept = replace(kept, merged=kept.merged + len(group), into=kept.into + len(new))
+    return kept

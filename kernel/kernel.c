@@ -1,0 +1,573 @@
+/* Messages of RabbitMQ streams to Arrow columns: the two loops that Python is too slow for.
+ *
+ *   walk     finds where each message of some chunks begins and how long it is
+ *   columns  decodes AMQP 1.0 messages into the buffers of Arrow arrays
+ *
+ * Formats: docs/reference/formats.md (chunks and entries, verified against Osiris), OASIS AMQP 1.0
+ * parts 1 and 3. The plain decoder in coldstream.columns.reference says what is right. `columns`
+ * takes only what it is sure of; every message that is damaged, or has values that are rare, is left
+ * to the plain decoder (its number goes into `left`), so nothing here has to explain an error.
+ *
+ * Bytes are hostile: each length is checked against what is there before it is used. Nothing is
+ * allocated, nothing is kept between calls, no function of the C library is used but memcpy,
+ * memcmp and memset.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define INT32_LIMIT 0x7fffffffLL
+
+static inline uint32_t be16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
+static inline uint32_t be32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 | be32(p + 4); }
+
+/* Bumped with every change of a signature or a struct; the loader compares it. */
+EXPORT int32_t coldstream_kernel_abi(void) { return 1; }
+
+/* ---- walk ------------------------------------------------------------------------------------ */
+
+enum { WALK_END = 0, WALK_FULL = 1, WALK_SUB_BATCH = 2, WALK_DAMAGED = 3 };
+
+struct walk {
+    /* what to walk, given */
+    const uint8_t *data;
+    const int64_t *begin, *end;   /* of each chunk's entries, positions in data */
+    const int64_t *entries, *records;
+    const int64_t *first, *last;  /* of each chunk: record numbers [first, last) are wanted */
+    int64_t chunks;
+    /* where it is: begins at chunk, -1, 0, 0 */
+    int64_t chunk;
+    int64_t position;             /* in data; -1 at the beginning of a chunk */
+    int64_t entry, record;        /* of the chunk: how many are done */
+    /* what comes out */
+    const uint8_t **messages;     /* addresses */
+    int32_t *lengths;
+    int64_t *rows;                /* of each chunk: rows that this call has added */
+    int64_t room;                 /* messages that fit */
+    int64_t found;                /* messages so far */
+    int64_t bytes, most_bytes;    /* of messages so far; no more is added beyond most_bytes */
+    int64_t stopped;              /* position after the last entry of the chunk before `chunk` */
+};
+
+/* Go on until everything is found, or something is in the way. */
+EXPORT int32_t coldstream_walk(struct walk *w) {
+    for (; w->chunk < w->chunks; w->chunk++, w->position = -1) {
+        int64_t i = w->chunk;
+        if (w->position < 0) {
+            w->position = w->begin[i];
+            w->entry = w->record = 0;
+        }
+        int64_t end = w->end[i];
+        while (w->entry < w->entries[i]) {
+            if (end - w->position < 4) return WALK_DAMAGED;
+            const uint8_t *p = w->data + w->position;
+            uint32_t length = be32(p);
+            if (length >> 31) return WALK_SUB_BATCH;
+            if ((int64_t)length > end - w->position - 4) return WALK_DAMAGED;
+            if (w->record >= w->first[i] && w->record < w->last[i]) {
+                if (w->found >= w->room) return WALK_FULL;
+                if (w->found && w->bytes + (int64_t)length > w->most_bytes) return WALK_FULL;
+                w->messages[w->found] = p + 4;
+                w->lengths[w->found++] = (int32_t)length;
+                w->bytes += length;
+                w->rows[i]++;
+            }
+            w->position += 4 + (int64_t)length;
+            w->entry++;
+            w->record++;
+        }
+        if (w->record != w->records[i]) return WALK_DAMAGED;
+        w->stopped = w->position;
+    }
+    return WALK_END;
+}
+
+/* ---- columns --------------------------------------------------------------------------------- */
+
+struct text {                     /* string or binary */
+    int32_t *offsets;
+    uint8_t *data;
+    uint8_t *valid;               /* bits; NULL where every value is valid */
+    int64_t used, capacity;       /* bytes of data */
+};
+
+struct number {                   /* int64 or timestamp[us] */
+    int64_t *values;
+    uint8_t *valid;
+};
+
+struct map {                      /* map<string, string> */
+    int32_t *offsets;
+    uint8_t *valid;
+    struct text keys, values;
+    int64_t used, capacity;       /* entries */
+};
+
+/* The fields of `properties`, in the order of the columns. */
+enum {
+    P_MESSAGE_ID, P_MESSAGE_ID_TYPE, P_USER_ID, P_TO, P_SUBJECT, P_REPLY_TO, P_CORRELATION_ID,
+    P_CORRELATION_ID_TYPE, P_CONTENT_TYPE, P_CONTENT_ENCODING, P_EXPIRY, P_CREATION, P_GROUP_ID,
+    P_GROUP_SEQUENCE, P_REPLY_TO_GROUP_ID, P_COUNT
+};
+
+struct columns {
+    const uint8_t *const *messages;
+    const int32_t *lengths;
+    int64_t count;
+    /* which columns are wanted: NULL pointers are not */
+    struct text *body_kind, *body;
+    struct map *application_properties, *message_annotations;
+    uint8_t *properties;          /* validity of the struct */
+    struct text *texts[P_COUNT];
+    struct number *numbers[P_COUNT];
+    /* numbers of messages that were left to the plain decoder */
+    int64_t *left;
+    int64_t left_count;
+};
+
+struct span { const uint8_t *at; int64_t size; };
+
+/* A value that is neither composed nor rare. */
+enum { V_NULL, V_BOOL, V_UNSIGNED, V_SIGNED, V_TIME, V_UUID, V_BINARY, V_STRING, V_SYMBOL };
+struct value {
+    int kind;
+    uint64_t number;              /* V_BOOL, V_UNSIGNED; V_SIGNED and V_TIME as two's complement */
+    struct span bytes;            /* V_UUID, V_BINARY, V_STRING, V_SYMBOL */
+};
+
+static inline void set_bit(uint8_t *bits, int64_t i) { bits[i >> 3] |= (uint8_t)(1u << (i & 7)); }
+
+/* As Python's strict decoder: no overlong forms, no surrogates, nothing above U+10FFFF. */
+static int is_utf8(const uint8_t *p, int64_t n) {
+    const uint8_t *end = p + n;
+    while (end - p >= 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        if (word & 0x8080808080808080ull) break;
+        p += 8;
+    }
+    while (p < end) {
+        uint8_t c = *p;
+        if (c < 0x80) { p++; continue; }
+        int more = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1;
+        if (c < 0xc2 || c > 0xf4 || end - p <= more) return 0;
+        uint8_t d = p[1];
+        if ((d & 0xc0) != 0x80) return 0;
+        if ((c == 0xe0 && d < 0xa0) || (c == 0xed && d > 0x9f)) return 0;
+        if ((c == 0xf0 && d < 0x90) || (c == 0xf4 && d > 0x8f)) return 0;
+        for (int k = 2; k <= more; k++)
+            if ((p[k] & 0xc0) != 0x80) return 0;
+        p += more + 1;
+    }
+    return 1;
+}
+
+static int is_ascii(const uint8_t *p, int64_t n) {
+    uint8_t all = 0;
+    for (int64_t i = 0; i < n; i++) all |= p[i];
+    return all < 0x80;
+}
+
+/* Reads one value at *at; 0 if it is cut, damaged, composed or rare. */
+static int read_value(const uint8_t **at, const uint8_t *end, struct value *v) {
+    const uint8_t *p = *at;
+    int64_t left = end - p;
+    if (left < 1) return 0;
+    uint8_t code = *p++;
+    left--;
+    int64_t size = 0;
+    v->number = 0;
+    switch (code) {
+    case 0x40: v->kind = V_NULL; break;
+    case 0x41: v->kind = V_BOOL; v->number = 1; break;
+    case 0x42: v->kind = V_BOOL; break;
+    case 0x43: case 0x44: v->kind = V_UNSIGNED; break;
+    case 0x50: case 0x52: case 0x53:
+        if (left < 1) return 0;
+        v->kind = V_UNSIGNED; v->number = p[0]; size = 1; break;
+    case 0x51: case 0x54: case 0x55:
+        if (left < 1) return 0;
+        v->kind = V_SIGNED; v->number = (uint64_t)(int64_t)(int8_t)p[0]; size = 1; break;
+    case 0x56:
+        if (left < 1 || p[0] > 1) return 0;
+        v->kind = V_BOOL; v->number = p[0]; size = 1; break;
+    case 0x60:
+        if (left < 2) return 0;
+        v->kind = V_UNSIGNED; v->number = be16(p); size = 2; break;
+    case 0x61:
+        if (left < 2) return 0;
+        v->kind = V_SIGNED; v->number = (uint64_t)(int64_t)(int16_t)be16(p); size = 2; break;
+    case 0x70:
+        if (left < 4) return 0;
+        v->kind = V_UNSIGNED; v->number = be32(p); size = 4; break;
+    case 0x71:
+        if (left < 4) return 0;
+        v->kind = V_SIGNED; v->number = (uint64_t)(int64_t)(int32_t)be32(p); size = 4; break;
+    case 0x80:
+        if (left < 8) return 0;
+        v->kind = V_UNSIGNED; v->number = be64(p); size = 8; break;
+    case 0x81: case 0x83:
+        if (left < 8) return 0;
+        v->kind = code == 0x81 ? V_SIGNED : V_TIME; v->number = be64(p); size = 8; break;
+    case 0x98:
+        if (left < 16) return 0;
+        v->kind = V_UUID; v->bytes.at = p; v->bytes.size = 16; size = 16; break;
+    case 0xa0: case 0xa1: case 0xa3: case 0xb0: case 0xb1: case 0xb3: {
+        int width = code & 0x10 ? 4 : 1;
+        if (left < width) return 0;
+        int64_t length = width == 4 ? (int64_t)be32(p) : p[0];
+        if (length > left - width) return 0;
+        p += width;
+        v->bytes.at = p;
+        v->bytes.size = length;
+        v->kind = (code & 0x0f) == 0 ? V_BINARY : (code & 0x0f) == 1 ? V_STRING : V_SYMBOL;
+        if (v->kind == V_STRING && !is_utf8(p, length)) return 0;
+        if (v->kind == V_SYMBOL && !is_ascii(p, length)) return 0;
+        size = length;
+        break;
+    }
+    default: return 0;
+    }
+    *at = p + size;
+    return 1;
+}
+
+/* The frame of a list (high 0xc0, 0xd0) or map (0xc1, 0xd1): count and end of its elements. */
+static int read_frame(const uint8_t **at, const uint8_t *end, uint8_t low, int64_t *count,
+                      const uint8_t **frame_end) {
+    const uint8_t *p = *at;
+    if (end - p < 1) return 0;
+    uint8_t code = *p++;
+    int width = code == (0xc0 | low) ? 1 : code == (0xd0 | low) ? 4 : 0;
+    if (!width || end - p < width) return 0;
+    int64_t size = width == 4 ? (int64_t)be32(p) : p[0];
+    p += width;
+    if (size < width || size > end - p) return 0;
+    *frame_end = p + size;
+    *count = width == 4 ? (int64_t)be32(p) : p[0];
+    p += width;
+    if (*count > *frame_end - p) return 0;
+    *at = p;
+    return 1;
+}
+
+static int put(struct text *t, const uint8_t *p, int64_t n) {
+    if (n > t->capacity - t->used || t->used + n > INT32_LIMIT) return 0;
+    memcpy(t->data + t->used, p, (size_t)n);
+    t->used += n;
+    return 1;
+}
+
+static int put_number(struct text *t, uint64_t n, int negative) {
+    uint8_t digits[20];
+    int at = 20;
+    do { digits[--at] = (uint8_t)('0' + n % 10); n /= 10; } while (n);
+    if (negative && !put(t, (const uint8_t *)"-", 1)) return 0;
+    return put(t, digits + at, 20 - at);
+}
+
+static int put_signed(struct text *t, uint64_t n) {
+    int negative = (int64_t)n < 0;
+    return put_number(t, negative ? 0 - n : n, negative);
+}
+
+static int put_uuid(struct text *t, const uint8_t *p) {
+    static const char hex[] = "0123456789abcdef";
+    uint8_t out[36];
+    int at = 0;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) out[at++] = '-';
+        out[at++] = (uint8_t)hex[p[i] >> 4];
+        out[at++] = (uint8_t)hex[p[i] & 15];
+    }
+    return put(t, out, 36);
+}
+
+static int put_base64(struct text *t, const uint8_t *p, int64_t n) {
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int64_t i = 0; i < n; i += 3) {
+        int64_t have = n - i < 3 ? n - i : 3;
+        uint32_t three = (uint32_t)p[i] << 16 | (have > 1 ? (uint32_t)p[i + 1] << 8 : 0)
+                       | (have > 2 ? p[i + 2] : 0);
+        uint8_t out[4] = {
+            (uint8_t)digit[three >> 18], (uint8_t)digit[three >> 12 & 63],
+            have > 1 ? (uint8_t)digit[three >> 6 & 63] : (uint8_t)'=',
+            have > 2 ? (uint8_t)digit[three & 63] : (uint8_t)'=' };
+        if (!put(t, out, 4)) return 0;
+    }
+    return 1;
+}
+
+/* A value as text; 0 where only the plain decoder knows how (binary is JSON there). */
+static int put_value(struct text *t, const struct value *v) {
+    switch (v->kind) {
+    case V_BOOL:
+        return v->number ? put(t, (const uint8_t *)"true", 4) : put(t, (const uint8_t *)"false", 5);
+    case V_UNSIGNED: return put_number(t, v->number, 0);
+    case V_SIGNED: case V_TIME: return put_signed(t, v->number);
+    case V_UUID: return put_uuid(t, v->bytes.at);
+    case V_STRING: case V_SYMBOL: return put(t, v->bytes.at, v->bytes.size);
+    default: return 0;
+    }
+}
+
+#define MOST_KEYS 64
+
+/* Keys are told apart by kind and content; integers of every width are one kind. */
+static int same_key(const struct value *a, const struct value *b) {
+    int number_a = a->kind == V_UNSIGNED || a->kind == V_SIGNED;
+    int number_b = b->kind == V_UNSIGNED || b->kind == V_SIGNED;
+    if (number_a != number_b) return 0;
+    if (number_a) {
+        /* Only a negative signed number can have the bits of another one. */
+        int low_a = a->kind == V_SIGNED && (int64_t)a->number < 0;
+        int low_b = b->kind == V_SIGNED && (int64_t)b->number < 0;
+        return low_a == low_b && a->number == b->number;
+    }
+    return a->bytes.size == b->bytes.size && !memcmp(a->bytes.at, b->bytes.at, (size_t)a->bytes.size);
+}
+
+/* A map with simple values. Keys are strings (named = 1) or symbols and integers (named = 0). */
+static int read_map(const uint8_t **at, const uint8_t *end, int named, struct map *out) {
+    int64_t count;
+    const uint8_t *stop;
+    if (!read_frame(at, end, 1, &count, &stop) || count % 2 || count / 2 > MOST_KEYS) return 0;
+    struct value keys[MOST_KEYS];
+    const uint8_t *p = *at;
+    for (int64_t i = 0; i < count / 2; i++) {
+        struct value *key = &keys[i], value;
+        if (!read_value(&p, stop, key) || !read_value(&p, stop, &value)) return 0;
+        int good = named ? key->kind == V_STRING
+                         : key->kind == V_SYMBOL || key->kind == V_UNSIGNED || key->kind == V_SIGNED;
+        if (!good) return 0;
+        for (int64_t k = 0; k < i; k++)
+            if (same_key(&keys[k], key)) return 0;
+        if (!out) continue;
+        if (out->used >= out->capacity) return 0;
+        if (!put_value(&out->keys, key)) return 0;
+        if (value.kind != V_NULL) {
+            if (!put_value(&out->values, &value)) return 0;
+            set_bit(out->values.valid, out->used);
+        } else {
+            out->values.valid[out->used >> 3] &= (uint8_t)~(1u << (out->used & 7));
+        }
+        out->used++;
+        out->keys.offsets[out->used] = (int32_t)out->keys.used;
+        out->values.offsets[out->used] = (int32_t)out->values.used;
+    }
+    if (p != stop) return 0;
+    *at = p;
+    return 1;
+}
+
+/* A list of at most `most` simple values; the rest of `values` becomes null. */
+static int read_list(const uint8_t **at, const uint8_t *end, struct value *values, int most) {
+    int64_t count = 0;
+    const uint8_t *p = *at, *stop;
+    if (end - p >= 1 && *p == 0x45) {
+        stop = ++p;
+    } else {
+        if (!read_frame(&p, end, 0, &count, &stop) || count > most) return 0;
+        for (int64_t i = 0; i < count; i++)
+            if (!read_value(&p, stop, &values[i])) return 0;
+    }
+    for (int64_t i = count; i < most; i++) values[i].kind = V_NULL;
+    if (p != stop) return 0;
+    *at = p;
+    return 1;
+}
+
+static int is_integer(const struct value *v) { return v->kind == V_UNSIGNED || v->kind == V_SIGNED; }
+
+static int good_header(const struct value *v) {
+    for (int i = 0; i < 5; i++) {
+        if (v[i].kind == V_NULL) continue;
+        if (i == 0 || i == 3 ? v[i].kind != V_BOOL : !is_integer(&v[i])) return 0;
+    }
+    return 1;
+}
+
+static int good_id(const struct value *v) {
+    return is_integer(v) || v->kind == V_UUID || v->kind == V_BINARY || v->kind == V_STRING;
+}
+
+static int good_properties(const struct value *v) {
+    static const int kinds[13] = { -1, V_BINARY, V_STRING, V_STRING, V_STRING, -1, V_SYMBOL,
+                                   V_SYMBOL, V_TIME, V_TIME, V_STRING, -2, V_STRING };
+    for (int i = 0; i < 13; i++) {
+        if (v[i].kind == V_NULL) continue;
+        int good = kinds[i] == -1 ? good_id(&v[i]) : kinds[i] == -2 ? is_integer(&v[i])
+                                                                    : v[i].kind == kinds[i];
+        if (!good) return 0;
+    }
+    return 1;
+}
+
+static int emit_text(struct text *t, const struct value *v, int64_t row) {
+    if (!t || v->kind == V_NULL) return 1;
+    set_bit(t->valid, row);
+    return put(t, v->bytes.at, v->bytes.size);
+}
+
+static int emit_id(struct text *id, struct text *type, const struct value *v, int64_t row) {
+    if (v->kind == V_NULL) return 1;
+    if (id) {
+        int done = v->kind == V_BINARY ? put_base64(id, v->bytes.at, v->bytes.size) : put_value(id, v);
+        if (!done) return 0;
+        set_bit(id->valid, row);
+    }
+    if (type) {
+        const char *name = v->kind == V_BINARY ? "binary" : v->kind == V_UUID ? "uuid"
+                         : v->kind == V_STRING ? "string" : "ulong";
+        if (!put(type, (const uint8_t *)name, (int64_t)strlen(name))) return 0;
+        set_bit(type->valid, row);
+    }
+    return 1;
+}
+
+static void emit_time(struct number *n, const struct value *v, int64_t row) {
+    if (!n || v->kind == V_NULL) return;
+    /* As MIN_MS and MAX_MS of the plain decoder. */
+    int64_t most = INT64_MAX / 1000, least = -(INT64_MAX / 1000);
+    int64_t ms = (int64_t)v->number;
+    n->values[row] = (ms > most ? most : ms < least ? least : ms) * 1000;
+    set_bit(n->valid, row);
+}
+
+static int emit_properties(struct columns *c, const struct value *v, int64_t row) {
+    set_bit(c->properties, row);
+    if (!emit_id(c->texts[P_MESSAGE_ID], c->texts[P_MESSAGE_ID_TYPE], &v[0], row)) return 0;
+    if (!emit_id(c->texts[P_CORRELATION_ID], c->texts[P_CORRELATION_ID_TYPE], &v[5], row)) return 0;
+    static const int from[9] = { 1, 2, 3, 4, 6, 7, 10, 12, -1 };
+    static const int to[9] = { P_USER_ID, P_TO, P_SUBJECT, P_REPLY_TO, P_CONTENT_TYPE,
+                               P_CONTENT_ENCODING, P_GROUP_ID, P_REPLY_TO_GROUP_ID, -1 };
+    for (int i = 0; from[i] >= 0; i++)
+        if (!emit_text(c->texts[to[i]], &v[from[i]], row)) return 0;
+    emit_time(c->numbers[P_EXPIRY], &v[8], row);
+    emit_time(c->numbers[P_CREATION], &v[9], row);
+    struct number *sequence = c->numbers[P_GROUP_SEQUENCE];
+    if (sequence && v[11].kind != V_NULL) {
+        int beyond = v[11].kind == V_UNSIGNED && v[11].number > INT64_MAX;
+        sequence->values[row] = beyond ? INT64_MAX : (int64_t)v[11].number;
+        set_bit(sequence->valid, row);
+    }
+    return 1;
+}
+
+enum { HEADER = 0x70, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE, FOOTER };
+
+/* One message into row `row`; 0 if it is left to the plain decoder. */
+static int decode(struct columns *c, const uint8_t *p, int64_t size, int64_t row) {
+    const uint8_t *end = p + size;
+    int last = 0, body = 0;
+    if (!size) return 0;
+    while (p < end) {
+        if (end - p < 3 || p[0] != 0x00 || p[1] != 0x53) return 0;
+        int section = p[2];
+        p += 3;
+        if (section < HEADER || section > FOOTER || section == SEQUENCE) return 0;
+        if (section < last || (section == last && section != DATA)) return 0;
+        if (body && section != FOOTER && section != body) return 0;
+        last = section;
+        struct value values[13], value;
+        switch (section) {
+        case HEADER:
+            if (!read_list(&p, end, values, 5) || !good_header(values)) return 0;
+            break;
+        case PROPERTIES:
+            if (!read_list(&p, end, values, 13) || !good_properties(values)) return 0;
+            if (c->properties && !emit_properties(c, values, row)) return 0;
+            break;
+        case ANNOTATIONS:
+            if (!read_map(&p, end, 0, c->message_annotations)) return 0;
+            if (c->message_annotations) set_bit(c->message_annotations->valid, row);
+            break;
+        case APPLICATION:
+            if (!read_map(&p, end, 1, c->application_properties)) return 0;
+            if (c->application_properties) set_bit(c->application_properties->valid, row);
+            break;
+        case DELIVERY: case FOOTER:
+            if (!read_map(&p, end, 0, NULL)) return 0;
+            break;
+        case DATA:
+            body = DATA;
+            if (!read_value(&p, end, &value) || value.kind != V_BINARY) return 0;
+            if (c->body && !put(c->body, value.bytes.at, value.bytes.size)) return 0;
+            break;
+        default:
+            body = VALUE;
+            if (!read_value(&p, end, &value)) return 0;
+            if (value.kind != V_BINARY && value.kind != V_STRING && value.kind != V_SYMBOL) return 0;
+            if (c->body && !put(c->body, value.bytes.at, value.bytes.size)) return 0;
+            break;
+        }
+    }
+    if (c->body_kind) {
+        const char *name = body == DATA ? "data" : body == VALUE ? "value" : "none";
+        if (!put(c->body_kind, (const uint8_t *)name, (int64_t)strlen(name))) return 0;
+    }
+    return 1;
+}
+
+static void clear_bit(uint8_t *bits, int64_t i) { bits[i >> 3] &= (uint8_t)~(1u << (i & 7)); }
+
+struct map_mark { int64_t used, keys, values; };
+
+static struct map_mark mark(const struct map *m) {
+    struct map_mark at = { 0, 0, 0 };
+    if (m) { at.used = m->used; at.keys = m->keys.used; at.values = m->values.used; }
+    return at;
+}
+
+static void undo(struct map *m, struct map_mark at, int64_t row) {
+    if (!m) return;
+    m->used = at.used;
+    m->keys.used = at.keys;
+    m->values.used = at.values;
+    clear_bit(m->valid, row);
+}
+
+/* Decode messages [0, count). Validity bits must be zero before. */
+EXPORT void coldstream_columns(struct columns *c) {
+    c->left_count = 0;
+    for (int64_t row = 0; row < c->count; row++) {
+        int64_t texts[P_COUNT];
+        for (int i = 0; i < P_COUNT; i++) texts[i] = c->texts[i] ? c->texts[i]->used : 0;
+        int64_t kind = c->body_kind ? c->body_kind->used : 0, body = c->body ? c->body->used : 0;
+        struct map_mark application = mark(c->application_properties);
+        struct map_mark annotations = mark(c->message_annotations);
+        if (!decode(c, c->messages[row], c->lengths[row], row)) {
+            c->left[c->left_count++] = row;
+            for (int i = 0; i < P_COUNT; i++) {
+                if (c->texts[i]) { c->texts[i]->used = texts[i]; clear_bit(c->texts[i]->valid, row); }
+                if (c->numbers[i]) clear_bit(c->numbers[i]->valid, row);
+            }
+            if (c->properties) clear_bit(c->properties, row);
+            if (c->body_kind) c->body_kind->used = kind;
+            if (c->body) c->body->used = body;
+            undo(c->application_properties, application, row);
+            undo(c->message_annotations, annotations, row);
+        }
+        for (int i = 0; i < P_COUNT; i++)
+            if (c->texts[i]) c->texts[i]->offsets[row + 1] = (int32_t)c->texts[i]->used;
+        if (c->body_kind) c->body_kind->offsets[row + 1] = (int32_t)c->body_kind->used;
+        if (c->body) c->body->offsets[row + 1] = (int32_t)c->body->used;
+        if (c->application_properties)
+            c->application_properties->offsets[row + 1] = (int32_t)c->application_properties->used;
+        if (c->message_annotations)
+            c->message_annotations->offsets[row + 1] = (int32_t)c->message_annotations->used;
+    }
+}
+
+/* The wire bytes of messages one after the other. */
+EXPORT int32_t coldstream_raw(const uint8_t *const *messages, const int32_t *lengths, int64_t count,
+                              struct text *out) {
+    for (int64_t row = 0; row < count; row++) {
+        if (!put(out, messages[row], lengths[row])) return 0;
+        out->offsets[row + 1] = (int32_t)out->used;
+    }
+    return 1;
+}

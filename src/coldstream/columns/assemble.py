@@ -1,0 +1,169 @@
+"""Addresses of messages to the columns that come from messages: one call of the kernel a batch.
+
+The kernel leaves what is damaged or rare; `reference` decodes that, and its rows are put in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import coldstream_kernel as kernel
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from coldstream.columns.buffers import (
+    MapColumn,
+    NumberColumn,
+    Pool,
+    TextColumn,
+    bitmap_bytes,
+    pointer,
+    text_bytes,
+)
+from coldstream.columns.reference import DECODED, Row, message_columns
+from coldstream.columns.schema import Selection
+
+#: Longest of the words that a column of kinds or types holds.
+_WORD = 8
+_WORDS = frozenset({"message_id_type", "correlation_id_type"})
+_NUMBERS = frozenset({"absolute_expiry_time", "creation_time", "group_sequence"})
+_MAPS = ("application_properties", "message_annotations")
+
+
+class Assembler:
+    """Makes the columns of messages.
+
+    Args:
+        selection: columns; those of chunks are somebody else's.
+        reuse: see `Pool`.
+    """
+
+    def __init__(self, selection: Selection, *, reuse: bool) -> None:
+        self._selection = selection
+        self._pool = Pool(reuse=reuse)
+        self._names = [n for n in selection.names if n in DECODED or n == "raw"]
+        self._decoded = not DECODED.isdisjoint(selection.names)
+
+    def columns(
+        self,
+        messages: NDArray[np.uint64],
+        lengths: NDArray[np.int32],
+        wrong: Callable[[int], str | None],
+        any_wrong: bool,
+    ) -> dict[str, pa.Array]:
+        """The columns of messages at these addresses.
+
+        Args:
+            messages: addresses.
+            lengths: bytes.
+            wrong: of a row that has no message: why.
+            any_wrong: whether there is such a row.
+        """
+        rows, size = len(messages), int(lengths.sum(dtype=np.int64))
+        made: dict[str, pa.Array] = {}
+        left: NDArray[np.int64] = np.empty(0, np.int64)
+        if self._decoded:
+            left = self._decode(messages, lengths, rows, size, made)
+        elif any_wrong:
+            left = np.array([row for row in range(rows) if wrong(row) is not None], np.int64)
+        if "raw" in self._selection:
+            made["raw"] = self._raw(messages, lengths, rows, size)
+        if "error" in self._selection:
+            made["error"] = pa.nulls(rows, pa.string())
+        if len(left):
+            self._patch(made, left, messages, lengths, rows, wrong)
+        return made
+
+    def _decode(
+        self,
+        messages: NDArray[np.uint64],
+        lengths: NDArray[np.int32],
+        rows: int,
+        size: int,
+        made: dict[str, pa.Array],
+    ) -> NDArray[np.int64]:
+        """Fill `made`; gives the rows that the kernel left."""
+        pool, selection, schema = self._pool, self._selection, self._selection.schema
+        kind = (
+            TextColumn(pool, "body_kind", rows, _WORD * rows, nullable=False)
+            if "body_kind" in selection
+            else None
+        )
+        body = TextColumn(pool, "body", rows, size, nullable=False) if "body" in selection else None
+        maps = {n: MapColumn(pool, n, rows, size) for n in _MAPS if n in selection}
+        parts: dict[str, TextColumn | NumberColumn] = {
+            name: NumberColumn(pool, name, rows)
+            if name in _NUMBERS
+            else TextColumn(pool, name, rows, _WORD * rows if name in _WORDS else text_bytes(size))
+            for name in selection.properties
+        }
+        present = pool.zeros("properties", bitmap_bytes(rows)) if parts else None
+        left = pool.take("left", 8 * rows).view(np.int64)
+        call = kernel.Columns(
+            messages=messages.ctypes.data,
+            lengths=lengths.ctypes.data,
+            count=rows,
+            body_kind=pointer(kind),
+            body=pointer(body),
+            application_properties=pointer(maps.get("application_properties")),
+            message_annotations=pointer(maps.get("message_annotations")),
+            properties=None if present is None else present.ctypes.data,
+            left=left.ctypes.data,
+        )
+        for number, name in enumerate(kernel.PROPERTY_FIELDS):
+            column = parts.get(name)
+            if isinstance(column, NumberColumn):
+                call.numbers[number] = ctypes.pointer(column.struct)
+            elif column is not None:
+                call.texts[number] = ctypes.pointer(column.struct)
+        kernel.library().coldstream_columns(ctypes.byref(call))
+        for name, text in (("body_kind", kind), ("body", body)):
+            if text is not None:
+                made[name] = text.array(schema.field(name).type, rows)
+        for name, each in maps.items():
+            made[name] = each.array(schema.field(name).type, rows)
+        if present is not None:
+            struct = schema.field("properties").type
+            children = [parts[field.name].array(field.type, rows) for field in struct]
+            made["properties"] = pa.Array.from_buffers(
+                struct, rows, [pa.py_buffer(present)], children=children
+            )
+        return left[: call.left_count]
+
+    def _raw(
+        self, messages: NDArray[np.uint64], lengths: NDArray[np.int32], rows: int, size: int
+    ) -> pa.Array:
+        column = TextColumn(self._pool, "raw", rows, size, nullable=False)
+        kernel.library().coldstream_raw(
+            messages.ctypes.data, lengths.ctypes.data, rows, pointer(column)
+        )
+        return column.array(pa.binary(), rows)
+
+    def _patch(
+        self,
+        made: dict[str, pa.Array],
+        left: NDArray[np.int64],
+        messages: NDArray[np.uint64],
+        lengths: NDArray[np.int32],
+        rows: int,
+        wrong: Callable[[int], str | None],
+    ) -> None:
+        """Put the plain decoder's rows in the place of those that were left."""
+        found: list[Row] = []
+        for row in left.tolist():
+            reason = wrong(row)
+            if reason is not None:
+                found.append({"error": reason})
+                continue
+            wire = ctypes.string_at(int(messages[row]), int(lengths[row]))
+            found.append(message_columns(self._selection, wire))
+        order = np.arange(rows)
+        order[left] = rows + np.arange(len(left))
+        at = pa.array(order)
+        for name in self._names:
+            kind: Any = self._selection.schema.field(name).type
+            plain = pa.array([row.get(name) for row in found], kind)
+            made[name] = pa.concat_arrays([made[name], plain]).take(at)

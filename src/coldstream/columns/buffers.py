@@ -1,0 +1,139 @@
+"""Memory for the columns of a batch, made once and used again, and Arrow arrays over it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import coldstream_kernel as kernel
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class Pool:
+    """Arrays by name that grow when they must.
+
+    Args:
+        reuse: the same memory every time; otherwise fresh memory, which the batch keeps alive.
+    """
+
+    def __init__(self, *, reuse: bool) -> None:
+        self._reuse = reuse
+        self._arrays: dict[str, NDArray[np.uint8]] = {}
+
+    def take(self, name: str, size: int) -> NDArray[np.uint8]:
+        """Bytes of any content."""
+        if not self._reuse:
+            return np.empty(size, np.uint8)
+        known = self._arrays.get(name)
+        if known is None or len(known) < size:
+            known = np.empty(max(size, 64), np.uint8)
+            self._arrays[name] = known
+        return known[:size]
+
+    def zeros(self, name: str, size: int) -> NDArray[np.uint8]:
+        """Bytes that are zero."""
+        array = self.take(name, size)
+        array[:] = 0
+        return array
+
+
+def bitmap_bytes(rows: int) -> int:
+    """Bytes of a validity bitmap."""
+    return (rows + 7) // 8
+
+
+class TextColumn:
+    """A string or binary column that the kernel fills.
+
+    Args:
+        pool: of memory.
+        name: of the column.
+        rows: values at most.
+        capacity: bytes at most.
+        nullable: whether it has a bitmap, all null at first.
+    """
+
+    def __init__(
+        self, pool: Pool, name: str, rows: int, capacity: int, *, nullable: bool = True
+    ) -> None:
+        self.offsets = pool.take(f"{name}.offsets", 4 * (rows + 1))
+        self.offsets[:4] = 0
+        self.data = pool.take(f"{name}.data", capacity)
+        self.valid = pool.zeros(f"{name}.valid", bitmap_bytes(rows)) if nullable else None
+        self.struct = kernel.Text(
+            offsets=self.offsets.ctypes.data,
+            data=self.data.ctypes.data,
+            valid=None if self.valid is None else self.valid.ctypes.data,
+            used=0,
+            capacity=capacity,
+        )
+
+    def array(self, kind: pa.DataType, rows: int, used: int | None = None) -> pa.Array:
+        """What the kernel has put in, as Arrow."""
+        size = self.struct.used if used is None else used
+        valid = None if self.valid is None else pa.py_buffer(self.valid)
+        buffers = [valid, pa.py_buffer(self.offsets), pa.py_buffer(self.data[:size])]
+        return pa.Array.from_buffers(kind, rows, buffers)
+
+
+class NumberColumn:
+    """An int64 or timestamp column that the kernel fills; all null at first."""
+
+    def __init__(self, pool: Pool, name: str, rows: int) -> None:
+        self.values = pool.take(f"{name}.values", 8 * rows)
+        self.valid = pool.zeros(f"{name}.valid", bitmap_bytes(rows))
+        self.struct = kernel.Number(values=self.values.ctypes.data, valid=self.valid.ctypes.data)
+
+    def array(self, kind: pa.DataType, rows: int) -> pa.Array:
+        """What the kernel has put in, as Arrow."""
+        buffers = [pa.py_buffer(self.valid), pa.py_buffer(self.values)]
+        return pa.Array.from_buffers(kind, rows, buffers)
+
+
+class MapColumn:
+    """A map<string, string> column that the kernel fills; all null at first.
+
+    Args:
+        pool: of memory.
+        name: of the column.
+        rows: values at most.
+        size: bytes of all messages, from which follows how many entries there can be.
+    """
+
+    def __init__(self, pool: Pool, name: str, rows: int, size: int) -> None:
+        entries = size // 3 + 1  # a key has two bytes at least, a value one
+        self.offsets = pool.take(f"{name}.offsets", 4 * (rows + 1))
+        self.offsets[:4] = 0
+        self.valid = pool.zeros(f"{name}.valid", bitmap_bytes(rows))
+        self.keys = TextColumn(pool, f"{name}.keys", entries, text_bytes(size), nullable=False)
+        self.values = TextColumn(pool, f"{name}.values", entries, text_bytes(size))
+        self.struct = kernel.Map(
+            offsets=self.offsets.ctypes.data,
+            valid=self.valid.ctypes.data,
+            keys=self.keys.struct,
+            values=self.values.struct,
+            used=0,
+            capacity=entries,
+        )
+
+    def array(self, kind: pa.MapType, rows: int) -> pa.Array:
+        """What the kernel has put in, as Arrow."""
+        used = self.struct.used
+        keys = self.keys.array(kind.key_type, used, self.struct.keys.used)
+        values = self.values.array(kind.item_type, used, self.struct.values.used)
+        entries = pa.StructArray.from_arrays(
+            [keys, values], fields=[kind.key_field, kind.item_field]
+        )
+        buffers = [pa.py_buffer(self.valid), pa.py_buffer(self.offsets)]
+        return pa.Array.from_buffers(kind, rows, buffers, children=[entries])
+
+
+def text_bytes(size: int) -> int:
+    """What `size` bytes of AMQP values become at most as text: `false` is one byte there."""
+    return 5 * size + 64
+
+
+def pointer(column: TextColumn | NumberColumn | MapColumn | None) -> object:
+    """For the kernel: where a column's struct is; null for none."""
+    return None if column is None else ctypes.pointer(column.struct)
