@@ -41,6 +41,29 @@ test: lint ## All checks and tests (what CI runs)
 test-fast: setup ## Tests that need no embedded AWS
 	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
 
+KERNEL_FUZZ := build/kernel/fuzz.so
+FUZZ_SECONDS ?= 60
+
+.PHONY: kernel-wheels
+kernel-wheels: setup ## Build the wheels of the C kernel for x86-64 and arm64
+	@rm -rf build/kernel/*.whl
+	COLDSTREAM_KERNEL_ARCH=x86_64 $(UV) build -q --wheel kernel -o build/kernel
+	COLDSTREAM_KERNEL_ARCH=aarch64 $(UV) build -q --wheel kernel -o build/kernel
+	@ls build/kernel/*.whl
+
+.PHONY: fuzz-kernel
+fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer (FUZZ_SECONDS=60)
+	@mkdir -p build/kernel
+	$(CC) -g -O1 -std=c11 -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \
+	  -fno-omit-frame-pointer -fPIC -shared -o $(KERNEL_FUZZ) kernel/kernel.c
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc COLDSTREAM_KERNEL=$(KERNEL_FUZZ) \
+	  $(BIN)/python -m coldstream.testing.fuzz_columns --seconds $(FUZZ_SECONDS)
+
+.PHONY: bench-decode
+bench-decode: setup ## Decoding on one core against memcpy and CRC of the same bytes
+	$(BIN)/python -m bench.decode
+
 .PHONY: bench-upload
 bench-upload: setup ## Agent upload against plain parallel PUTs of the same bytes
 	$(BIN)/python -m bench.upload
@@ -48,6 +71,10 @@ bench-upload: setup ## Agent upload against plain parallel PUTs of the same byte
 .PHONY: bench-read
 bench-read: setup ## Sequential read against plain range GETs of the same objects
 	$(BIN)/python -m bench.read
+
+.PHONY: bench-scrub
+bench-scrub: setup ## Scrub in a worker against plain range GETs of the same objects
+	$(BIN)/python -m bench.scrub
 
 .PHONY: bench-import
 bench-import: setup ## Cold import of the Lambda handler

@@ -140,15 +140,27 @@ struct value {
 
 static inline void set_bit(uint8_t *bits, int64_t i) { bits[i >> 3] |= (uint8_t)(1u << (i & 7)); }
 
+static inline uint64_t load8(const uint8_t *p) { uint64_t w; memcpy(&w, p, 8); return w; }
+static inline uint32_t load4(const uint8_t *p) { uint32_t w; memcpy(&w, p, 4); return w; }
+
+#define HIGH_BITS 0x8080808080808080ull
+
+static inline int is_ascii(const uint8_t *p, int64_t n) {
+    if (n >= 8) {
+        uint64_t all = load8(p + n - 8);
+        for (int64_t i = 0; i + 8 < n; i += 8) all |= load8(p + i);
+        return !(all & HIGH_BITS);
+    }
+    if (n >= 4) return !((load4(p) | load4(p + n - 4)) & 0x80808080u);
+    uint8_t all = 0;
+    for (int64_t i = 0; i < n; i++) all |= p[i];
+    return all < 0x80;
+}
+
 /* As Python's strict decoder: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static int is_utf8(const uint8_t *p, int64_t n) {
+    if (is_ascii(p, n)) return 1;
     const uint8_t *end = p + n;
-    while (end - p >= 8) {
-        uint64_t word;
-        memcpy(&word, p, 8);
-        if (word & 0x8080808080808080ull) break;
-        p += 8;
-    }
     while (p < end) {
         uint8_t c = *p;
         if (c < 0x80) { p++; continue; }
@@ -163,12 +175,6 @@ static int is_utf8(const uint8_t *p, int64_t n) {
         p += more + 1;
     }
     return 1;
-}
-
-static int is_ascii(const uint8_t *p, int64_t n) {
-    uint8_t all = 0;
-    for (int64_t i = 0; i < n; i++) all |= p[i];
-    return all < 0x80;
 }
 
 /* Reads one value at *at; 0 if it is cut, damaged, composed or rare. */
@@ -254,9 +260,23 @@ static int read_frame(const uint8_t **at, const uint8_t *end, uint8_t low, int64
     return 1;
 }
 
-static int put(struct text *t, const uint8_t *p, int64_t n) {
+/* Most texts are short, and a call of memcpy costs more than they do. */
+static inline int put(struct text *t, const uint8_t *p, int64_t n) {
     if (n > t->capacity - t->used || t->used + n > INT32_LIMIT) return 0;
-    memcpy(t->data + t->used, p, (size_t)n);
+    uint8_t *to = t->data + t->used;
+    if (n > 16) {
+        memcpy(to, p, (size_t)n);
+    } else if (n >= 8) {
+        uint64_t head = load8(p), tail = load8(p + n - 8);
+        memcpy(to, &head, 8);
+        memcpy(to + n - 8, &tail, 8);
+    } else if (n >= 4) {
+        uint32_t head = load4(p), tail = load4(p + n - 4);
+        memcpy(to, &head, 4);
+        memcpy(to + n - 4, &tail, 4);
+    } else {
+        for (int64_t i = 0; i < n; i++) to[i] = p[i];
+    }
     t->used += n;
     return 1;
 }
@@ -532,29 +552,33 @@ static void undo(struct map *m, struct map_mark at, int64_t row) {
 
 /* Decode messages [0, count). Validity bits must be zero before. */
 EXPORT void coldstream_columns(struct columns *c) {
+    struct text *texts[P_COUNT + 2];
+    struct number *numbers[P_COUNT];
+    int64_t before[P_COUNT + 2];
+    int text_count = 0, number_count = 0;
+    for (int i = 0; i < P_COUNT; i++) {
+        if (c->texts[i]) texts[text_count++] = c->texts[i];
+        if (c->numbers[i]) numbers[number_count++] = c->numbers[i];
+    }
+    if (c->body_kind) texts[text_count++] = c->body_kind;
+    if (c->body) texts[text_count++] = c->body;
     c->left_count = 0;
     for (int64_t row = 0; row < c->count; row++) {
-        int64_t texts[P_COUNT];
-        for (int i = 0; i < P_COUNT; i++) texts[i] = c->texts[i] ? c->texts[i]->used : 0;
-        int64_t kind = c->body_kind ? c->body_kind->used : 0, body = c->body ? c->body->used : 0;
+        for (int i = 0; i < text_count; i++) before[i] = texts[i]->used;
         struct map_mark application = mark(c->application_properties);
         struct map_mark annotations = mark(c->message_annotations);
         if (!decode(c, c->messages[row], c->lengths[row], row)) {
             c->left[c->left_count++] = row;
-            for (int i = 0; i < P_COUNT; i++) {
-                if (c->texts[i]) { c->texts[i]->used = texts[i]; clear_bit(c->texts[i]->valid, row); }
-                if (c->numbers[i]) clear_bit(c->numbers[i]->valid, row);
+            for (int i = 0; i < text_count; i++) {
+                texts[i]->used = before[i];
+                if (texts[i]->valid) clear_bit(texts[i]->valid, row);
             }
+            for (int i = 0; i < number_count; i++) clear_bit(numbers[i]->valid, row);
             if (c->properties) clear_bit(c->properties, row);
-            if (c->body_kind) c->body_kind->used = kind;
-            if (c->body) c->body->used = body;
             undo(c->application_properties, application, row);
             undo(c->message_annotations, annotations, row);
         }
-        for (int i = 0; i < P_COUNT; i++)
-            if (c->texts[i]) c->texts[i]->offsets[row + 1] = (int32_t)c->texts[i]->used;
-        if (c->body_kind) c->body_kind->offsets[row + 1] = (int32_t)c->body_kind->used;
-        if (c->body) c->body->offsets[row + 1] = (int32_t)c->body->used;
+        for (int i = 0; i < text_count; i++) texts[i]->offsets[row + 1] = (int32_t)texts[i]->used;
         if (c->application_properties)
             c->application_properties->offsets[row + 1] = (int32_t)c->application_properties->used;
         if (c->message_annotations)

@@ -7,12 +7,16 @@ go in as integers, so whoever calls keeps the buffers alive.
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import POINTER, Structure, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
 #: Of the signatures and structs below; the library must say the same.
 ABI = 1
+
+#: Another build of the library, such as one with a sanitizer.
+ENV_LIBRARY = "COLDSTREAM_KERNEL"
 
 #: What `coldstream_walk` answers.
 END, FULL, SUB_BATCH, DAMAGED = range(4)
@@ -116,12 +120,12 @@ class Columns(Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library beside this file, loaded once.
+    """The library beside this file, or the one that COLDSTREAM_KERNEL names; loaded once.
 
     Raises:
         ImportError: it is missing, or belongs to another release.
     """
-    path = Path(__file__).with_name("kernel.so")
+    path = Path(os.environ.get(ENV_LIBRARY) or Path(__file__).with_name("kernel.so"))
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as exc:

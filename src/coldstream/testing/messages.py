@@ -219,9 +219,12 @@ def any_chunk(rng: random.Random, chunk_id: int, *, damage: float = 0.1) -> byte
             entries.append(encode_sub_batch(messages, rng.choice(list(Codec))))
             records += len(messages)
     if rng.random() < damage:
-        if rng.random() < 0.3:
-            records += rng.choice([-1, 1, 3])
-            records = max(records, len(entries))
+        kind = rng.random()
+        if kind < 0.3:
+            records = max(records + rng.choice([-1, 1, 3]), len(entries))
+        elif kind < 0.6:
+            # Cut by little: a check that is off by one reads beyond the end.
+            entries[-1] = entries[-1][: -rng.randint(1, 5)]
         else:
             at = rng.randrange(len(entries))
             broken = bytearray(entries[at])
