@@ -45,7 +45,7 @@ OUTPUT_RECONCILE_FUNCTION = "ReconcileFunctionName"
 OUTPUT_WORKFLOWS = "WorkflowArnPrefix"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
 OUTPUT_AGENT_POLICY = "AgentPolicyArn"
-OUTPUT_WAREHOUSE = "Warehouse"
+OUTPUT_WAREHOUSE = "WarehouseUrl"
 OUTPUT_DATABASE = "DatabaseName"
 OUTPUT_WORKGROUP = "WorkgroupName"
 
@@ -87,6 +87,7 @@ METRIC_ROWS_MATERIALISED = "RowsMaterialised"
 METRIC_BYTES_MATERIALISED = "BytesMaterialised"
 METRIC_DEAD_LETTER_ROWS = "DeadLetterRows"
 METRIC_MATERIALISE_LAG = "MaterialiseLagSeconds"
+METRIC_OFFSETS_LOST = "OffsetsLost"
 METRIC_SCRUB_FINDINGS = "ScrubFindings"
 METRIC_CHUNKS_SCRUBBED = "ChunksScrubbed"
 METRIC_BYTES_SCRUBBED = "BytesScrubbed"
@@ -101,9 +102,9 @@ METRIC_SERVICE = "coldstream"  # of the dimension `service`, which every metric 
 METRIC_DIMENSION_SERVICE = "service"
 METRIC_DIMENSION_JOB = "job"
 
-# One Glue job each, called <stack>-<name>; its script is glue_jobs/<name>.py, and its tables have
-# their files below <warehouse><name>/.
+# One Glue job each, called <stack>-<name>; its tables have their files below <warehouse><name>/.
 JOBS = ("materialise", "scrub", "profile", "rebuild", "fleet")
+_SCRIPTS = {"profile": "profile_streams.py"}
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
@@ -187,6 +188,14 @@ class SightingsKey:
     stream: str
     created_ms: int
     uid: int
+
+
+def job_script(job: str) -> str:
+    """The file in glue_jobs/ of a job: called like the job, but never like a standard module.
+
+    The directory of a script comes first on Python's path, and PySpark imports `profile`.
+    """
+    return _SCRIPTS.get(job, f"{job}.py")
 
 
 def check_stream(stream: str) -> str:

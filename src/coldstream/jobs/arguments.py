@@ -32,6 +32,7 @@ from coldstream.names import (
     ENV_WAREHOUSE,
     check_prefix,
 )
+from coldstream.plans.name_pattern import problem
 
 T = TypeVar("T")
 
@@ -311,6 +312,14 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return value
 
     return read
+
+
+def name_pattern(value: str) -> str:
+    """A regular expression over names; see `coldstream.plans.name_pattern` for its limits."""
+    trouble = problem(value)
+    if trouble is not None:
+        raise ValueError(trouble)
+    return value
 
 
 def place(value: str) -> str:

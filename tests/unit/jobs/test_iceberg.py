@@ -32,6 +32,7 @@ def site(tmp_path: Path) -> TableSite:
         return IcebergTable(
             catalog(),
             name,
+            location=f"file://{tmp_path}/warehouse/{name}",
             partition=Partition.DAY,
             columns=COLUMNS,
             files=StoredFiles(),

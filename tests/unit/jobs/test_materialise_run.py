@@ -73,15 +73,13 @@ class Source:
     stream: str
     bodies: Sequence[bytes | None]
     span: tuple[int, int]
-    first: int
 
-    def ranges(self) -> list[tuple[int, int]]:
-        return [self.span]
-
-    def batches(self, first: int, following: int, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+    def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        first, following = self.span
         for start in range(first, following, 7):
             offsets = range(start, min(start + 7, following))
             gaps += [Gap(n, n + 1) for n in offsets if self.bodies[n] is None]
+            covered.append((offsets[0], offsets[-1] + 1))
             rows = [self._row(n) for n in offsets if self.bodies[n] is not None]
             yield pa.RecordBatch.from_pylist(rows, select(READ_COLUMNS).schema)
 
@@ -126,7 +124,7 @@ class Engine:
         results = []
         for piece in pieces:
             self.performed += 1
-            source = Source(piece.stream, self.bodies[piece.stream], piece.span, 0)
+            source = Source(piece.stream, self.bodies[piece.stream], piece.span)
             result = perform(
                 piece.stream, source, rules, self.store, lambda: f"{next(self.ids):016x}",
                 now_ms=0, row_limit=row_limit,

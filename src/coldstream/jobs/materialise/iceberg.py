@@ -84,6 +84,7 @@ class IcebergTable:
     Args:
         catalog: where it is registered; its property `py-io-impl` is `FILE_IO`.
         name: `database.table`.
+        location: URL below which a new table has its files, without "/" at the end.
         partition: of its files, by time.
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
@@ -95,6 +96,7 @@ class IcebergTable:
         catalog: Catalog,
         name: str,
         *,
+        location: str,
         partition: Partition,
         columns: tuple[str, str, str],
         files: Files,
@@ -104,6 +106,7 @@ class IcebergTable:
             raise InvalidInputError("the Iceberg catalog has no KeepingFileIO")
         self.name = name
         self._catalog = catalog
+        self._new_location = location
         self._partition = partition
         self._stream, self._offset, self._time = columns
         self._files = files
@@ -245,7 +248,10 @@ class IcebergTable:
         # Where somebody else was quicker there is a table, too.
         with suppress(TableAlreadyExistsError, CommitFailedException):
             new = self._catalog.create_table_transaction(
-                self.name, schema=schema, properties=properties
+                self.name,
+                schema=schema,
+                location=self._new_location,
+                properties=properties,
             )
             with new, new.update_spec() as spec:
                 spec.add_field(self._stream, IdentityTransform(), f"{self._stream}_identity")

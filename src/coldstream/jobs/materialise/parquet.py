@@ -62,6 +62,7 @@ class ParquetTable:
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
         new_id: gives a name that is used once.
+        published: told of columns and files after each commit, to show them to readers.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ParquetTable:
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
+        published: Callable[[pa.Schema, list[StoredFile]], None] | None = None,
     ) -> None:
         self.name = name
         self._store = store
@@ -83,6 +85,7 @@ class ParquetTable:
         self._columns = columns
         self._files = files
         self._new_id = new_id
+        self._published = published
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         newest = self._store.list(self._log, limit=1)
@@ -127,7 +130,11 @@ class ParquetTable:
                 removed.append(file.path)
                 kept += self._other_rows(loaded, file, append.replaces[file.stream])
         state = loaded.state.with_more(append.covered, append.lost)
-        return self._put(loaded, append.id, state, (*append.files, *kept), removed)
+        outcome = self._put(loaded, append.id, state, (*append.files, *kept), removed)
+        if outcome is Outcome.LANDED and self._published is not None:
+            after = self.load(loaded.schema)
+            self._published(after.schema, self.files(after))
+        return outcome
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         found: dict[str, StoredFile] = {}

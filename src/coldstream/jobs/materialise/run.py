@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.plan import Wanted, Window, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
@@ -105,7 +104,22 @@ class Settings:
 
 @dataclass(slots=True)
 class TableReport:
-    """What a run did to a table."""
+    """What a run did to a table; sizes in bytes, times in ms since the Unix epoch.
+
+    Attributes:
+        table: its name.
+        streams: that go into it.
+        planned: by stream, the ranges of offsets that were to be taken in.
+        rows: written.
+        dead_letters: written.
+        lost_offsets: that existed nowhere any more.
+        files: of both tables.
+        file_bytes: of them.
+        bytes_read: of messages, uncompressed.
+        commits: of the table.
+        columns_added: while it ran.
+        oldest_last_ms: of the last messages of all streams, the oldest.
+    """
 
     table: str
     streams: int = 0
@@ -119,6 +133,22 @@ class TableReport:
     commits: int = 0
     columns_added: list[str] = field(default_factory=list)
     oldest_last_ms: int | None = None
+
+    def add(self, other: TableReport) -> None:
+        """Take in what another part of the same run did to the table."""
+        self.streams += other.streams
+        self.planned |= other.planned
+        for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.commits += other.commits
+        self.columns_added += other.columns_added
+        self.heard(other.oldest_last_ms)
+
+    def heard(self, last_ms: int | None) -> None:
+        """Remember the time of a stream's last message, if it is the oldest so far."""
+        if last_ms is not None:
+            known = self.oldest_last_ms
+            self.oldest_last_ms = last_ms if known is None else min(known, last_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +348,12 @@ class Runner:
         report.files += len(files) + len(dead_files)
         report.file_bytes += sum(each.size for each in (*files, *dead_files))
         report.commits += 1
+        newest: dict[str, int] = {}
+        for result in results:
+            if result.last_ms is not None:
+                newest[result.stream] = max(newest.get(result.stream, 0), result.last_ms)
+        for last_ms in newest.values():
+            report.heard(last_ms)
 
 
 def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:
@@ -330,8 +366,3 @@ def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:
 def _head(left: Ranges, done: Ranges) -> Ranges:
     """What a window had to cover, if it ends where it says: all that is left up to there."""
     return left & Ranges.of([(0, done.spans[-1][1])]) if done else left
-
-
-def failures(errors: Mapping[str, ColdstreamError]) -> str:
-    """Several tables' errors in one text."""
-    return "; ".join(f"{table}: {error}" for table, error in errors.items())

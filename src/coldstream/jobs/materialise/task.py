@@ -31,14 +31,11 @@ BATCH_BYTES = 32 * 2**20
 class Source(Protocol):
     """Gives the messages of a task."""
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """The offsets that the task is about, in order."""
-        ...
+    def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        """The columns READ_COLUMNS of all its messages; a batch is good until the next one.
 
-    def batches(self, first: int, following: int, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-        """The columns READ_COLUMNS of [first, following); a batch is good until the next one.
-
-        Ranges that exist nowhere any more are put into `gaps`.
+        Offsets that were read are put into `covered`, also those that hold no message; those that
+        exist nowhere any more into `gaps`, too.
         """
         ...
 
@@ -125,13 +122,12 @@ def perform(
 def _look(result: TaskResult, source: Source, rules: TaskRules, row_limit: int) -> None:
     """Only learn which fields the first bodies have."""
     seen = 0
-    for first, following in source.ranges():
-        for batch in source.batches(first, following, []):
-            found = transform(batch, rules.body, rules.rows.schema).found
-            result.found = grown(result.found, found)
-            seen += batch.num_rows
-            if seen >= row_limit:
-                return
+    for batch in source.batches([], []):
+        found = transform(batch, rules.body, rules.rows.schema).found
+        result.found = grown(result.found, found)
+        seen += batch.num_rows
+        if seen >= row_limit:
+            return
 
 
 def _fill(
@@ -142,25 +138,23 @@ def _fill(
     dead: TableWriter,
     now_ms: int,
 ) -> None:
-    for first, following in source.ranges():
-        gaps: list[Gap] = []
-        for batch in source.batches(first, following, gaps):
-            done = transform(batch, rules.body, rules.rows.schema)
-            result.found = grown(result.found, done.found)
-            result.bytes_read += batch.column("raw").nbytes
-            if batch.num_rows:
-                last = batch.column("timestamp")[batch.num_rows - 1].value
-                result.last_ms = None if last is None else last // 1000
-            result.rows += done.rows.num_rows
-            result.files += rows.write(done.rows)
-            result.dead += done.dead.num_rows
-            result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
-        for gap in gaps:
-            result.lost.append((gap.first_offset, gap.next_offset))
-            told = _with_schema(_gap_row(result.stream, gap, now_ms), rules.dead.schema)
-            result.dead += told.num_rows
-            result.dead_files += dead.write(told)
-        result.covered.append((first, following))
+    gaps: list[Gap] = []
+    for batch in source.batches(result.covered, gaps):
+        done = transform(batch, rules.body, rules.rows.schema)
+        result.found = grown(result.found, done.found)
+        result.bytes_read += batch.column("raw").nbytes
+        if batch.num_rows:
+            last = batch.column("timestamp")[batch.num_rows - 1].value
+            result.last_ms = None if last is None else last // 1000
+        result.rows += done.rows.num_rows
+        result.files += rows.write(done.rows)
+        result.dead += done.dead.num_rows
+        result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
+    for gap in gaps:
+        result.lost.append((gap.first_offset, gap.next_offset))
+        told = _with_schema(_gap_row(result.stream, gap, now_ms), rules.dead.schema)
+        result.dead += told.num_rows
+        result.dead_files += dead.write(told)
 
 
 def _gap_row(stream: str, gap: Gap, now_ms: int) -> pa.RecordBatch:

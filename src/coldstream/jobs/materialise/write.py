@@ -77,6 +77,7 @@ class TableWriter:
         self._stream = stream
         self._files = files
         self._new_id = new_id
+        self._directory = new_id()
         self._open: OrderedDict[int | None, _Open] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -162,6 +163,7 @@ class TableWriter:
                 "data",
                 self._stream,
                 *(() if unit is None else (f"{self._layout.partition}={unit}",)),
+                self._directory,
                 f"{opened.first:020d}-{opened.last:020d}-{self._new_id()}.parquet",
             )
         )

@@ -1,0 +1,26 @@
+"""Put streams into tables, exactly once; keep the tables short and quick to read.
+
+    aws glue start-job-run --job-name coldstream-materialise \\
+        --arguments '{"--streams": "orders.*", "--into": "shop.orders", "--body": "json"}'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coldstream.jobs.arguments import WHERE, parse, where
+from coldstream.jobs.materialise import job
+from coldstream.jobs.report import reporting, script
+from coldstream.jobs.session import metric_sink, spark_session
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Read the arguments, fill the tables, report."""
+    given = parse("materialise", job.DESCRIPTION, (*WHERE, *job.ARGUMENTS), argv)
+    there = where(given)
+    with reporting("materialise", given.run_id, metric_sink(there)) as report:
+        job.run(spark_session("materialise"), there, given, report)
+
+
+if __name__ == "__main__":
+    script(main)

@@ -1,0 +1,439 @@
+"""The job fleet: every catalog item, every manifest and, if asked, every object as tables.
+
+    driver    items of the catalog -> units of work -> tasks
+    workers   roots and groups -> rows of fragments, LIST -> rows of objects; a file a task
+    driver    what the workers have counted, and the rules -> rows of streams -> catalog
+
+A stream whose manifest cannot be read is a row with an error, and the others are not kept from
+theirs. Everything of one stream is as of one root, the one that its item named at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from coldstream import names
+from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
+from coldstream.jobs.fleet_walk import (
+    MAX_MS,
+    MIN_MS,
+    Unit,
+    Walked,
+    fragment_rows,
+    object_rows,
+    pack,
+    split,
+)
+from coldstream.jobs.report import Report
+from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.snapshots import GlueTables, PartFile, Snapshot, part_file, register
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.entries import Entries
+from coldstream.manifest.root import Root, parse_root
+from coldstream.names import MAX_OFFSET, metadata_prefix
+from coldstream.nodes import NodeCache, fetcher
+from coldstream.plans.policy import PolicySet, effective
+from coldstream.ports import MetricUnit, ObjectStore
+from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World, load_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAGE = 1000
+#: Fragments of a task: some 200 groups to read, and a file of some 10 MB.
+TASK_WEIGHT = 200_000
+#: A stream of more is cut at the entries of its root, which the driver then reads.
+SPLIT_WEIGHT = 1_000_000
+#: Groups that a worker keeps: a walk never comes back to one.
+_CACHED_ENTRIES = 8192
+
+_COUNTS = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("fragments", pa.int64()),
+        ("holes", pa.int64()),
+        ("hole_offsets", pa.int64()),
+        ("smallest", pa.int64()),
+        ("largest", pa.int64()),
+        ("groups", pa.int64()),
+        ("last_commit_ms", pa.int64()),
+        ("objects", pa.int64()),
+        ("orphans", pa.int64()),
+        ("orphan_bytes", pa.int64()),
+        ("quarantine_key", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+_COUNTS_SQL = ", ".join(
+    f"{each.name} {'string' if each.type == pa.string() else 'bigint'}" for each in _COUNTS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run of fleet is told.
+
+    Attributes:
+        snapshot: where its tables are, and as of when.
+        objects: whether to LIST the bucket, too: a request for every thousand objects.
+        grace_ms: an object without a reference counts as orphan when it is older.
+    """
+
+    snapshot: Snapshot
+    objects: bool
+    grace_ms: int
+
+
+@dataclass(slots=True)
+class _Total:
+    """What the workers have counted for one stream."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    smallest: int | None = None
+    largest: int | None = None
+    last_commit_ms: int | None = None
+    quarantine_key: str = ""
+    error: str | None = None
+
+
+def run(
+    spark: SparkSession,
+    remote: Remote,
+    settings: Settings,
+    tables: GlueTables | None,
+    report: Report,
+) -> None:
+    """Write a snapshot of all streams and register it.
+
+    Args:
+        spark: the session.
+        remote: the remote tier.
+        settings: of the run.
+        tables: the catalog of tables; None for files only.
+        report: gets facts and metrics.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
+        CorruptDataError: the operator's rules cannot be read.
+    """
+    prefix = remote.where.prefix
+    world = World(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
+    policies, _ = remote.policies.load()
+    items, damaged = _items(remote)
+    units, errors = _units(world, items)
+    if settings.objects:
+        known = {item.stream for item in items}
+        strays = [each for each in directories(remote.store, prefix) if each not in known]
+        units += [_nothing_but_objects(each) for each in strays]
+        report.facts["streams_without_item"] = strays[:100]
+    tasks = pack(units, weight=TASK_WEIGHT)
+    totals = _gather(_performed(spark, tasks, remote.where, settings))
+    for stream, error in errors.items():
+        totals.setdefault(stream, _Total()).error = error
+    rows = stream_rows(items, totals, policies, settings.snapshot.taken_ms)
+    with part_file(settings.snapshot, STREAMS, 0) as part:
+        part.add(rows)
+    written = [STREAMS, FRAGMENTS, *([OBJECTS] if settings.objects else [])]
+    register(tables, settings.snapshot, written)
+    _tell(report, settings, items, totals, damaged)
+
+
+def _items(remote: Remote) -> tuple[list[CatalogItem], list[ColdstreamError]]:
+    items: list[CatalogItem] = []
+    damaged: list[ColdstreamError] = []
+    cursor = None
+    while True:
+        page = remote.catalog.page(cursor, _PAGE)
+        items += page.items
+        damaged += page.damaged
+        cursor = page.cursor
+        if cursor is None:
+            return items, damaged
+
+
+def directories(store: ObjectStore, prefix: str) -> Iterator[str]:
+    """Every directory of a stream that has an object: one request each, however many it has."""
+    under, after = f"{prefix}stream/", ""
+    while page := store.list(under, start_after=after, limit=1):
+        name = page[0].key[len(under) :].partition("/")[0]
+        yield name
+        after = f"{under}{name}0"  # the character behind "/"
+
+
+def _units(world: World, items: list[CatalogItem]) -> tuple[list[Unit], dict[str, str]]:
+    units: list[Unit] = []
+    errors: dict[str, str] = {}
+    for item in items:
+        if item.state is StreamState.DELETED:
+            continue  # its objects are gone, and its item only says so
+        whole = Unit(
+            stream=item.stream,
+            root_key=item.root_key,
+            first_offset=item.first_offset,
+            next_offset=item.next_offset,
+            entries=None,
+            keys=(0, MAX_OFFSET),
+            first=True,
+            weight=item.fragments,
+        )
+        if item.fragments <= SPLIT_WEIGHT:
+            units.append(whole)
+            continue
+        try:
+            units += split(whole, load_root(world, item))
+        except (UnavailableError, PermissionDeniedError):
+            raise
+        except ColdstreamError as error:
+            errors[item.stream] = str(error)
+    return units, errors
+
+
+def _nothing_but_objects(stream: str) -> Unit:
+    """The unit of a directory that no item knows."""
+    return Unit(stream, "", 0, 0, b"", (0, MAX_OFFSET), first=True, weight=0)
+
+
+def _performed(
+    spark: SparkSession, tasks: list[list[Unit]], where: Where, settings: Settings
+) -> list[Mapping[str, Any]]:
+    if not tasks:
+        return []
+    frame = spark.range(0, len(tasks), 1, len(tasks))
+    work = partial(_work, tasks, where, settings)
+    return [row.asDict() for row in frame.mapInArrow(work, _COUNTS_SQL).collect()]
+
+
+def _work(
+    tasks: list[list[Unit]],
+    where: Where,
+    settings: Settings,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """In a worker: the tasks whose numbers come in, and what was counted for each unit."""
+    remote = connect(where)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            counts = perform(remote.store, where.prefix, tasks[number], number, settings)
+            yield pa.RecordBatch.from_pylist(counts, schema=_COUNTS)
+
+
+def perform(
+    store: ObjectStore, prefix: str, units: list[Unit], task: int, settings: Settings
+) -> list[dict[str, Any]]:
+    """Write the files of a task; what was counted for each of its units.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: from the store; Spark tries the task again.
+    """
+    found = []
+    with (
+        part_file(settings.snapshot, FRAGMENTS, task) as fragments,
+        part_file(settings.snapshot, OBJECTS, task) as objects,
+    ):
+        for unit in units:
+            try:
+                found.append(_perform(store, prefix, unit, settings, fragments, objects))
+            except (UnavailableError, PermissionDeniedError):
+                raise
+            except ColdstreamError as error:
+                error.located(stream=unit.stream)
+                found.append({"stream": unit.stream, "error": str(error)})
+    return found
+
+
+def _perform(
+    store: ObjectStore,
+    prefix: str,
+    unit: Unit,
+    settings: Settings,
+    fragments: PartFile,
+    objects: PartFile,
+) -> dict[str, Any]:
+    walked, root = Walked(), None
+    if unit.entries is None:
+        root = _root(store, unit)
+        entries = root.entries
+    else:
+        entries = Entries(unit.entries)
+    fetch = fetcher(store, NodeCache(_CACHED_ENTRIES), prefix, unit.stream)
+    for batch in fragment_rows(unit, entries, fetch, prefix, walked):
+        fragments.add(batch)
+    counts: dict[str, Any] = {
+        "stream": unit.stream,
+        "fragments": walked.fragments,
+        "holes": walked.holes,
+        "hole_offsets": walked.hole_offsets,
+        "smallest": walked.smallest,
+        "largest": walked.largest,
+        "groups": walked.groups,
+        "quarantine_key": root.quarantine_key if root else unit.quarantine_key,
+        "objects": 0,
+        "orphans": 0,
+        "orphan_bytes": 0,
+    }
+    if unit.first and unit.root_key:
+        counts["last_commit_ms"] = _modified_ms(store, prefix, unit)
+    if settings.objects:
+        oldest = settings.snapshot.taken_ms - settings.grace_ms
+        for batch in object_rows(store, prefix, unit, counts["quarantine_key"], walked):
+            objects.add(batch)
+            _count_orphans(batch, oldest, counts)
+    return counts
+
+
+def _modified_ms(store: ObjectStore, prefix: str, unit: Unit) -> int | None:
+    """When the store took a stream's root; a prefix is a directory, so the key itself is none."""
+    under = metadata_prefix(prefix, unit.stream)
+    page = store.list(under, start_after=unit.root_key[:-1], limit=1)
+    return page[0].modified_ms if page and page[0].key == unit.root_key else None
+
+
+def _root(store: ObjectStore, unit: Unit) -> Root:
+    if not unit.root_key:
+        return Root(first_offset=unit.first_offset, next_offset=unit.first_offset)
+    try:
+        return parse_root(store.get_all(unit.root_key, limit=MAX_ROOT_SIZE))
+    except ColdstreamError as error:
+        raise error.located(stream=unit.stream, key=unit.root_key) from error.__cause__
+
+
+def _count_orphans(batch: pa.RecordBatch, oldest_ms: int, counts: dict[str, Any]) -> None:
+    counts["objects"] += batch.num_rows
+    for row in batch.to_pylist():
+        # Old roots and records of collect are no orphans: each commit leaves one, collect takes it.
+        orphan = row["kind"] in ("fragment", "hole", "group") and not row["referenced"]
+        if orphan and not row["ahead"] and row["modified"].timestamp() * 1000 < oldest_ms:
+            counts["orphans"] += 1
+            counts["orphan_bytes"] += row["bytes"]
+
+
+_SUMS = ("fragments", "holes", "hole_offsets", "groups", "objects", "orphans", "orphan_bytes")
+
+
+def _gather(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Total]:
+    """The counts of a stream's units together."""
+    totals: dict[str, _Total] = {}
+    for row in rows:
+        total = totals.setdefault(row["stream"], _Total())
+        for name in _SUMS:
+            total.counts[name] = total.counts.get(name, 0) + (row[name] or 0)
+        for each in (total.smallest, row["smallest"]):
+            if each is not None:
+                total.smallest = each if total.smallest is None else min(each, total.smallest)
+        for each in (total.largest, row["largest"]):
+            if each is not None:
+                total.largest = each if total.largest is None else max(each, total.largest)
+        total.last_commit_ms = row["last_commit_ms"] or total.last_commit_ms
+        total.quarantine_key = row["quarantine_key"] or total.quarantine_key
+        total.error = row["error"] or total.error
+    return totals
+
+
+def stream_rows(
+    items: Iterable[CatalogItem],
+    totals: Mapping[str, _Total],
+    policies: PolicySet,
+    taken_ms: int,
+) -> pa.Table:
+    """Rows of `STREAMS`, in the order of their names."""
+    rows = [
+        _stream_row(item, totals.get(item.stream, _Total()), policies, taken_ms)
+        for item in sorted(items, key=lambda each: each.stream)
+    ]
+    return pa.Table.from_pylist(rows, schema=STREAMS.schema)
+
+
+def _stream_row(
+    item: CatalogItem, total: _Total, policies: PolicySet, taken_ms: int
+) -> dict[str, Any]:
+    rules = effective(policies, item.stream, item.name)
+    has = item.fragments > 0
+    counts = total.counts
+    return {
+        "stream": item.stream,
+        "cluster": item.name.cluster,
+        "vhost": item.name.vhost,
+        "queue": item.name.queue,
+        "state": str(item.state),
+        "first_offset": item.first_offset,
+        "next_offset": item.next_offset,
+        "offsets": item.next_offset - item.first_offset,
+        "first_time": _time(item.first_timestamp) if has else None,
+        "last_time": _time(item.last_timestamp) if has else None,
+        "age_seconds": (taken_ms - item.first_timestamp) // 1000 if has else None,
+        "lag_seconds": (taken_ms - item.last_timestamp) // 1000 if has else None,
+        "last_commit": _time(total.last_commit_ms) if total.last_commit_ms else None,
+        "bytes": item.total_size,
+        "fragments": item.fragments,
+        "holes": counts.get("holes", 0),
+        "hole_offsets": counts.get("hole_offsets", 0),
+        "smallest_bytes": total.smallest,
+        "largest_bytes": total.largest,
+        "groups": counts.get("groups", 0),
+        "epoch": item.epoch,
+        "version": item.version,
+        "ledger": [{"epoch": each.epoch, "floor": each.floor} for each in item.ledger.claims],
+        "root_key": item.root_key,
+        "quarantine_key": total.quarantine_key,
+        "retention_rule": rules.retention_rule,
+        "max_age_seconds": None if rules.max_age_ms is None else rules.max_age_ms // 1000,
+        "max_bytes": rules.max_bytes,
+        "consolidate": rules.consolidate,
+        "hold": rules.hold,
+        "hold_rules": list(rules.hold_rules),
+        "undelete_until": _time(item.undelete_until) if item.undelete_until else None,
+        "error": total.error,
+    }
+
+
+def _time(milliseconds: int) -> int:
+    """Microseconds, within the years that a table can hold."""
+    return min(max(milliseconds, MIN_MS), MAX_MS) * 1000
+
+
+def _tell(
+    report: Report,
+    settings: Settings,
+    items: list[CatalogItem],
+    totals: Mapping[str, _Total],
+    damaged: list[ColdstreamError],
+) -> None:
+    def total(name: str) -> int:
+        return sum(each.counts.get(name, 0) for each in totals.values())
+
+    # Of a stream that is being deleted, roots and groups go before its item does.
+    leaving = {item.stream for item in items if item.state is StreamState.DELETING}
+    failed = {
+        stream: each.error
+        for stream, each in totals.items()
+        if each.error and stream not in leaving
+    }
+    size = sum(item.total_size for item in items)
+    report.facts |= {
+        "snapshot": settings.snapshot.id,
+        "warehouse": settings.snapshot.warehouse,
+        "streams": len(items),
+        "fragments": total("fragments"),
+        "bytes": size,
+        "holes": total("holes"),
+        "failed": [
+            *(f"{stream}: {error}" for stream, error in sorted(failed.items())),
+            *map(str, damaged),
+        ],
+    }
+    report.count(names.METRIC_STREAMS, len(items))
+    report.count(names.METRIC_STREAM_BYTES, size, MetricUnit.BYTES)
+    report.count(names.METRIC_HOLES, total("holes"))
+    report.count(names.METRIC_HOLE_OFFSETS, total("hole_offsets"))
+    report.count(names.METRIC_STREAMS_FAILED, len(failed) + len(damaged))
+    if settings.objects:
+        report.facts |= {name: total(name) for name in ("objects", "orphans", "orphan_bytes")}
+        report.count(names.METRIC_ORPHAN_OBJECTS, total("orphans"))
+        report.count(names.METRIC_ORPHAN_BYTES, total("orphan_bytes"), MetricUnit.BYTES)

@@ -1,0 +1,239 @@
+"""The job around `run` and `maintain`: arguments, which stream goes where, one table after another.
+
+A table that fails does not stop the others; the job fails at the end, and names them all.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coldstream import names
+from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
+from coldstream.jobs.arguments import (
+    DATABASE,
+    WAREHOUSE,
+    Argument,
+    Given,
+    Where,
+    flag,
+    one_of,
+    positive_number,
+    size_bytes,
+    text,
+    whole_number,
+)
+from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.maintain import maintain
+from coldstream.jobs.materialise.open_tables import open_tables
+from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.rules import (
+    Format,
+    Partition,
+    Rule,
+    check_rules,
+    parse_rules,
+    rule_for,
+)
+from coldstream.jobs.materialise.run import Runner, Settings, StreamNow, TableReport, Tables
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.spark_engine import SparkEngine, place, stream_now
+from coldstream.jobs.materialise.table import Loaded, Table
+from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.report import Report
+from coldstream.manifest.catalog import StreamState
+from coldstream.ports import MetricUnit
+from coldstream.spark.connect import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = "Put streams into tables, exactly once; compact the tables and remove old rows."
+
+STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
+INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
+BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+PARTITION = Argument("partition", one_of(*Partition), "Divide files by time of the chunk.", "day")
+FORMAT = Argument("format", one_of(*Format), "What the table is made of.", "iceberg")
+START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
+KEEP_DAYS: Argument[int | None] = Argument(
+    "keep-days", positive_number, "Remove rows of chunks older than this.", None
+)
+RULES = Argument("rules", text, "Rules as JSON, or the path or s3:// URL of a file with them.", "")
+FROM: Argument[int | None] = Argument("from", whole_number, "Back-fill from this offset on.", None)
+TO: Argument[int | None] = Argument("to", whole_number, "Stop before this offset.", None)
+OVERWRITE = Argument("overwrite", flag, "Make rows of the range anew.", False)
+PARTITION_BYTES = Argument("partition-bytes", size_bytes, "What one task reads.", 256 * 2**20)
+WINDOW_BYTES = Argument("window-bytes", size_bytes, "What one commit takes in.", 64 * 2**30)
+FILE_BYTES = Argument("file-bytes", size_bytes, "Size of a table's files.", 256 * 2**20)
+MAINTAIN = Argument("maintain", flag, "Compact and remove old rows after filling.", False)
+DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
+
+ARGUMENTS: tuple[Argument[Any], ...] = (
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, FORMAT, START, KEEP_DAYS, RULES, FROM, TO,
+    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, DRY_RUN,
+)  # fmt: skip
+
+
+def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
+    """The rules that the arguments give.
+
+    Raises:
+        InvalidInputError: none, two kinds, or malformed ones.
+    """
+    one = given[STREAMS] or given[INTO]
+    if bool(one) == bool(given[RULES]):
+        raise InvalidInputError("give --streams and --into, or --rules")
+    if given[RULES]:
+        return parse_rules(_document(given[RULES], there))
+    if not (given[STREAMS] and given[INTO]):
+        raise InvalidInputError("--streams and --into belong together")
+    table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
+    rule = Rule(
+        given[STREAMS],
+        table,
+        given[BODY],
+        Partition(given[PARTITION]),
+        Format(given[FORMAT]),
+        given[START],
+        given[KEEP_DAYS],
+    )
+    return check_rules([rule])
+
+
+def _document(source: str, there: Where) -> str:
+    if source.lstrip().startswith("{"):
+        return source
+    if source.startswith("s3://"):
+        from coldstream.adapters.s3 import S3ObjectStore
+
+        bucket, _, key = source.removeprefix("s3://").partition("/")
+        return S3ObjectStore(bucket=bucket).get_all(key, limit=2**20).decode()
+    path = Path(source)
+    if not path.is_file():
+        raise InvalidInputError(f"there are no rules at {source}")
+    return path.read_text()
+
+
+def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None:
+    """Fill every table that a rule names.
+
+    Raises:
+        ColdstreamError: of the tables that failed; the others are done.
+    """
+    rules = rules_of(given, there)
+    window = Window(given[FROM], given[TO], given[OVERWRITE])
+    settings = Settings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
+    chosen, unread = _streams(rules, there)
+    runner = Runner(
+        SparkEngine(spark, place(there), partition_bytes=given[PARTITION_BYTES]),
+        lambda: secrets.token_hex(16),
+        lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
+        lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
+    )
+    errors: dict[str, ColdstreamError] = dict(unread)
+    tables = report.facts.setdefault("tables", {})
+    for table, streams in chosen.items():
+        rule = next(rule for rule in rules if rule.table == table)
+        try:
+            pair = open_tables(rule, there, given[WAREHOUSE])
+            done = _fill(runner, rules, pair, streams, settings)
+            tables[table] = asdict(done)
+            _count(report, table, done)
+            if given[MAINTAIN]:
+                tables[table]["maintenance"] = _maintained(rule, pair, given)
+        except ColdstreamError as error:
+            errors[table] = error
+            tables.setdefault(table, {})["error"] = str(error)
+    _report_lag(report, tables)
+    if errors:
+        raise next(iter(errors.values()))
+
+
+def _streams(
+    rules: tuple[Rule, ...], there: Where
+) -> tuple[dict[str, list[StreamNow]], dict[str, ColdstreamError]]:
+    """The live streams by the table that they go into, and those that cannot be read."""
+    remote = connect(place(there))
+    chosen: dict[str, list[StreamNow]] = defaultdict(list)
+    unread: dict[str, ColdstreamError] = {}
+    for item in remote.catalog.streams():
+        rule = rule_for(rules, item.name.queue or item.stream)
+        if rule is None or item.state is StreamState.DELETED:
+            continue
+        try:
+            chosen[rule.table].append(stream_now(remote, item))
+        except ColdstreamError as error:
+            unread[item.stream] = error.located(stream=item.stream)
+    if not chosen and not unread:
+        raise NotFoundError("no stream's name matches a rule")
+    return chosen, unread
+
+
+def _fill(
+    runner: Runner,
+    rules: tuple[Rule, ...],
+    pair: Tables,
+    streams: list[StreamNow],
+    settings: Settings,
+) -> TableReport:
+    """Streams of one table may have rules of their own, which differ in `start` only."""
+    by_rule: dict[Rule, list[StreamNow]] = defaultdict(list)
+    for now in streams:
+        rule = rule_for(rules, now.name)
+        assert rule is not None
+        by_rule[rule].append(now)
+    reports = [runner.fill(rule, pair, mine, settings) for rule, mine in by_rule.items()]
+    whole = reports[0]
+    for each in reports[1:]:
+        whole.add(each)
+    return whole
+
+
+def _maintained(rule: Rule, pair: Tables, given: Given) -> dict[str, Any]:
+    def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, int]:
+        def writer(loaded: Loaded, stream: str) -> TableWriter:
+            layout = Layout(
+                loaded.location, loaded.schema, rule.partition, columns, given[FILE_BYTES]
+            )
+            return TableWriter(layout, stream, StoredFiles(), lambda: secrets.token_hex(8))
+
+        return asdict(
+            maintain(
+                table,
+                first_schema=first,
+                keep_days=rule.keep_days,
+                now_ms=time.time_ns() // 10**6,
+                target_bytes=given[FILE_BYTES],
+                new_id=lambda: secrets.token_hex(16),
+                writer=writer,
+                dry_run=given[DRY_RUN],
+            )
+        )
+
+    return {
+        "rows": kept(pair.rows, first_schema(rule.body), columns_of(rule.body)),
+        "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS),
+    }
+
+
+def _report_lag(report: Report, tables: dict[str, Any]) -> None:
+    """How far behind now the stalest stream's newest row is, among those that had new ones."""
+    times = [each["oldest_last_ms"] for each in tables.values() if each.get("oldest_last_ms")]
+    if times:
+        lag = time.time() - min(times) / 1000
+        report.count(names.METRIC_MATERIALISE_LAG, max(0.0, lag), MetricUnit.SECONDS)
+
+
+def _count(report: Report, table: str, done: TableReport) -> None:
+    report.count(names.METRIC_ROWS_MATERIALISED, done.rows, table=table)
+    report.count(names.METRIC_DEAD_LETTER_ROWS, done.dead_letters, table=table)
+    report.count(names.METRIC_OFFSETS_LOST, done.lost_offsets, table=table)
+    report.count(names.METRIC_BYTES_MATERIALISED, done.file_bytes, MetricUnit.BYTES, table=table)

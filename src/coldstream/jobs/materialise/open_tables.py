@@ -1,0 +1,77 @@
+"""The tables of an AWS account: Iceberg in the Glue Data Catalog, or Parquet with its own log."""
+
+from __future__ import annotations
+
+import secrets
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.glue import GlueCatalog
+
+from coldstream.adapters.s3 import S3ObjectStore
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.glue_partitions import GluePartitions
+from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.parquet import ParquetTable
+from coldstream.jobs.materialise.rules import Format, Rule
+from coldstream.jobs.materialise.run import Tables
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
+from coldstream.jobs.materialise.table import Table
+from coldstream.jobs.session import client
+
+
+def glue_catalog(where: Where, warehouse: str) -> Catalog:
+    """The Glue Data Catalog; new tables get their files below the URL `warehouse`."""
+    return GlueCatalog(
+        "glue", client("glue", where), **file_properties(where), warehouse=warehouse.rstrip("/")
+    )
+
+
+def file_properties(where: Where) -> dict[str, str]:
+    """What file access needs; credentials are found as by every AWS SDK."""
+    properties = {"py-io-impl": FILE_IO}
+    if where.region:
+        properties["s3.region"] = where.region
+    if where.endpoint:
+        properties["s3.endpoint"] = where.endpoint
+    return properties
+
+
+def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
+    """The tables of a rule; nothing is read yet.
+
+    Args:
+        rule: of the tables.
+        there: the account's services.
+        warehouse: URL below which tables have their files, ends in "/".
+    """
+    files = StoredFiles()
+
+    def new_id() -> str:
+        return secrets.token_hex(8)
+
+    def table(name: str, columns: tuple[str, str, str]) -> Table:
+        location = f"{warehouse}{name.replace('.', '/')}"
+        if rule.format is Format.ICEBERG:
+            return IcebergTable(
+                glue_catalog(there, warehouse),
+                name,
+                location=location,
+                partition=rule.partition,
+                columns=columns,
+                files=files,
+                new_id=new_id,
+            )
+        bucket = location.removeprefix("s3://").partition("/")[0]
+        return ParquetTable(
+            S3ObjectStore(bucket=bucket),
+            location,
+            name,
+            partition=rule.partition,
+            columns=columns,
+            files=files,
+            new_id=new_id,
+            published=GluePartitions(client("glue", there), name, location).publish,
+        )
+
+    return Tables(table(rule.table, columns_of(rule.body)), table(rule.dead_letters, KEY_COLUMNS))

@@ -1,0 +1,201 @@
+"""Tasks on Spark: splits of the manifest in the driver, the data source's own read in the workers.
+
+Spark moves nothing but the list of tasks and their results; rows go from S3 into Parquet files in
+one worker.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from coldstream.columns.decode import Decoder
+from coldstream.columns.schema import select
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.run import Piece, StreamNow
+from coldstream.jobs.materialise.schema import READ_COLUMNS
+from coldstream.jobs.materialise.task import (
+    BATCH_BYTES,
+    TaskResult,
+    TaskRules,
+    encode_result,
+    parse_result,
+    perform,
+)
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.nodes import fetcher
+from coldstream.reader.gap import Gap
+from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
+from coldstream.spark.connect import Remote, connect
+from coldstream.spark.options import Place
+from coldstream.spark.plan import Sizes, Split, plan
+from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
+from coldstream.spark.task import PlannedStream
+from coldstream.spark.window import Window
+from coldstream.spark.wire import decode_split, encode_split
+from coldstream.spark.worker import prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BATCH_ROWS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """What a piece of work is, for a worker."""
+
+    planned: PlannedStream
+    split: bytes
+
+
+def place(where: Where) -> Place:
+    """A job's remote tier, as the data source calls it."""
+    return Place(where.bucket, where.table, where.prefix, where.region, where.endpoint)
+
+
+def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
+    """A stream and its manifest, at this moment.
+
+    Raises:
+        NotFoundError, CorruptDataError: as `Snapshots.load`.
+    """
+    snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
+    name = snapshot.item.name.queue or item.stream
+    root = snapshot.root
+    return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot)
+
+
+class SparkEngine:
+    """The `Engine` port on a Spark session.
+
+    Args:
+        spark: the session.
+        place: of the streams; workers connect by themselves.
+        partition_bytes: what one task reads.
+    """
+
+    def __init__(self, spark: SparkSession, place: Place, *, partition_bytes: int) -> None:
+        self._spark = spark
+        self._place = place
+        self._sizes = Sizes(partition_bytes)
+
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+        remote, snapshot = connect(self._place), stream.snapshot
+        assert isinstance(snapshot, Snapshot)
+        root = snapshot.root
+        groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, stream.stream)
+        found: list[Piece] = []
+        for first, following in ranges:
+            window = Window().between(first, following)
+            planned = PlannedStream(
+                stream.stream,
+                snapshot.item.root_key,
+                root.epoch,
+                root.first_offset,
+                root.next_offset,
+                window,
+            )
+            found += (
+                Piece(
+                    stream.stream,
+                    (first, following),
+                    _Split(planned, encode_split(split)),
+                    split.size,
+                )
+                for split in plan([root], [window], [groups], self._sizes)
+            )
+        return found
+
+    def perform(
+        self, pieces: Sequence[Piece], rules: TaskRules, row_limit: int | None = None
+    ) -> list[TaskResult]:
+        work = _working(self._place, [piece.split for piece in pieces], rules, row_limit)
+        numbers = self._spark.range(0, len(pieces), 1, max(1, len(pieces)))
+        rows = numbers.mapInArrow(work, "number long, result string").collect()
+        results = {row.number: parse_result(row.result) for row in rows}
+        return [results[number] for number in range(len(pieces))]
+
+
+def _working(
+    place: Place, splits: Sequence[_Split], rules: TaskRules, row_limit: int | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare()
+        remote = connect(place)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                each = splits[number]
+                result = perform(
+                    each.planned.stream,
+                    SplitSource(each.planned, decode_split(each.split), remote),
+                    rules,
+                    StoredFiles(),
+                    lambda: secrets.token_hex(8),
+                    now_ms=time.time_ns() // 10**6,
+                    row_limit=row_limit,
+                )
+                columns = [pa.array([number]), pa.array([encode_result(result)])]
+                yield pa.RecordBatch.from_arrays(columns, ["number", "result"])
+
+    return run
+
+
+class SplitSource:
+    """The `Source` of a task: one split of one stream.
+
+    Args:
+        planned: the stream.
+        split: of it.
+        remote: where it is.
+    """
+
+    def __init__(self, planned: PlannedStream, split: Split, remote: Remote) -> None:
+        self._planned = planned
+        self._split = split
+        self._remote = remote
+
+    def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(
+            select(READ_COLUMNS),
+            batch_bytes=BATCH_BYTES,
+            batch_rows=_BATCH_ROWS,
+            stream=self._planned.stream,
+        )
+        found = StreamRead(self._planned, self._remote).found(list(self._split.parts))
+        for each in found:
+            span = _span(each)
+            if covered and covered[-1][1] == span[0]:
+                covered[-1] = (covered[-1][0], span[1])
+            else:
+                covered.append(span)
+            match each:
+                case Sound(checked, _, first, following):
+                    yield from decoder.decode(
+                        checked.data, checked.headers, checked.bounds, start=first, end=following
+                    )
+                case Damaged(damage, first, following):
+                    yield from decoder.unreadable(damage, first, following)
+                case Lost(gap, _):
+                    gaps.append(gap)
+        yield from decoder.flush()
+
+
+def _span(found: Found) -> tuple[int, int]:
+    """The offsets that something found is about, as its own bytes say."""
+    match found:
+        case Sound(checked, _, first, following):
+            head, tail = checked.headers[0], checked.headers[-1]
+            end = int(tail["chunk_id"]) + int(tail["records"])
+            return max(first, int(head["chunk_id"])), min(following, end)
+        case Damaged(damage, first, following):
+            return max(first, damage.first_offset), min(following, damage.next_offset)
+        case Lost(gap, _):
+            return gap.first_offset, gap.next_offset

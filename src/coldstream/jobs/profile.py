@@ -1,0 +1,316 @@
+"""The job profile: what streams are like, what they grow by, and what they cost.
+
+    driver    manifests of the streams that match -> fragments in the window -> tasks
+    workers   the index of every fragment (some 20 bytes a chunk): rates, sizes, batching, gaps;
+              the chunks of a sample: messages, codecs, producers, consumers
+    driver    merged in the order of offsets -> tables, and a page of HTML
+
+So a window of a terabyte costs a GET of some kilobytes for each of its fragments, and the sample.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from coldstream import names
+from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.profile_count import Counted, count_chunks
+from coldstream.jobs.profile_report import page
+from coldstream.jobs.profile_sample import Sample
+from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
+from coldstream.jobs.report import Report
+from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.entries import Entries, Entry, EntryKind
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import leaves_backwards
+from coldstream.plans import name_pattern
+from coldstream.ports import ObjectStore
+from coldstream.reader.fragments import Fragments, OpenFragment
+from coldstream.reader.settings import ReaderSettings
+from coldstream.usecases.load import World, load_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Of one fragment in the sample at most this is read.
+PIECE_BYTES = 64 * 2**20
+_TASK_FRAGMENTS = 256
+_TASK_PIECES = 4
+_DRIVER_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run of profile is told.
+
+    Attributes:
+        snapshot: where its tables are, and as of when.
+        streams: regular expression that the directory or the queue must match as a whole.
+        since_ms: chunks before this time do not count, ms since the Unix epoch.
+        bucket_ms: length of a span in the table of rates.
+        sample_bytes: how much of each stream is read for what indexes do not say.
+        max_fragments: the most of one stream, the newest.
+        prices: for the estimate of costs.
+    """
+
+    snapshot: Snapshot
+    streams: str
+    since_ms: int
+    bucket_ms: int
+    sample_bytes: int
+    max_fragments: int
+    prices: Prices
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Fragments and holes of one stream that follow each other.
+
+    Attributes:
+        stream: directory name.
+        entries: of the fragments and holes.
+        sampled: numbers of the fragments whose chunks are looked at.
+        newest: number of the stream's newest fragment; None if it is not among them.
+    """
+
+    stream: str
+    entries: bytes
+    sampled: frozenset[int]
+    newest: int | None
+
+
+def run(
+    spark: SparkSession,
+    remote: Remote,
+    settings: Settings,
+    catalog: GlueTables | None,
+    report: Report,
+) -> None:
+    """Profile the streams that match, write the tables and the page, and register the tables.
+
+    Args:
+        spark: the session.
+        remote: the remote tier.
+        settings: of the run.
+        catalog: of tables; None for files only.
+        report: gets facts and metrics.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
+    """
+    items = [item for item in remote.catalog.streams() if wanted(item, settings.streams)]
+    profiles, work = plan(remote, items, settings)
+    for stream, counted, sample in _performed(spark, work, remote.where, settings):
+        profiles[stream].counted.merge(counted, settings.bucket_ms)
+        profiles[stream].sample.merge(sample)
+    write(profiles.values(), settings, catalog, report)
+
+
+def wanted(item: CatalogItem, pattern: str) -> bool:
+    """Whether a stream is live and its directory or queue matches."""
+    matches = name_pattern.compiled(pattern or ".*").fullmatch
+    return item.state is StreamState.LIVE and bool(matches(item.stream) or matches(item.name.queue))
+
+
+def plan(
+    remote: Remote, items: Sequence[CatalogItem], settings: Settings
+) -> tuple[dict[str, Profile], list[Work]]:
+    """An empty profile for each stream, and the work that fills it, in the order of offsets."""
+    world = World(remote.store, remote.catalog, remote.where.prefix, lambda: 0)
+
+    def look(item: CatalogItem) -> tuple[Profile, list[Work]]:
+        profile = Profile(item, 0, Counted(), Sample())
+        try:
+            root = load_root(world, item)
+            found = in_window(root, world, item.stream, settings)
+        except (UnavailableError, PermissionDeniedError):
+            raise
+        except ColdstreamError as error:
+            profile.error = str(error)
+            return profile, []
+        if len(found) >= settings.max_fragments:
+            profile.error = f"only the newest {settings.max_fragments} fragments of the window"
+        if found:
+            # A stream that is younger than the window grows as fast as it has done in its life.
+            begin = max(settings.since_ms, min(each.min_timestamp for each in found))
+            profile.window_ms = max(1, settings.snapshot.taken_ms - begin)
+        return profile, cut(item.stream, found, settings.sample_bytes)
+
+    with ThreadPoolExecutor(_DRIVER_THREADS) as pool:
+        looked = list(pool.map(look, items))
+    return (
+        {profile.item.stream: profile for profile, _ in looked},
+        [each for _, work in looked for each in work],
+    )
+
+
+def in_window(root: Root, world: World, stream: str, settings: Settings) -> list[Entry]:
+    """The fragments that have a chunk in the window, and holes between, in the order of offsets."""
+    found: list[Entry] = []
+    for entry in leaves_backwards(root, world.fetch(stream)):
+        if entry.max_timestamp < settings.since_ms:
+            # Clocks may have jumped, but not over a whole fragment and for good.
+            break
+        found.append(entry)
+        if len(found) >= settings.max_fragments:
+            break
+    return found[::-1]
+
+
+def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
+    """The work on a stream: tasks of few fragments, with a sample spread evenly over all.
+
+    The newest fragment is always in the sample: it knows best where consumers are.
+    """
+    data = [number for number, each in enumerate(entries) if each.kind is EntryKind.FRAGMENT]
+    last = len(data) - 1
+    each_bytes = sum(min(entries[number].size, PIECE_BYTES) for number in data) / max(1, len(data))
+    count = min(len(data), max(1, int(sample_bytes / max(1, each_bytes)))) if sample_bytes else 0
+    sampled = {data[last - round(each * last / max(1, count - 1))] for each in range(count)}
+    work: list[Work] = []
+    begin = 0
+    while begin < len(entries):
+        end, pieces = begin, 0
+        while end < len(entries) and end - begin < _TASK_FRAGMENTS and pieces < _TASK_PIECES:
+            pieces += end in sampled
+            end += 1
+        newest = data[-1] if data and begin <= data[-1] < end else None
+        work.append(
+            Work(
+                stream=stream,
+                entries=b"".join(each.encode() for each in entries[begin:end]),
+                sampled=frozenset(each - begin for each in sampled if begin <= each < end),
+                newest=None if newest is None else newest - begin,
+            )
+        )
+        begin = end
+    return work
+
+
+def _performed(
+    spark: SparkSession, work: list[Work], where: Where, settings: Settings
+) -> Iterator[tuple[str, Counted, Sample]]:
+    if not work:
+        return
+    frame = spark.range(0, len(work), 1, len(work))
+    perform_some = partial(_work, work, where, settings)
+    rows = frame.mapInArrow(perform_some, "number bigint, result binary").collect()
+    for row in sorted(rows, key=lambda each: int(each["number"])):
+        # What our own worker has pickled a moment ago.
+        counted, sample = pickle.loads(row["result"])  # noqa: S301
+        yield work[row["number"]].stream, counted, sample
+
+
+def _work(
+    work: list[Work], where: Where, settings: Settings, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a worker: the pieces of work whose numbers come in."""
+    remote = connect(where)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            result = perform(remote.store, where.prefix, work[number], settings)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([number], pa.int64()), pa.array([pickle.dumps(result)], pa.binary())],
+                names=["number", "result"],
+            )
+
+
+def perform(
+    store: ObjectStore, prefix: str, work: Work, settings: Settings
+) -> tuple[Counted, Sample]:
+    """Count the fragments of a piece of work, and look at the chunks of its sample.
+
+    A fragment that is damaged is told in the sample's errors, and the others are counted.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: from the store; Spark tries the task again.
+    """
+    fragments = Fragments(store, prefix, work.stream, ReaderSettings())
+    entries = Entries(work.entries)
+    counted, sample = Counted(), Sample()
+    for number, entry in enumerate(entries):
+        if entry.kind is not EntryKind.FRAGMENT:
+            continue
+        try:
+            opened = fragments.open(entry)
+            records = opened.records
+            counted.merge(
+                count_chunks(
+                    records.chunk_ids,
+                    records.timestamps,
+                    records.positions,
+                    bucket_ms=settings.bucket_ms,
+                    since_ms=settings.since_ms,
+                ),
+                settings.bucket_ms,
+            )
+            if number in work.sampled:
+                _sample(fragments, opened, sample, from_end=number == work.newest)
+        except (UnavailableError, PermissionDeniedError):
+            raise
+        except ColdstreamError as error:
+            sample.fail(error)
+    return counted, sample
+
+
+def _sample(fragments: Fragments, opened: OpenFragment, sample: Sample, *, from_end: bool) -> None:
+    """Look at the first chunks of a fragment, or at its last ones."""
+    index, size = opened.index, opened.trailer.data_size
+    last = len(index) - 1
+    if size <= PIECE_BYTES:
+        spans = [(0, last)]
+    elif from_end:
+        # A snapshot of all tracking stands at a segment's beginning, so its first chunk as well.
+        spans = [(0, 0), (max(1, index.chunk_at_position(size - PIECE_BYTES)), last)]
+    else:
+        spans = [(0, max(0, index.chunk_at_position(PIECE_BYTES) - 1))]
+    for begin, end in spans:
+        checked = fragments.chunks(opened, begin, end).checked
+        sample.add(checked)
+        if checked.error is not None:
+            sample.fail(checked.error)
+
+
+def write(
+    profiles: Iterable[Profile],
+    settings: Settings,
+    catalog: GlueTables | None,
+    report: Report,
+) -> None:
+    """Write the tables and the page, register the tables, and tell where they are."""
+    snapshot = settings.snapshot
+    made = tables(profiles, bucket_ms=settings.bucket_ms, prices=settings.prices)
+    for table in ALL:
+        with part_file(snapshot, table, 0) as part:
+            part.add(made[table.name])
+    register(catalog, snapshot, ALL)
+    url = f"{snapshot.warehouse}reports/{snapshot.id}.html"
+    html = page(made, taken_ms=snapshot.taken_ms, prices=settings.prices).encode()
+    with tempfile.TemporaryFile() as content:
+        content.write(html)
+        content.seek(0)
+        StoredFiles().save(url, content, len(html))
+    streams = made["profile_streams"]
+    failed = [row for row in streams.select(["stream", "error"]).to_pylist() if row["error"]]
+    report.facts |= {
+        "snapshot": snapshot.id,
+        "warehouse": snapshot.warehouse,
+        "report": url,
+        "streams": streams.num_rows,
+        "bytes": sum(streams.column("bytes").to_pylist()),
+        "sampled_bytes": sum(streams.column("sampled_bytes").to_pylist()),
+        "failed": [f"{row['stream']}: {row['error']}" for row in failed],
+    }
+    report.count(names.METRIC_STREAMS_FAILED, len(failed))

@@ -1,0 +1,182 @@
+"""The job scrub on Spark: which streams, by which workers, and where findings and state go."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from coldstream import names
+from coldstream.adapters.s3 import S3ObjectStore
+from coldstream.errors import ColdstreamError, InvalidInputError
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.report import Report
+from coldstream.jobs.scrub.findings import FINDINGS, Severity, findings_batch
+from coldstream.jobs.scrub.places import FileStore, StateStore
+from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
+from coldstream.jobs.scrub.state import load_state, save_state
+from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
+from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.plans import name_pattern
+from coldstream.ports import MetricUnit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAGE = 1000
+#: Findings that the line at the end names; the table has all.
+_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run keeps what it knows.
+
+    Attributes:
+        snapshot: of the table of findings.
+        streams: regular expression that the directory or the queue must match as a whole.
+    """
+
+    snapshot: Snapshot
+    streams: str = ".*"
+
+
+def run_job(
+    spark: SparkSession,
+    remote: Remote,
+    place: Place,
+    settings: Settings,
+    tables: GlueTables | None,
+    report: Report,
+) -> ColdstreamError | None:
+    """Scrub what is due, write findings and state, and say how it went.
+
+    Args:
+        spark: the session.
+        remote: the remote tier.
+        place: which streams, and where the results go.
+        settings: of the run.
+        tables: the catalog of tables; None for files only.
+        report: gets facts and metrics.
+
+    Returns:
+        The worst finding as an error, None if there is none: a run with findings has done its work,
+        but must not look like one without.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
+    """
+    items, damaged = _items(remote, place.streams)
+    store, under = state_store(place.snapshot.warehouse)
+    outcome = run(
+        remote.store,
+        remote.catalog,
+        remote.where.prefix,
+        items,
+        load_state(store, under),
+        settings,
+        partial(_perform, spark, remote.where, settings),
+    )
+    with part_file(place.snapshot, FINDINGS, 0) as part:
+        part.add(findings_batch(outcome.findings, settings.now_ms))
+    register(tables, place.snapshot, [FINDINGS])
+    # Last: what was not told counts as not scrubbed.
+    key = save_state(store, under, outcome.state, now_ms=settings.now_ms, uid=secrets.randbits(64))
+    _tell(report, settings, items, outcome, damaged)
+    report.facts["state"] = key
+    return first_error(outcome) or (damaged[0] if damaged else None)
+
+
+def state_store(warehouse: str) -> tuple[StateStore, str]:
+    """The store and the beginning of the keys of the states below a warehouse.
+
+    Raises:
+        InvalidInputError: it is no place for files.
+    """
+    where = urlsplit(warehouse)
+    path = f"{where.path.lstrip('/')}state/"
+    if where.scheme == "s3" and where.netloc:
+        return S3ObjectStore(bucket=where.netloc), path
+    if where.scheme in ("", "file"):
+        return FileStore(Path("/")), path
+    raise InvalidInputError(f"{warehouse!r} is no place for a state")
+
+
+def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[ColdstreamError]]:
+    """Live streams whose names match, and items that cannot be read."""
+    matches = name_pattern.compiled(pattern).fullmatch
+    items: list[CatalogItem] = []
+    damaged: list[ColdstreamError] = []
+    cursor = None
+    while True:
+        page = remote.catalog.page(cursor, _PAGE)
+        items += [
+            item
+            for item in page.items
+            if item.state in (StreamState.LIVE, StreamState.REBUILDING)
+            and (matches(item.stream) or matches(item.name.queue))
+        ]
+        damaged += page.damaged
+        cursor = page.cursor
+        if cursor is None:
+            return items, damaged
+
+
+def _perform(
+    spark: SparkSession, where: Where, settings: Settings, tasks: Sequence[Task]
+) -> Iterable[Scrubbed]:
+    """Do tasks in the workers; each gets only its own."""
+    if not tasks:
+        return []
+    found: list[Scrubbed] = (
+        spark.sparkContext.parallelize(tasks, len(tasks))
+        .map(partial(_work, where, settings))
+        .collect()
+    )
+    return found
+
+
+def _work(where: Where, settings: Settings, task: Task) -> Scrubbed:
+    """In a worker."""
+    return scrub(connect(where).store, where.prefix, task, settings.effort, settings.ages)
+
+
+def _tell(
+    report: Report,
+    settings: Settings,
+    items: Sequence[CatalogItem],
+    outcome: Outcome,
+    damaged: Sequence[ColdstreamError],
+) -> None:
+    oldest = outcome.oldest_ms
+    if oldest == 0:  # something was never scrubbed; it cannot be older than the oldest message
+        oldest = min((item.first_timestamp for item in items if item.root_key), default=0)
+    kinds = Counter(str(each.kind) for each in outcome.findings)
+    report.facts |= {
+        "streams": outcome.streams,
+        "fragments": outcome.fragments,
+        "bytes": outcome.bytes,
+        "chunks": outcome.chunks,
+        "groups": outcome.groups,
+        "tasks": outcome.tasks,
+        "quick": settings.effort.quick,
+        "findings": {str(each): outcome.count(each) for each in Severity},
+        "kinds": dict(sorted(kinds.items())),
+        "untold": outcome.untold,
+        "worst": [each.document() for each in outcome.bad[:_NAMED]],
+        "damaged_items": [str(each) for each in damaged],
+        "never_scrubbed": outcome.oldest_ms == 0,
+    }
+    report.count(names.METRIC_SCRUB_FINDINGS, len(outcome.bad) + outcome.untold + len(damaged))
+    report.count(names.METRIC_CHUNKS_SCRUBBED, outcome.chunks)
+    report.count(names.METRIC_BYTES_SCRUBBED, outcome.bytes, MetricUnit.BYTES)
+    if oldest is not None:
+        age = max(0, settings.now_ms - oldest) / 1000
+        report.count(names.METRIC_SCRUB_AGE, age, MetricUnit.SECONDS)

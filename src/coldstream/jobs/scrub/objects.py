@@ -1,0 +1,219 @@
+"""The objects of a stream against its manifest: missing, superfluous, in the place of a hole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
+from coldstream.jobs.scrub.tree import Tree
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import Fetch
+from coldstream.names import (
+    MAX_OFFSET,
+    DataKey,
+    GroupKey,
+    RootKey,
+    SightingsKey,
+    data_prefix,
+    list_start,
+    metadata_prefix,
+    parse_data_key,
+    parse_metadata_key,
+)
+from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root
+from coldstream.ports import ObjectInfo, ObjectStore
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old garbage may be before it is worth a word.
+
+    Attributes:
+        now_ms: when the run began, ms since the Unix epoch.
+        grace_ms: how long `collect` must wait.
+    """
+
+    now_ms: int
+    grace_ms: int
+
+    def overdue(self, row: ObjectInfo) -> bool:
+        """Whether `collect` should have deleted such an object long ago."""
+        return row.modified_ms < self.now_ms - 4 * self.grace_ms
+
+
+def listed(store: ObjectStore, prefix: str, stream: str, first: int, following: int
+           ) -> Iterator[ObjectInfo]:  # fmt: skip
+    """Data objects whose first offset is in [first, following), a page of LIST at a time."""
+    after = list_start(prefix, stream, first)
+    end = None if following >= MAX_OFFSET else list_start(prefix, stream, following)
+    while True:
+        page = store.list(data_prefix(prefix, stream), start_after=after, limit=_PAGE)
+        for row in page:
+            if end is not None and row.key >= end:
+                return
+            yield row
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
+
+
+def judge_listed(
+    tree: Tree, prefix: str, rows: Sequence[ObjectInfo], leaves: Sequence[Entry], ages: Ages
+) -> Iterator[Finding]:
+    """What is wrong with data objects that were listed: those that no leaf refers to, and why.
+
+    Args:
+        tree: of the stream.
+        prefix: of all keys.
+        rows: from LIST, whose first offset lies in `leaves`, or outside of the manifest.
+        leaves: fragments and holes of the tree, in order.
+        ages: how old garbage may be.
+    """
+    root = Root(tree.first_offset, tree.next_offset, ledger=tree.ledger)
+    known = {each.data_key(tree.stream).path(prefix) for each in leaves}
+    holes = [each for each in leaves if each.kind is EntryKind.HOLE]
+    for row in rows:
+        if row.key in known:
+            continue
+        try:
+            key = parse_data_key(row.key, prefix)
+        except InvalidInputError:
+            words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
+            yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+            continue
+        accepted = tree.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+        for hole in holes:
+            low = max(hole.first_offset, key.first_offset)
+            high = min(hole.next_offset, key.next_offset)
+            if key.kind == "fragment" and accepted and low < high:
+                yield Finding(
+                    stream=tree.stream,
+                    kind=FindingKind.HOLE_OVER_DATA,
+                    severity=FindingKind.HOLE_OVER_DATA.severity,
+                    key=row.key,
+                    first_offset=low,
+                    next_offset=high,
+                    position=None,
+                    expected=row.key,
+                    found=hole.data_key(tree.stream).path(prefix),
+                    words=f"the manifest has offsets {hole.first_offset} to"
+                    f" {hole.next_offset - 1} as lost, but this fragment holds some of them",
+                )
+        yield from _data_finding(tree, root, row, key, ages)
+
+
+def _data_finding(
+    tree: Tree, root: Root, row: ObjectInfo, key: DataKey, ages: Ages
+) -> Iterator[Finding]:
+    # Whether a fragment that the ledger refuses is the only copy of something takes requests, and
+    # `collect` says it; here it counts as such.
+    kind = judge_data(key, root, None, lambda _: False)
+    if kind is Kind.PENDING and not ages.overdue(row):
+        return
+    severity = Severity.NOTE
+    words = kind.meaning
+    if kind is Kind.UNIQUE:
+        words = "the ledger refuses it; `coldstream collect --dry-run` says whether it is a copy"
+        severity = Severity.WRONG if ages.overdue(row) else Severity.NOTE
+    elif kind is Kind.PENDING:
+        words = "reaches above the manifest and was never appended"
+        severity = Severity.WRONG
+    elif not ages.overdue(row):
+        words += "; too young for `collect`, or not proved yet"
+    yield _superfluous(tree, row, key.first_offset, key.next_offset, kind, words, severity)
+
+
+def judge_metadata(
+    tree: Tree, prefix: str, store: ObjectStore, fetch: Fetch, ages: Ages
+) -> Iterator[Finding]:
+    """Groups and foreign objects beside the roots that nothing refers to.
+
+    Earlier roots and the records of `collect` are how things are and are not told.
+    """
+    under = metadata_prefix(prefix, tree.stream)
+    after = ""
+    while True:
+        page = store.list(under, start_after=after, limit=_PAGE)
+        for row in page:
+            yield from _metadata_finding(tree, prefix, row, fetch, ages)
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
+
+
+def _metadata_finding(
+    tree: Tree, prefix: str, row: ObjectInfo, fetch: Fetch, ages: Ages
+) -> Iterator[Finding]:
+    try:
+        key = parse_metadata_key(row.key, prefix)
+    except InvalidInputError:
+        if tree.root is None or row.key != tree.root.quarantine_key:
+            words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
+            yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+        return
+    match key:
+        case SightingsKey():
+            return
+        case RootKey():
+            current = row.key == tree.item.root_key
+            kind = judge_root(key, version=tree.item.version, current=current)
+            if kind is Kind.OLD_ROOT and ages.overdue(row):
+                first, following = tree.first_offset, tree.next_offset
+                yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
+        case GroupKey():
+            if tree.root is None:
+                return
+            try:
+                kind = judge_group(key, tree.root, fetch)
+            except (CorruptDataError, NotFoundError):
+                return  # a group above it is damaged, and that is a finding of its own
+            if kind is Kind.OLD_GROUP:
+                following = key.first_offset + 1
+                yield _superfluous(
+                    tree, row, key.first_offset, following, kind, kind.meaning, Severity.NOTE
+                )
+
+
+def _superfluous(
+    tree: Tree,
+    row: ObjectInfo,
+    first: int,
+    following: int,
+    kind: Kind,
+    words: str,
+    severity: Severity,
+) -> Finding:
+    return Finding(
+        stream=tree.stream,
+        kind=FindingKind.UNREFERENCED,
+        severity=severity,
+        key=row.key,
+        first_offset=first,
+        next_offset=following,
+        position=None,
+        expected="",
+        found=str(kind),
+        words=words,
+    )
+
+
+#: Tells whether a manifest refers to an object.
+Refers = Callable[[Finding], bool]
+
+
+def still_true(finding: Finding, refers: Refers) -> bool:
+    """Whether a finding still holds for a manifest that was committed since.
+
+    What it does not refer to any more was retired or replaced and concerns nobody; what it refers
+    to now is no garbage.
+    """
+    if finding.kind is FindingKind.UNREFERENCED:
+        return not refers(finding)
+    if finding.kind is FindingKind.HOLE_OVER_DATA:
+        return not refers(finding)
+    return refers(finding)

@@ -1,0 +1,95 @@
+"""The index records of a fragment against the chunks that they point to."""
+
+from __future__ import annotations
+
+from coldstream.crc import crc32
+from coldstream.fragment import HEADER, INDEX_HEADER, INDEX_RECORD_SIZE, IndexRecord
+from coldstream.jobs.scrub.chunks import Chunks
+from coldstream.jobs.scrub.ends import Sections
+from coldstream.jobs.scrub.findings import FindingKind
+from coldstream.jobs.scrub.notes import Notes
+from coldstream.osiris.chunk import ChunkHeader
+
+#: With more wrong records than this the index as a whole is named instead of each of them.
+_MOST_RECORDS = 64
+
+
+def look_at_records(sections: Sections, chunks: Chunks, notes: Notes) -> None:
+    """Note every index record that does not point to its chunk, and every chunk without one."""
+    found, trailer = chunks.slots, sections.trailer
+    starts = {slot.start: number for number, slot in enumerate(found)}
+    wrong: list[tuple[int, str, int, int, object, object]] = []
+    seen: set[int] = set()
+    for number, record in enumerate(sections.records):
+        at = starts.get(record.position)
+        if at is None:
+            # By its place among the others, it is this chunk's.
+            chunk = min(number, len(found) - 1)
+            expected: object = found[chunk].start if found else ""
+            wrong.append((number, "position", chunk, chunk, expected, record.position))
+            continue
+        seen.add(at)
+        header = found[at].header
+        if record.chunk_id != chunks.ids[at]:
+            wrong.append((number, "chunk id", at, at, chunks.ids[at], record.chunk_id))
+        elif header and found[at].is_header and record.timestamp != header.timestamp:
+            if trailer is not None and not sections.data_holds:
+                _bad_timestamp(header, at, record, chunks, notes)
+            else:
+                wrong.append((number, "timestamp", at, at, header.timestamp, record.timestamp))
+    if len(wrong) > _MOST_RECORDS:
+        notes.add(
+            FindingKind.INDEX,
+            f"{len(wrong)} of {len(sections.records)} index records do not point to their chunks",
+            position=sections.index_at,
+        )
+    else:
+        for number, what, at, _, expected, value in wrong:
+            notes.add(
+                FindingKind.INDEX_RECORD,
+                f"index record {number} says {what} {value}, the chunk has {expected}",
+                first=chunks.ids[at] if chunks.ids else None,
+                following=chunks.end_of(at),
+                position=sections.index_at + len(INDEX_HEADER) + number * INDEX_RECORD_SIZE,
+                expected=expected,
+                found=value,
+            )
+    missing = [n for n in range(len(found)) if n not in seen]
+    if not wrong and missing and sections.records:
+        notes.add(
+            FindingKind.INDEX_RECORD,
+            f"{len(missing)} chunks have no index record, the first of them at byte"
+            f" {len(HEADER) + found[missing[0]].start}",
+            first=chunks.ids[missing[0]],
+            following=chunks.end_of(missing[-1]),
+            position=sections.index_at,
+            expected=len(found),
+            found=len(sections.records),
+        )
+    if trailer is None or wrong or missing:
+        return
+    if crc32(sections.index) != trailer.index_crc and not notes.has(FindingKind.INDEX):
+        notes.add(
+            FindingKind.INDEX,
+            "the index section's checksum does not match, though its records do"
+            if not notes.damaged
+            else "the index section's checksum does not match",
+            position=sections.index_at,
+            expected=f"{trailer.index_crc:08x}",
+            found=f"{crc32(sections.index):08x}",
+        )
+
+
+def _bad_timestamp(
+    header: ChunkHeader, at: int, record: IndexRecord, chunks: Chunks, notes: Notes
+) -> None:
+    """The data was changed, the index was not: the chunk's own timestamp is wrong."""
+    notes.add(
+        FindingKind.CHUNK_HEADER,
+        f"the chunk's header says timestamp {header.timestamp}, the index says {record.timestamp}",
+        first=chunks.ids[at],
+        following=chunks.end_of(at),
+        position=len(HEADER) + chunks.slots[at].start,
+        expected=record.timestamp,
+        found=header.timestamp,
+    )

@@ -1,0 +1,291 @@
+"""The driver of scrub: which offsets, by which tasks, and what of their findings still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
+from coldstream.jobs.scrub.objects import Ages, still_true
+from coldstream.jobs.scrub.reading import Effort
+from coldstream.jobs.scrub.schedule import Unit, chosen, fragments_of, packed, units_of
+from coldstream.jobs.scrub.state import ScrubState
+from coldstream.jobs.scrub.tree import Tree, read_group, read_tree
+from coldstream.jobs.scrub.work import Scrubbed, Task, join
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.entries import Entry
+from coldstream.nodes import NodeCache, fetcher
+from coldstream.ports import Catalog, ObjectStore
+from coldstream.testing.walk import refers
+
+_ROOTS_AT_ONCE = 16
+#: Streams whose objects outside of the manifest's data are looked at by one task.
+_METADATA_A_TASK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run of scrub is told.
+
+    Attributes:
+        now_ms: when it began, ms since the Unix epoch.
+        max_bytes: what it may read of fragments.
+        every_ms: a range is not checked again before this has passed.
+        grace_ms: how long `collect` must wait.
+        task_bytes: what one task reads.
+        effort: of each worker.
+    """
+
+    now_ms: int
+    max_bytes: int = 2**40
+    every_ms: int = 0
+    grace_ms: int = 86_400_000
+    task_bytes: int = 2**30
+    effort: Effort = field(default_factory=Effort)
+
+    @property
+    def ages(self) -> Ages:
+        """How old garbage may be."""
+        return Ages(self.now_ms, self.grace_ms)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        findings: by stream and offset.
+        untold: findings beyond those.
+        state: what is known now of what was scrubbed when.
+        streams: that were looked at.
+        fragments: that were checked.
+        bytes: of fragments that were read.
+        chunks: in these.
+        groups: of manifests that were read.
+        tasks: that did it.
+        oldest_ms: when the longest unchecked range was checked, 0 if it never was; None if there is
+            nothing to check.
+        failed: streams whose item could not be read, or whose state forbids it, with the reason.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    untold: int = 0
+    state: ScrubState = field(default_factory=ScrubState)
+    streams: int = 0
+    fragments: int = 0
+    bytes: int = 0
+    chunks: int = 0
+    groups: int = 0
+    tasks: int = 0
+    oldest_ms: int | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def count(self, severity: Severity) -> int:
+        """Findings of one severity, as far as they are told."""
+        return sum(each.severity is severity for each in self.findings)
+
+    @property
+    def bad(self) -> list[Finding]:
+        """Findings that are more than notes, the worst first."""
+        worse = [each for each in self.findings if each.severity is not Severity.NOTE]
+        return sorted(worse, key=lambda each: each.severity is not Severity.DAMAGED)
+
+
+#: Does tasks, in any order and place, and gives their results in the tasks' order.
+Perform = Callable[[Sequence[Task]], Iterable[Scrubbed]]
+
+
+def run(
+    store: ObjectStore,
+    catalog: Catalog,
+    prefix: str,
+    items: Sequence[CatalogItem],
+    state: ScrubState,
+    settings: Settings,
+    perform: Perform,
+) -> Outcome:
+    """Scrub streams, the longest unchecked ranges first, and say what is wrong.
+
+    Args:
+        store: the bucket.
+        catalog: the table, to see what has changed meanwhile.
+        prefix: of all keys.
+        items: of the streams.
+        state: what was scrubbed when.
+        settings: of the run.
+        perform: does the tasks.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the store or the table; no answer is no finding.
+    """
+    outcome = Outcome(state=state)
+    trees, findings = _trees(store, items, outcome)
+    children = _Children(store, prefix)
+    units = [unit for tree in trees.values() for unit in units_of(tree, state, children)]
+    if units:
+        outcome.oldest_ms = min(unit.scrubbed_ms for unit in units)
+
+    def parts(unit: Unit) -> Sequence[Unit]:
+        tree = trees[unit.stream]
+        return fragments_of(unit, children(tree, unit.entry), tree.first_offset)
+
+    taken = chosen(
+        units,
+        max_bytes=settings.max_bytes,
+        before_ms=settings.now_ms - settings.every_ms,
+        parts=parts,
+    )
+    tasks = _tasks(taken, trees, settings.task_bytes)
+    together = Scrubbed(findings=findings)
+    for finding in children.findings:
+        together.add(finding)
+    for done in perform(tasks):
+        _merge(together, done)
+    outcome.tasks = len(tasks)
+    outcome.streams = len(trees)
+    outcome.untold = together.untold
+    for name in ("fragments", "bytes", "chunks", "groups"):
+        setattr(outcome, name, getattr(together, name))
+    outcome.findings = _confirmed(store, catalog, prefix, trees, together.findings)
+    for stream, tree in trees.items():
+        ranges = [(low, high) for name, low, high in together.ranges if name == stream]
+        if ranges:
+            outcome.state = outcome.state.scrubbed(
+                stream, ranges, settings.now_ms, first=tree.first_offset
+            )
+    return outcome
+
+
+class _Children:
+    """Reads groups for the driver, and collects what is wrong with them."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self.findings: list[Finding] = []
+
+    def __call__(self, tree: Tree, entry: Entry) -> Sequence[Entry]:
+        found, findings = read_group(self._store, self._prefix, tree, entry)
+        self.findings += findings
+        return found
+
+
+def _trees(
+    store: ObjectStore, items: Sequence[CatalogItem], outcome: Outcome
+) -> tuple[dict[str, Tree], list[Finding]]:
+    """The tops of all manifests that can be looked at."""
+    live: list[CatalogItem] = []
+    for item in items:
+        if item.state in (StreamState.LIVE, StreamState.REBUILDING):
+            live.append(item)
+        else:
+            outcome.failed[item.stream] = f"the stream is {item.state}"
+    trees: dict[str, Tree] = {}
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(_ROOTS_AT_ONCE) as pool:
+        for tree, found in pool.map(lambda item: read_tree(store, item), live):
+            trees[tree.stream] = tree
+            findings += found
+    return trees, findings
+
+
+def _tasks(taken: Sequence[Unit], trees: dict[str, Tree], task_bytes: int) -> list[Task]:
+    # A worker needs of a tree what is the same for all its fragments, not the root's entries.
+    light = {name: replace(tree, entries=(), root=None) for name, tree in trees.items()}
+    tasks = [
+        Task(tuple(units), {unit.stream: light[unit.stream] for unit in units})
+        for units in packed(taken, task_bytes=task_bytes)
+    ]
+    everything = [tree for tree in trees.values() if tree.item.root_key]
+    return tasks + [
+        Task((), {}, tuple(everything[at : at + _METADATA_A_TASK]))
+        for at in range(0, len(everything), _METADATA_A_TASK)
+    ]
+
+
+def _merge(together: Scrubbed, done: Scrubbed) -> None:
+    for finding in done.findings:
+        together.add(finding)
+    together.untold += done.untold
+    together.ranges += done.ranges
+    for edge in done.edges:
+        join(together, edge)
+    together.fragments += done.fragments
+    together.bytes += done.bytes
+    together.chunks += done.chunks
+    together.groups += done.groups
+
+
+def _confirmed(
+    store: ObjectStore,
+    catalog: Catalog,
+    prefix: str,
+    trees: dict[str, Tree],
+    findings: Sequence[Finding],
+) -> list[Finding]:
+    """The findings that still hold for the manifests as they are now, in order."""
+    kept: list[Finding] = []
+    fresh: dict[str, Callable[[Finding], bool] | None] = {}
+    for finding in findings:
+        tree = trees[finding.stream]
+        if finding.stream not in fresh:
+            fresh[finding.stream] = _refers_now(store, catalog, prefix, tree)
+        now = fresh[finding.stream]
+        if now is None or finding.key in ("", tree.item.root_key) or still_true(finding, now):
+            kept.append(finding)
+    # Driver and workers may both have read a group, and each has told what is wrong with it.
+    return sorted(
+        dict.fromkeys(kept), key=lambda each: (each.stream, each.first_offset, each.position or 0)
+    )
+
+
+def _refers_now(
+    store: ObjectStore, catalog: Catalog, prefix: str, tree: Tree
+) -> Callable[[Finding], bool] | None:
+    """Tells whether the stream's present manifest refers to a finding's object.
+
+    None if the manifest is the one that was scrubbed, or cannot be read: then everything stands.
+    """
+    item = catalog.get(tree.stream)
+    if item is None or item.root_key == tree.item.root_key:
+        return None
+    now, found = read_tree(store, item)
+    if now.root is None or found:
+        return None
+    root, fetch = now.root, fetcher(store, NodeCache(), prefix, tree.stream)
+
+    def tell(finding: Finding) -> bool:
+        offset = max(finding.first_offset, root.first_offset)
+        try:
+            return refers(root, offset, finding.key, prefix, tree.stream, fetch)
+        except (CorruptDataError, NotFoundError):
+            return finding.kind is not FindingKind.UNREFERENCED
+
+    return tell
+
+
+def perform_here(
+    scrub: Callable[[Task], Scrubbed],
+) -> Perform:
+    """Tasks one after the other in this process."""
+
+    def perform(tasks: Sequence[Task]) -> Iterable[Scrubbed]:
+        return map(scrub, tasks)
+
+    return perform
+
+
+def first_error(outcome: Outcome) -> ColdstreamError | None:
+    """The worst finding as an error, None if there are only notes."""
+    if not outcome.bad:
+        return None
+    worst = outcome.bad[0]
+    count = len(outcome.bad) + outcome.untold
+    return CorruptDataError(
+        f"{count} findings; the worst is {worst.kind}: {worst.words}",
+        stream=worst.stream,
+        offset=worst.first_offset,
+        key=worst.key or None,
+    )
