@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from coldstream.fragment import (
     parse_trailer,
 )
 from coldstream.names import DataKey
+from coldstream.osiris.amqp import encode_data
 from coldstream.testing.generator import build_chunk
 
 START_MS = 1_700_000_000_000
@@ -74,6 +75,7 @@ def build_fragment(
     timestamps: Sequence[int] = (),
     records_per_chunk: int = 10,
     body_size: int = 8,
+    body: Callable[[int], bytes] | None = None,
     segment_offset: int | None = None,
     segment_position: int = 8,
 ) -> SyntheticFragment:
@@ -90,6 +92,7 @@ def build_fragment(
         timestamps: one a chunk, ms; the last goes on, one ms more a chunk.
         records_per_chunk: the last chunk may have fewer.
         body_size: bytes of each record's body, at least 8; the first are its offset.
+        body: gives the body of the record at an offset instead.
         segment_offset: first offset of its segment; its own by default.
         segment_position: byte position of its first chunk in that segment.
     """
@@ -107,7 +110,8 @@ def build_fragment(
             else (timestamps[-1] if len(timestamps) else START_MS + first_offset) + number
         )
         records = min(records_per_chunk, next_offset - offset)
-        messages = [_message(offset + i, body_size) for i in range(records)]
+        make = body or (lambda n: n.to_bytes(8, "big").ljust(body_size, b"."))
+        messages = [encode_data(make(offset + i)) for i in range(records)]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))
         chunks.append(chunk)
@@ -132,12 +136,3 @@ def build_fragment(
         key=DataKey(stream, first_offset, next_offset, epoch, uid),
         data=HEADER + data + INDEX_HEADER + records_of_index + trailer.encode(),
     )
-
-
-def _message(offset: int, size: int) -> bytes:
-    """A data section whose binary has `size` bytes."""
-    body = offset.to_bytes(8, "big").ljust(size, b".")
-    begin = b"\x00\x53\x75"
-    if size < 256:
-        return begin + b"\xa0" + bytes([size]) + body
-    return begin + b"\xb0" + size.to_bytes(4, "big") + body

@@ -11,9 +11,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.json_body import parse_bodies
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.table import Table
-from coldstream.testing.table_suite import COLUMNS, TableSite, TableSuite
+from coldstream.testing.table_suite import COLUMNS, SCHEMA, TableSite, TableSuite
 
 
 @pytest.fixture
@@ -47,3 +48,22 @@ def site(tmp_path: Path) -> TableSite:
 
 class TestIcebergTable(TableSuite):
     pass
+
+
+def test_a_json_table_has_its_fields_as_columns_and_rescues_none(site: TableSite) -> None:
+    table = site.open("db.json")
+    found = pa.schema(
+        [
+            pa.field("who", pa.string()),
+            pa.field("tags", pa.list_(pa.string())),
+            pa.field("lines", pa.list_(pa.struct([("sku", pa.string()), ("n", pa.int64())]))),
+        ]
+    )
+    loaded = table.grow(table.load(SCHEMA), pa.schema([*SCHEMA, *found]))
+    body = b'{"who":"a","tags":["x"],"lines":[{"sku":"s","n":1}]}'
+    known = pa.schema([loaded.schema.field(name) for name in found.names])
+    parsed = parse_bodies(pa.array([body]), known)
+    assert parsed.rescued.null_count == 1
+    assert [column[0].as_py() for column in parsed.columns] == [
+        "a", ["x"], [{"sku": "s", "n": 1}],
+    ]  # fmt: skip

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.errors import UnavailableError
+from coldstream.jobs.hive import hive_type
 from coldstream.jobs.materialise.table import StoredFile
 
 _KEYS = ("p_stream", "p_time", "p_files")
@@ -116,41 +117,3 @@ class GluePartitions:
             detail = error["ErrorDetail"]
             if detail["ErrorCode"] != "AlreadyExistsException":
                 raise UnavailableError(f"Glue refused a partition: {detail['ErrorMessage']}")
-
-
-def hive_type(kind: pa.DataType) -> str:
-    """What Glue, Athena and Hive call an Arrow type.
-
-    Raises:
-        InvalidInputError: they have no such type.
-    """
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{each.name}:{hive_type(each.type)}' for each in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{hive_type(kind.key_type)},{hive_type(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"array<{hive_type(kind.value_type)}>"
-    if pa.types.is_timestamp(kind):
-        return "timestamp"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    name = _SIMPLE.get(str(kind))
-    if name is None:
-        raise InvalidInputError(f"a column of type {kind} cannot be in a Parquet table of Glue")
-    return name
-
-
-_SIMPLE = {
-    "bool": "boolean",
-    "int8": "tinyint",
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "large_string": "string",
-    "binary": "binary",
-    "large_binary": "binary",
-    "date32[day]": "date",
-}

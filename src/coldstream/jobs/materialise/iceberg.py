@@ -280,7 +280,7 @@ class IcebergTable:
             if snapshot.summary is not None:
                 appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
         return Loaded(
-            schema=schema_to_pyarrow(table.schema()),
+            schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
             state=self._state(table),
             location=table.location().rstrip("/"),
             appended=frozenset(appended - {""}),
@@ -340,3 +340,25 @@ def _summary(append: Append, state: TableState) -> dict[str, str]:
     for stream in streams:
         summary[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
     return summary
+
+
+def small(field: pa.Field) -> pa.Field:
+    """A field with 32-bit offsets wherever pyiceberg has 64-bit ones, ids and all.
+
+    They are what the decoder and the JSON reader make; a batch is far from needing more.
+    """
+    return field.with_type(_small(field.type))
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(small(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([small(each) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(small(kind.key_field), small(kind.item_field))
+    return kind

@@ -1,0 +1,254 @@
+"""Materialise as a program on real Spark, against the embedded AWS: Iceberg in its Glue catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coldstream import names
+from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.manifest.catalog import QueueName
+from coldstream.reader.spec import First
+from coldstream.reader.stream import StreamReader
+from coldstream.testing.emulator import Emulator
+from coldstream.testing.fragments import START_MS
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World
+from tests.glue.streams import fragment, no_pause, upload
+
+pytestmark = pytest.mark.emulator
+
+ROOT = Path(__file__).parents[2]
+_HOUR_MS = 3_600_000
+
+
+@dataclass
+class Site:
+    """The deployed app and the job."""
+
+    emulator: Emulator
+    outputs: dict[str, str]
+    world: World
+    database: str = field(default_factory=lambda: f"db_{secrets.token_hex(4)}")
+
+    @property
+    def warehouse(self) -> str:
+        return self.outputs[names.OUTPUT_WAREHOUSE] + "materialise/"
+
+    def command(self, *arguments: str) -> list[str]:
+        given = ["--bucket", self.outputs[names.OUTPUT_BUCKET], "--table"]
+        given += [self.outputs[names.OUTPUT_TABLE], "--warehouse", self.warehouse]
+        given += ["--database", self.database, "--endpoint", self.emulator.endpoint]
+        return [sys.executable, "-m", "glue_jobs.materialise", *given, *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {n: os.environ[n] for n in ("HOME", "PATH", "JAVA_HOME") if n in os.environ}
+        return {**kept, **self.emulator.environment()}
+
+    def run(self, *arguments: str, ok: bool = True) -> dict[str, Any]:
+        """Run the job to its end; its last line."""
+        done = subprocess.run(
+            self.command(*arguments), env=self.environment, cwd=ROOT, capture_output=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert said["ok"] is ok, done.stderr.decode()[-2000:]
+        assert (done.returncode == 0) is ok
+        return said
+
+    def rows(self, table: str) -> pa.Table:
+        """A table as another client of the catalog reads it."""
+        where = Where("", "", "", "us-east-1", self.emulator.endpoint)
+        for name, value in self.emulator.environment().items():
+            os.environ[name] = value
+        catalog = glue_catalog(where, self.warehouse)
+        return catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
+
+    def messages(self, stream: str) -> list[tuple[int, bytes]]:
+        """(offset, body) of a stream, by the reader."""
+        reader = StreamReader(self.world.store, self.world.catalog, self.world.prefix, stream)
+        return [(m.offset, bytes(m.body)) for m in reader.messages(First())]
+
+    def stream(self, queue: str, fragments: int, body: Any) -> str:
+        """A stream of fragments of 25 messages, an hour each, in two claims' worth of manifest."""
+        stream = f"__{queue}_{secrets.randbits(40)}"
+        anchor(self.world, stream, 0, QueueName(cluster="c", vhost="/", queue=queue))
+        claim(self.world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+        self.extend(stream, 0, fragments, body)
+        return stream
+
+    def extend(self, stream: str, first: int, fragments: int, body: Any) -> None:
+        for n in range(first, first + fragments):
+            made = fragment(
+                stream, n * 25, n * 25 + 25, body=body, records_per_chunk=4,
+                timestamps=[START_MS + n * _HOUR_MS],
+            )  # fmt: skip
+            upload(self.world, made)
+        commit_runs(self.world, stream, pause=no_pause)
+
+
+@pytest.fixture(scope="module")
+def deployed(emulator: Emulator) -> tuple[Emulator, dict[str, str], World]:
+    outputs = emulator.deploy_app().outputs
+    bucket, table, prefix = (
+        outputs[name] for name in (names.OUTPUT_BUCKET, names.OUTPUT_TABLE, names.OUTPUT_PREFIX)
+    )
+    world = World(
+        BotoObjectStore(client=emulator.client("s3"), bucket=bucket),
+        DynamoCatalog(client=emulator.client("dynamodb"), table=table, prefix=prefix),
+        prefix,
+        lambda: secrets.randbits(64),
+    )
+    return emulator, outputs, world
+
+
+@pytest.fixture
+def site(deployed: tuple[Emulator, dict[str, str], World]) -> Site:
+    return Site(*deployed)
+
+
+def _plain(offset: int) -> bytes:
+    return b"body of %d" % offset
+
+
+def _json(offset: int) -> bytes:
+    if offset % 40 == 13:
+        return b"no json"
+    found: dict[str, Any] = {"id": offset, "who": f"customer-{offset % 7}"}
+    if offset >= 150:
+        found["total"] = offset / 4
+        found["lines"] = [{"sku": "a", "count": offset % 3}]
+    return json.dumps(found).encode()
+
+
+def test_streams_become_tables_that_grow_with_them(site: Site) -> None:
+    queue = f"plain-{secrets.token_hex(3)}"
+    plain = site.stream(queue, 8, _plain)
+    fields = site.stream(f"json-{queue}", 8, _json)
+    rules = {
+        "version": 1,
+        "tables": [
+            {"streams": queue, "table": f"{site.database}.plain"},
+            {"streams": f"json-{queue}", "table": f"{site.database}.orders", "body": "json",
+             "partition": "hour"},
+        ],
+    }  # fmt: skip
+    said = site.run("--rules", json.dumps(rules), "--partition-bytes", "2000")
+    tables = {name.partition(".")[2]: each for name, each in said["tables"].items()}
+    assert (tables["plain"]["rows"], tables["plain"]["dead_letters"]) == (200, 0)
+    assert (tables["orders"]["rows"], tables["orders"]["dead_letters"]) == (195, 5)
+    assert tables["orders"]["columns_added"] == ["id", "who", "total", "lines"]
+
+    site.extend(plain, 8, 2, _plain)
+    again = site.run("--rules", json.dumps(rules), "--partition-bytes", "2000")["tables"]
+    assert again[f"{site.database}.plain"]["planned"] == {plain: [[200, 250]]}
+    assert again[f"{site.database}.orders"]["commits"] == 0
+
+    rows = site.rows("plain").sort_by("offset").to_pylist()
+    expected = site.messages(plain)
+    assert [row["offset"] for row in rows] == [offset for offset, _ in expected]
+    assert [b"\x00Su\xa0" + bytes([len(r["body"])]) + r["body"] for r in rows] == [
+        wire for _, wire in expected
+    ]
+    assert {row["stream"] for row in rows} == {plain}
+
+    orders = site.rows("orders").sort_by("_offset").to_pylist()
+    good = [n for n in range(200) if n % 40 != 13]
+    assert [row["_offset"] for row in orders] == good
+    for row in orders:
+        found = json.loads(_json(row["_offset"]))
+        assert {name: row[name] for name in found} == found
+        assert row["_rescued"] is None
+    dead = site.rows("orders_dead_letters").sort_by("offset").to_pylist()
+    assert [row["offset"] for row in dead] == [13, 53, 93, 133, 173]
+    assert all(row["raw"].endswith(b"no json") for row in dead)
+    assert all("no JSON" in row["error"] for row in dead)
+    assert {row["stream"] for row in dead} == {fields}
+
+
+def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site) -> None:
+    queue = f"killed-{secrets.token_hex(3)}"
+    stream = site.stream(queue, 24, _json)
+    arguments = ("--streams", queue, "--into", "killed", "--body", "json")
+    small = ("--partition-bytes", "1000", "--window-bytes", "4000")
+    rng = random.Random(4)
+    killed = 0
+    for _ in range(3):
+        process = subprocess.Popen(
+            site.command(*arguments, *small), env=site.environment, cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"commits" in line or b"new columns" in line:
+                break
+        time.sleep(rng.uniform(0, 1.5))
+        killed += process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert killed
+    site.run(*arguments)
+    rows = site.rows("killed").column("_offset").to_pylist()
+    dead = site.rows("killed_dead_letters").column("offset").to_pylist()
+    expected = [offset for offset, _ in site.messages(stream)]
+    assert sorted(rows + dead) == expected
+    assert sorted(dead) == [n for n in expected if n % 40 == 13]
+
+
+def test_maintenance_makes_few_files_of_many_and_removes_what_is_too_old(site: Site) -> None:
+    queue = f"kept-{secrets.token_hex(3)}"
+    site.stream(queue, 12, _plain)
+    arguments = ("--streams", queue, "--into", "kept", "--partition", "none")
+    site.run(*arguments, "--partition-bytes", "1000")
+    done = site.run(*arguments, "--maintain")["tables"][f"{site.database}.kept"]
+    assert done["maintenance"]["rows"]["merged"] > done["maintenance"]["rows"]["into"] == 1
+    assert sorted(site.rows("kept").column("offset").to_pylist()) == list(range(300))
+    gone = site.run(*arguments, "--maintain", "--keep-days", "1")["tables"]
+    assert gone[f"{site.database}.kept"]["maintenance"]["rows"]["expired_rows"] == 300
+    assert site.rows("kept").num_rows == 0
+    assert site.run(*arguments)["tables"][f"{site.database}.kept"]["planned"] == {}
+
+
+def test_without_iceberg_the_catalog_shows_the_files_of_commits_only(site: Site) -> None:
+    queue = f"files-{secrets.token_hex(3)}"
+    site.stream(queue, 4, _plain)
+    site.run("--streams", queue, "--into", "files", "--format", "parquet", "--partition", "hour")
+    glue, s3 = site.emulator.client("glue"), site.emulator.client("s3")
+    found = glue.get_table(DatabaseName=site.database, Name="files")["Table"]
+    types = {each["Name"]: each["Type"] for each in found["StorageDescriptor"]["Columns"]}
+    assert (types["offset"], types["body"], types["timestamp"]) == ("bigint", "binary", "timestamp")
+    partitions = glue.get_partitions(DatabaseName=site.database, TableName="files")["Partitions"]
+    assert len(partitions) == 4
+    offsets: list[int] = []
+    for each in partitions:
+        bucket, _, under = each["StorageDescriptor"]["Location"][5:].partition("/")
+        for one in s3.list_objects_v2(Bucket=bucket, Prefix=under + "/")["Contents"]:
+            body = s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()
+            offsets += pq.read_table(pa.BufferReader(body)).column("offset").to_pylist()
+    assert sorted(offsets) == list(range(100))
+
+
+def test_arguments_that_make_no_sense_are_refused_in_words(site: Site) -> None:
+    said = site.run("--streams", "(a+)+", "--into", "x", ok=False)
+    assert "the pattern" in said["error"]["reason"]
+    assert (
+        "no stream" in site.run("--streams", "nobody", "--into", "x", ok=False)["error"]["reason"]
+    )
