@@ -22,8 +22,10 @@ from cdk_nag import AwsSolutionsChecks  # noqa: E402
 
 from coldstream.errors import InvalidInputError  # noqa: E402
 from coldstream.names import STACK_NAME  # noqa: E402
+from infra import glue_bundle  # noqa: E402
 from infra.bundle import BundleError, build  # noqa: E402
 from infra.config import Settings, default_context  # noqa: E402
+from infra.glue_job import Code  # noqa: E402
 from infra.stack import ColdstreamStack  # noqa: E402
 
 
@@ -35,6 +37,7 @@ def main() -> None:
         STACK_NAME,
         settings=Settings.from_context(app.node.get_all_context()),
         bundle=build(ROOT),
+        job_code=Code(directory=glue_bundle.build(ROOT), modules=glue_bundle.python_modules(ROOT)),
         description="Bottomless storage for RabbitMQ streams in Amazon S3",
     )
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

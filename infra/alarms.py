@@ -86,9 +86,22 @@ class Alarms(Construct):
             self._alarm(
                 "WorkflowFailures",
                 _own(names.METRIC_WORKFLOW_FAILURES),
-                "A workflow gave some streams up after all its retries; the others went on. The log"
-                " of the function report names the workflow, the error and the streams. The next"
-                " scheduled run tries again.",
+                "A workflow gave some streams up after all its retries and the others went on, or a"
+                " run of a Glue job failed. The log of the function report names the workflow or"
+                " the job, the error and the streams. The next scheduled run tries again.",
+            ),
+            self._alarm(
+                "ScrubFindings",
+                _own(names.METRIC_SCRUB_FINDINGS),
+                "The job scrub found bytes in S3 that are not what was written. The table"
+                " scrub_findings and the log of the run name the stream, the offset and the key;"
+                " `coldstream repair` gets a range from a replica that still has it.",
+            ),
+            self._alarm(
+                "DeadLetterRows",
+                _own(names.METRIC_DEAD_LETTER_ROWS),
+                "The job materialise put messages that do not fit their table's rule into the table"
+                " of dead letters, with the reason beside each. No message is lost.",
             ),
             self._alarm(
                 "TombstonesMissed",
@@ -246,16 +259,54 @@ class Alarms(Construct):
                     ),
                     graph("Deleted streams: bytes", _own(names.METRIC_BYTES_SWEPT)),
                 ],
+                [
+                    graph("Tables: rows added", _own(names.METRIC_ROWS_MATERIALISED)),
+                    graph(
+                        "Tables: seconds behind, dead letters",
+                        _most(names.METRIC_MATERIALISE_LAG),
+                        _own(names.METRIC_DEAD_LETTER_ROWS),
+                    ),
+                ],
+                [
+                    graph("Scrubbed: bytes", _own(names.METRIC_BYTES_SCRUBBED)),
+                    graph("Scrubbed: findings", _own(names.METRIC_SCRUB_FINDINGS)),
+                ],
+                [
+                    graph(
+                        "Fleet: bytes of all streams, of objects without reference",
+                        _most(names.METRIC_STREAM_BYTES),
+                        _most(names.METRIC_ORPHAN_BYTES),
+                    ),
+                    graph(
+                        "Fleet: streams, holes",
+                        _most(names.METRIC_STREAMS),
+                        _most(names.METRIC_HOLES),
+                    ),
+                ],
+                [
+                    graph(
+                        "Glue jobs: seconds",
+                        *(
+                            _most(names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: name})
+                            for name in names.JOBS
+                        ),
+                    ),
+                ],
             ],
         )
 
 
-def _own(name: str) -> cloudwatch.Metric:
-    """A metric that the handlers report."""
+def _most(name: str, **dimensions: str) -> cloudwatch.Metric:
+    """The largest value of a metric that a job reports about the state of things."""
+    return _own(name, **dimensions).with_(statistic="Maximum")
+
+
+def _own(name: str, **dimensions: str) -> cloudwatch.Metric:
+    """A metric that the handlers and the jobs report."""
     return cloudwatch.Metric(
         namespace=names.METRIC_NAMESPACE,
         metric_name=name,
-        dimensions_map={"service": SERVICE},
+        dimensions_map={"service": SERVICE, **dimensions},
         statistic="Sum",
         period=_FIVE_MINUTES,
     )

@@ -68,7 +68,7 @@ def build(root: Path) -> Path:
         return bundle
 
     dependencies = _dependencies(root)
-    with _staged(bundle) as staging:
+    with staged(bundle) as staging:
         # Hard links: only our own code differs from one bundle to the next.
         shutil.copytree(dependencies, staging, copy_function=os.link, dirs_exist_ok=True)
         for target, source in sources:
@@ -113,13 +113,13 @@ def _dependencies(root: Path) -> Path:
     directory = root / "build" / "lambda-dependencies" / _dependencies_key(root)
     if directory.is_dir():
         return directory
-    requirements = _uv(
+    requirements = run_uv(
         root,
         *("export", "--frozen", "--no-dev", "--extra", "lambda", "--no-emit-project"),
         *("--no-header", "--no-annotate", "--python", sys.executable),
         *(flag for name in PROVIDED for flag in ("--no-emit-package", name)),
     )
-    with _staged(directory) as staging, tempfile.TemporaryDirectory() as scratch:
+    with staged(directory) as staging, tempfile.TemporaryDirectory() as scratch:
         listed = Path(scratch, "requirements.txt")
         listed.write_text(requirements, encoding="utf-8")
         install = (
@@ -132,16 +132,21 @@ def _dependencies(root: Path) -> Path:
         # Versions and hashes are pinned, so the cache is as good as the network. It is asked first
         # because uv would otherwise ask the index whether its copy is still fresh.
         try:
-            _uv(root, *install, "--offline")
+            run_uv(root, *install, "--offline")
         except BundleError:
-            _uv(root, *install)
+            run_uv(root, *install)
         _strip(staging)
     return directory
 
 
-def _uv(root: Path, *arguments: str) -> str:
+def run_uv(root: Path, *arguments: str, **variables: str) -> str:
+    """Run uv in the project at `root`; what it printed.
+
+    Raises:
+        BundleError: it failed.
+    """
     command = [find_uv_bin(), *arguments, "--quiet", "--no-progress"]
-    environment = {**os.environ, "UV_PROJECT": str(root)}
+    environment = {**os.environ, "UV_PROJECT": str(root), **variables}
     environment.pop("VIRTUAL_ENV", None)
     done = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=False
@@ -152,7 +157,7 @@ def _uv(root: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def _staged(final: Path) -> Iterator[Path]:
+def staged(final: Path) -> Iterator[Path]:
     """A temporary directory that becomes `final` in one rename, or vanishes on an error.
 
     Another process may build the same thing meanwhile. Both come out equal, so the first wins.

@@ -23,6 +23,7 @@ PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _ACCOUNT = re.compile(r"[0-9]{12}")
+_DATABASE = re.compile(r"[a-z0-9_]{1,255}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
 
 
@@ -56,6 +57,17 @@ class Settings:
         testing: a deployment that holds nothing of value: its grace time may be as short as its
             tests want.
         log_retention_days: how long the functions' logs are kept; a value CloudWatch knows.
+        database: in the Glue Data Catalog, for the tables of all jobs: small letters, digits, "_".
+        materialise_rules: which streams the job materialise puts into which tables: JSON, or the
+            s3:// URL of a file with it below materialise/ in the warehouse; empty if whoever starts
+            the job says so each time.
+        materialise_interval_minutes: how often the job materialise runs; 0 for only when somebody
+            starts it, as for all jobs: each run costs money. 0, or 5 to 43200.
+        scrub_interval_minutes: how often the job scrub runs. 0, or 60 to 43200.
+        profile_interval_minutes: how often the job profile runs. 0, or 60 to 43200.
+        fleet_interval_minutes: how often the job fleet runs. 0, or 60 to 43200.
+        job_workers: the most workers of one run of a job (G.1X: 4 cores, 16 GB); Glue adds them as
+            they are needed. 2 to 299.
         agent_principals: who may assume the agents' role besides EC2 instances: account ids, or
             ARNs of roles and users; in the context one string, separated by commas.
     """
@@ -75,6 +87,13 @@ class Settings:
     step_timeout_seconds: int
     testing: bool
     log_retention_days: int
+    database: str
+    materialise_rules: str
+    materialise_interval_minutes: int
+    scrub_interval_minutes: int
+    profile_interval_minutes: int
+    fleet_interval_minutes: int
+    job_workers: int
     agent_principals: tuple[str, ...]
 
     @classmethod
@@ -113,9 +132,21 @@ class Settings:
             step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
             testing=_yes_or_no(given, "testing"),
             log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),
+            database=_database(given["database"]),
+            materialise_rules=_text("materialise_rules", given["materialise_rules"]),
+            materialise_interval_minutes=_off_or(given, "materialise_interval_minutes", 5),
+            scrub_interval_minutes=_off_or(given, "scrub_interval_minutes", 60),
+            profile_interval_minutes=_off_or(given, "profile_interval_minutes", 60),
+            fleet_interval_minutes=_off_or(given, "fleet_interval_minutes", 60),
+            job_workers=_whole(given, "job_workers", 2, 299),
             agent_principals=_principals(given["agent_principals"]),
         )
         _check_grace(settings)
+        if settings.materialise_interval_minutes and not settings.materialise_rules:
+            raise InvalidInputError(
+                f"{_shown('materialise_interval_minutes')} needs {_shown('materialise_rules')}: a"
+                " schedule cannot say which streams go into which tables"
+            )
         return settings
 
 
@@ -147,6 +178,22 @@ def _whole(given: Mapping[str, Any], name: str, low: int, high: int) -> int:
     if not low <= number <= high:
         raise InvalidInputError(f"{_shown(name)} must be {low} to {high}, not {number}")
     return number
+
+
+def _off_or(given: Mapping[str, Any], name: str, low: int) -> int:
+    minutes = _whole(given, name, 0, 43_200)
+    if 0 < minutes < low:
+        raise InvalidInputError(f"{_shown(name)} must be 0 for off, or {low} to 43200")
+    return minutes
+
+
+def _database(value: object) -> str:
+    database = _text("database", value)
+    if not _DATABASE.fullmatch(database):
+        raise InvalidInputError(
+            f"{_shown('database')} must be small letters, digits and _, not {database!r}"
+        )
+    return database
 
 
 def _yes_or_no(given: Mapping[str, Any], name: str) -> bool:

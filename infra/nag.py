@@ -20,6 +20,19 @@ def accept(construct: IConstruct, rule: str, reason: str) -> None:
     )
 
 
+def accept_arn(construct: IConstruct, arn: str, reason: str) -> None:
+    """Accept a right to `arn`, which has a wildcard."""
+    stack = Stack.of(construct)
+    for name, value in (
+        ("AWS::Partition", stack.partition),
+        ("AWS::Region", stack.region),
+        ("AWS::AccountId", stack.account),
+    ):
+        # cdk-nag writes `Ref` as <Name> in the id of a finding.
+        arn = arn.replace(value, f"<{name}>")
+    accept(construct, f"IAM5[Resource::{arn}]", reason)
+
+
 def accept_keys(
     construct: IConstruct, *, bucket: s3.IBucket, prefix: str, kinds: Iterable[str]
 ) -> None:

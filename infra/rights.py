@@ -114,6 +114,74 @@ def change_state(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     )
 
 
+def read_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Read the items of all streams, the operator's rules, and the table's id."""
+    return iam.PolicyStatement(
+        sid="ReadCatalog",
+        actions=[
+            "dynamodb:DescribeTable",
+            "dynamodb:GetItem",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+        ],
+        resources=[table.table_arn],
+    )
+
+
+def keep_tables(
+    *, bucket: s3.IBucket, prefix: str, catalog: str, database: str, tables: str
+) -> list[iam.PolicyStatement]:
+    """Make and change tables in a database, with their files below one prefix of a bucket.
+
+    Args:
+        bucket: the warehouse, which holds no stream.
+        prefix: below which the files are.
+        catalog: what the ARNs of the account's databases and tables begin with.
+        database: the database.
+        tables: pattern of the tables' names; "" for no table at all.
+    """
+    files = [
+        iam.PolicyStatement(
+            sid="KeepFiles",
+            actions=[
+                "s3:AbortMultipartUpload",
+                # Compaction and retention of tables remove their files; streams have none here.
+                "s3:DeleteObject",
+                "s3:GetObject",
+                "s3:PutObject",
+            ],
+            resources=[bucket.arn_for_objects(f"{prefix}*")],
+        ),
+        iam.PolicyStatement(
+            sid="ListFiles",
+            actions=["s3:ListBucket"],
+            resources=[bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+        ),
+    ]
+    if not tables:
+        return files
+    return [
+        *files,
+        iam.PolicyStatement(
+            sid="KeepTables",
+            actions=[
+                "glue:CreatePartition",
+                "glue:CreateTable",
+                "glue:GetDatabase",
+                "glue:GetTable",
+                "glue:GetTables",
+                "glue:UpdateTable",
+            ],
+            resources=[
+                f"{catalog}:catalog",
+                f"{catalog}:database/{database}",
+                f"{catalog}:table/{database}/{tables}",
+            ],
+        ),
+    ]
+
+
 def read_policies(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     """Read the operator's rules, an item of their own."""
     return iam.PolicyStatement(

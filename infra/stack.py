@@ -14,8 +14,11 @@ from infra.alarms import Alarms
 from infra.catalog import Catalog
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
+from infra.glue import Jobs
+from infra.glue_job import Code
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
+from infra.warehouse import Warehouse
 from infra.workflow import machine_arn_prefix
 from infra.workflows.collect import Collect
 from infra.workflows.consolidate import Consolidate
@@ -30,12 +33,14 @@ class ColdstreamStack(Stack):
 
         agents -> Storage (S3) -> CommitQueue (SQS) -> CommitRuns (Lambda) -> Catalog (DynamoDB)
                                             the workflows (Step Functions) ->
+                                            the jobs (Glue) -> Warehouse (S3, Glue Data Catalog)
 
     Args:
         scope: the app.
         id: the stack's name.
         settings: of the deployment.
         bundle: directory with the code of the functions.
+        job_code: what the Glue jobs carry.
         description: one sentence for the console.
     """
 
@@ -46,6 +51,7 @@ class ColdstreamStack(Stack):
         *,
         settings: Settings,
         bundle: Path,
+        job_code: Code,
         description: str,
     ) -> None:
         super().__init__(scope, id, description=description)
@@ -108,6 +114,8 @@ class ColdstreamStack(Stack):
             queue=commit_queue.queue,
             principals=settings.agent_principals,
         )
+        warehouse = Warehouse(self, "Warehouse", database=settings.database)
+        Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
         Alarms(
             self,
             "Alarms",
@@ -129,5 +137,8 @@ class ColdstreamStack(Stack):
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
+            names.OUTPUT_WAREHOUSE: warehouse.url,
+            names.OUTPUT_DATABASE: warehouse.database,
+            names.OUTPUT_WORKGROUP: warehouse.workgroup,
         }.items():
             CfnOutput(self, name, value=value)

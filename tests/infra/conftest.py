@@ -59,6 +59,8 @@ def flat(value: Any) -> str:
         return f"<{argument}>"
     if function == "Fn::GetAtt":
         return f"<{'.'.join(argument)}>"
+    if function == "Fn::Sub":
+        return str(argument)
     assert function == "Fn::Join"
     return str(argument[0]).join(map(flat, argument[1]))
 
@@ -138,6 +140,13 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
         "coldstream:step-timeout-seconds": "120",
         "coldstream:testing": "true",
         "coldstream:log-retention-days": "90",
+        "coldstream:database": "streams_eu",
+        "coldstream:materialise-rules": "s3://somewhere/materialise/rules.json",
+        "coldstream:materialise-interval-minutes": "15",
+        "coldstream:scrub-interval-minutes": "1440",
+        "coldstream:profile-interval-minutes": "10080",
+        "coldstream:fleet-interval-minutes": "720",
+        "coldstream:job-workers": "4",
         "coldstream:agent-principals": "123456789012, arn:aws:iam::210987654321:role/broker",
     }
     done = run_app(outdir=elsewhere / "out", cwd=elsewhere, context=context)

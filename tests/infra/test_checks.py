@@ -44,6 +44,19 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
             f"<AWS::AccountId>:execution:coldstream-{name}:*]"
             for name in names.WORKFLOWS
         ),
+        "AwsSolutions-GL1",
+        "AwsSolutions-GL3",
+        *(
+            "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:"
+            f"log-group:/aws-glue/jobs/coldstream/{name}:log-stream:*]"
+            for name in ("output", "error")
+        ),
+        *(f"AwsSolutions-IAM5[Resource::<Warehouse.Arn>/{name}/*]" for name in names.JOBS),
+        *(
+            "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>:"
+            f"table/coldstream/{pattern}]"
+            for pattern in ("*", "scrub_*", "profile_*", "fleet_*")
+        ),
     }
 
 

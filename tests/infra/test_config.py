@@ -76,6 +76,13 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("testing", "yes", "must be true or false"),
         ("testing", 1, "must be true or false"),
         ("log_retention_days", 31, "must be one of"),
+        ("database", "Streams", "must be small letters"),
+        ("database", "", "must be small letters"),
+        ("materialise_interval_minutes", 4, "must be 0 for off, or 5 to 43200"),
+        ("scrub_interval_minutes", 59, "must be 0 for off, or 60 to 43200"),
+        ("profile_interval_minutes", 43_201, "must be 0 to 43200"),
+        ("fleet_interval_minutes", -1, "must be 0 to 43200"),
+        ("job_workers", 1, "must be 2 to 299"),
         ("agent_principals", "*", "takes account ids and ARNs"),
         ("agent_principals", "arn:aws:iam::123456789012:role/*", "takes account ids and ARNs"),
         ("agent_principals", ["123456789012"], "must be text"),
@@ -143,3 +150,12 @@ def test_the_app_refuses_bad_settings_in_one_line(refuse: Callable[[dict[str, An
         "app.py: coldstream:max-concurrency must be a whole number, not 'many'"
     )
     assert "Traceback" not in said
+
+
+def test_a_schedule_for_tables_needs_rules_for_them() -> None:
+    with pytest.raises(InvalidInputError, match="needs coldstream:materialise-rules"):
+        settings(materialise_interval_minutes=15)
+
+    assert (
+        settings(materialise_interval_minutes=15, materialise_rules="{}").materialise_rules == "{}"
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import textwrap
 import time
 import uuid
+import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -253,6 +256,80 @@ def check_range_reads(probe: Probe) -> None:
     assert large < 3 * small
 
 
+def check_spark_jobs(probe: Probe) -> None:
+    """A job's script runs with its modules and arguments, and its end and its log tell how."""
+    job = _job(
+        probe,
+        """
+        import json, os, sys
+        import helper
+        print("said", json.dumps({"argv": sys.argv[1:], "helper": helper.WORD}))
+        assert "local[2]" in os.environ["PYSPARK_SUBMIT_ARGS"]
+        assert "STATE_DIR" not in os.environ
+        if "--fail" in sys.argv:
+            raise ValueError("on purpose")
+        """,
+        DefaultArguments={"--word": "default", "--other": "kept"},
+    )
+
+    done = _run_job(probe, job, {"--word": "given"})
+    failed = _run_job(probe, job, {"--fail": "yes"})
+
+    assert (failed["JobRunState"], failed.get("ErrorMessage")) == (
+        "FAILED",
+        "ValueError: on purpose",
+    )
+    assert done["JobRunState"] == "SUCCEEDED", done["ErrorMessage"]
+    log = probe.client("logs").get_log_events(
+        logGroupName="/aws-glue/jobs/output", logStreamName=done["Id"]
+    )["events"]
+    said = json.loads(log[0]["message"].removeprefix("said "))
+    given = dict(zip(said["argv"][::2], said["argv"][1::2], strict=True))
+    assert said["helper"] == "word"
+    assert (given["--word"], given["--other"]) == ("given", "kept")
+    assert (given["--JOB_NAME"], given["--JOB_RUN_ID"]) == (job, done["Id"])
+
+
+def check_scheduled_job_runs(probe: Probe) -> None:
+    """A schedule starts a job by Scheduler's universal target, with arguments."""
+    job = _job(probe, "import sys; assert '--by' in sys.argv")
+    probe.client("scheduler").create_schedule(
+        Name=uuid.uuid4().hex,
+        ScheduleExpression=f"at({datetime.now(UTC):%Y-%m-%dT%H:%M:%S})",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={
+            "Arn": "arn:aws:scheduler:::aws-sdk:glue:startJobRun",
+            "RoleArn": "arn:aws:iam::000000000000:role/any",
+            "Input": json.dumps({"JobName": job, "Arguments": {"--by": "schedule"}}),
+        },
+    )
+
+    def runs() -> Any:
+        return probe.client("glue").get_job_runs(JobName=job)["JobRuns"]
+
+    assert [each["Arguments"] for each in eventually(runs, seconds=15)] == [{"--by": "schedule"}]
+
+
+def check_named_queries(probe: Probe) -> None:
+    """A stack can have saved queries."""
+    cloudformation, stack = probe.client("cloudformation"), f"queries-{uuid.uuid4().hex}"
+    query = {"Database": "default", "Name": stack, "QueryString": "SELECT 1"}
+    template = {"Resources": {"Q": {"Type": "AWS::Athena::NamedQuery", "Properties": query}}}
+
+    try:
+        cloudformation.create_stack(StackName=stack, TemplateBody=json.dumps(template))
+    except cloudformation.exceptions.ClientError as exc:
+        pytest.fail(str(exc), pytrace=False)
+
+    def saved() -> list[str]:
+        athena = probe.client("athena")
+        ids = athena.list_named_queries()["NamedQueryIds"]
+        found = athena.batch_get_named_query(NamedQueryIds=ids)["NamedQueries"] if ids else []
+        return [each["QueryString"] for each in found if each["Name"] == stack]
+
+    assert eventually(saved, seconds=5) == ["SELECT 1"]
+
+
 CHECKS: dict[str, Callable[[Probe], None]] = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())
@@ -308,6 +385,41 @@ def _run_machine(
         return None if found["status"] == "RUNNING" else found
 
     return eventually(ended, seconds=6) or {"status": "RUNNING", "output": "null"}
+
+
+def _job(probe: Probe, script: str, **more: Any) -> str:
+    """A Glue job of a script, with a module beside it."""
+    name, store, bucket = uuid.uuid4().hex, probe.client("s3"), probe.outputs["Bucket"]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("helper.py", "WORD = 'word'")
+    store.put_object(Bucket=bucket, Key=f"{name}.py", Body=textwrap.dedent(script).encode())
+    store.put_object(Bucket=bucket, Key=f"{name}.zip", Body=packed.getvalue())
+    arguments = {
+        "--extra-py-files": f"s3://{bucket}/{name}.zip",
+        **more.pop("DefaultArguments", {}),
+    }
+    probe.client("glue").create_job(
+        Name=name,
+        Role="arn:aws:iam::000000000000:role/any",
+        Command={"Name": "glueetl", "ScriptLocation": f"s3://{bucket}/{name}.py"},
+        GlueVersion="6.0",
+        DefaultArguments=arguments,
+        **more,
+    )
+    return name
+
+
+def _run_job(probe: Probe, job: str, arguments: dict[str, str]) -> dict[str, Any]:
+    """Run a job; give what is known of the run after at most ten seconds."""
+    glue = probe.client("glue")
+    run_id = glue.start_job_run(JobName=job, Arguments=arguments)["JobRunId"]
+
+    def ended() -> dict[str, Any] | None:
+        run: dict[str, Any] = glue.get_job_run(JobName=job, RunId=run_id)["JobRun"]
+        return None if run["JobRunState"] in ("STARTING", "RUNNING") else run
+
+    return eventually(ended) or {"JobRunState": "RUNNING"}
 
 
 def _arn(probe: Probe, url: str) -> str:

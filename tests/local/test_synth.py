@@ -10,7 +10,7 @@ from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.local import synth as synth_module
 from coldstream.local.progress import silent
 from coldstream.local.synth import synth
-from infra import bundle
+from infra import bundle, glue_bundle
 
 APP = """
 import json, os, pathlib
@@ -40,7 +40,9 @@ def test_an_unchanged_app_is_not_run_again(project: Path) -> None:
     assert runs(project) == 1
 
 
-@pytest.mark.parametrize("changed", ["app.py", "infra/stack.py", "functions/new.py", "uv.lock"])
+@pytest.mark.parametrize(
+    "changed", ["app.py", "infra/stack.py", "functions/new.py", "glue_jobs/new.py", "uv.lock"]
+)
 def test_a_change_of_anything_that_the_app_reads_runs_it(project: Path, changed: str) -> None:
     synth(project, progress=silent)
     path = project / changed
@@ -63,8 +65,8 @@ def test_a_change_of_what_never_reaches_the_stack_does_not_run_it(project: Path)
     assert runs(project) == 1
 
 
-def test_what_the_bundle_leaves_out_is_what_synthesis_does_not_look_at() -> None:
-    assert set(synth_module.FRONT_ENDS) == bundle.FRONT_ENDS
+def test_what_both_bundles_leave_out_is_what_synthesis_does_not_look_at() -> None:
+    assert set(synth_module.FRONT_ENDS) == bundle.FRONT_ENDS & glue_bundle.LEFT_OUT
 
 
 def test_each_set_of_settings_has_an_assembly_of_its_own(project: Path) -> None:

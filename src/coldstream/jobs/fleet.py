@@ -11,7 +11,7 @@ theirs. Everything of one stream is as of one root, the one that its item named 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,9 @@ import pyarrow as pa
 from coldstream import names
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
 from coldstream.jobs.arguments import Where
+from coldstream.jobs.fleet_streams import Total, gather, stream_rows
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.fleet_walk import (
-    MAX_MS,
-    MIN_MS,
     Unit,
     Walked,
     fragment_rows,
@@ -39,7 +38,6 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root, parse_root
 from coldstream.names import MAX_OFFSET, metadata_prefix
 from coldstream.nodes import NodeCache, fetcher
-from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import MetricUnit, ObjectStore
 from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World, load_root
 
@@ -91,18 +89,6 @@ class Settings:
     grace_ms: int
 
 
-@dataclass(slots=True)
-class _Total:
-    """What the workers have counted for one stream."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    smallest: int | None = None
-    largest: int | None = None
-    last_commit_ms: int | None = None
-    quarantine_key: str = ""
-    error: str | None = None
-
-
 def run(
     spark: SparkSession,
     remote: Remote,
@@ -134,9 +120,9 @@ def run(
         units += [_nothing_but_objects(each) for each in strays]
         report.facts["streams_without_item"] = strays[:100]
     tasks = pack(units, weight=TASK_WEIGHT)
-    totals = _gather(_performed(spark, tasks, remote.where, settings))
+    totals = gather(_performed(spark, tasks, remote.where, settings))
     for stream, error in errors.items():
-        totals.setdefault(stream, _Total()).error = error
+        totals.setdefault(stream, Total()).error = error
     rows = stream_rows(items, totals, policies, settings.snapshot.taken_ms)
     with part_file(settings.snapshot, STREAMS, 0) as part:
         part.add(rows)
@@ -314,95 +300,11 @@ def _count_orphans(batch: pa.RecordBatch, oldest_ms: int, counts: dict[str, Any]
             counts["orphan_bytes"] += row["bytes"]
 
 
-_SUMS = ("fragments", "holes", "hole_offsets", "groups", "objects", "orphans", "orphan_bytes")
-
-
-def _gather(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Total]:
-    """The counts of a stream's units together."""
-    totals: dict[str, _Total] = {}
-    for row in rows:
-        total = totals.setdefault(row["stream"], _Total())
-        for name in _SUMS:
-            total.counts[name] = total.counts.get(name, 0) + (row[name] or 0)
-        for each in (total.smallest, row["smallest"]):
-            if each is not None:
-                total.smallest = each if total.smallest is None else min(each, total.smallest)
-        for each in (total.largest, row["largest"]):
-            if each is not None:
-                total.largest = each if total.largest is None else max(each, total.largest)
-        total.last_commit_ms = row["last_commit_ms"] or total.last_commit_ms
-        total.quarantine_key = row["quarantine_key"] or total.quarantine_key
-        total.error = row["error"] or total.error
-    return totals
-
-
-def stream_rows(
-    items: Iterable[CatalogItem],
-    totals: Mapping[str, _Total],
-    policies: PolicySet,
-    taken_ms: int,
-) -> pa.Table:
-    """Rows of `STREAMS`, in the order of their names."""
-    rows = [
-        _stream_row(item, totals.get(item.stream, _Total()), policies, taken_ms)
-        for item in sorted(items, key=lambda each: each.stream)
-    ]
-    return pa.Table.from_pylist(rows, schema=STREAMS.schema)
-
-
-def _stream_row(
-    item: CatalogItem, total: _Total, policies: PolicySet, taken_ms: int
-) -> dict[str, Any]:
-    rules = effective(policies, item.stream, item.name)
-    has = item.fragments > 0
-    counts = total.counts
-    return {
-        "stream": item.stream,
-        "cluster": item.name.cluster,
-        "vhost": item.name.vhost,
-        "queue": item.name.queue,
-        "state": str(item.state),
-        "first_offset": item.first_offset,
-        "next_offset": item.next_offset,
-        "offsets": item.next_offset - item.first_offset,
-        "first_time": _time(item.first_timestamp) if has else None,
-        "last_time": _time(item.last_timestamp) if has else None,
-        "age_seconds": (taken_ms - item.first_timestamp) // 1000 if has else None,
-        "lag_seconds": (taken_ms - item.last_timestamp) // 1000 if has else None,
-        "last_commit": _time(total.last_commit_ms) if total.last_commit_ms else None,
-        "bytes": item.total_size,
-        "fragments": item.fragments,
-        "holes": counts.get("holes", 0),
-        "hole_offsets": counts.get("hole_offsets", 0),
-        "smallest_bytes": total.smallest,
-        "largest_bytes": total.largest,
-        "groups": counts.get("groups", 0),
-        "epoch": item.epoch,
-        "version": item.version,
-        "ledger": [{"epoch": each.epoch, "floor": each.floor} for each in item.ledger.claims],
-        "root_key": item.root_key,
-        "quarantine_key": total.quarantine_key,
-        "retention_rule": rules.retention_rule,
-        "max_age_seconds": None if rules.max_age_ms is None else rules.max_age_ms // 1000,
-        "max_bytes": rules.max_bytes,
-        "consolidate": rules.consolidate,
-        "hold": rules.hold,
-        "hold_rules": list(rules.hold_rules),
-        "undelete_until": _time(item.undelete_until) if item.undelete_until else None,
-        "error": total.error,
-    }
-
-
-def _time(milliseconds: int) -> int:
-    """Microseconds, within the years that a table can hold."""
-    return min(max(milliseconds, MIN_MS), MAX_MS) * 1000
-
-
 def _tell(
     report: Report,
     settings: Settings,
     items: list[CatalogItem],
-    totals: Mapping[str, _Total],
+    totals: Mapping[str, Total],
     damaged: list[ColdstreamError],
 ) -> None:
     def total(name: str) -> int:

@@ -26,6 +26,8 @@ _VARIABLES = {
     names.ENV_PREFIX: names.OUTPUT_PREFIX,
     names.ENV_QUEUE_URL: names.OUTPUT_QUEUE_URL,
     names.ENV_WORKFLOWS: names.OUTPUT_WORKFLOWS,
+    names.ENV_WAREHOUSE: names.OUTPUT_WAREHOUSE,
+    names.ENV_DATABASE: names.OUTPUT_DATABASE,
 }
 _RECORD = "environment.json"
 

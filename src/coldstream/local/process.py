@@ -92,7 +92,8 @@ def start(
         root: the project, where `.localaws` is or will be.
         state_dir: where the server keeps everything; one server at a time.
         port: on 127.0.0.1; 0 for the one used last on this directory, or else any free one.
-        handler_python: interpreter of Lambda functions; by default the one that runs this.
+        handler_python: interpreter of Lambda functions and Glue jobs, which need pyspark in it; by
+            default the one that runs this.
         snapshot_seconds: the most that `kill -9` of the server can lose.
         skip: corrections to leave out, with commas between; by default from COLDSTREAM_LOCAL_SKIP.
         exit_with_parent: end the server when this process ends, however it ends.

@@ -16,10 +16,24 @@ from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.local.install import exclusive
 from coldstream.local.progress import Progress, to_stderr
 
-# Everything that the app reads (infra/bundle.py packs functions and the package).
-INPUTS = ("app.py", "cdk.json", "pyproject.toml", "uv.lock", "infra", "functions", "src/coldstream")
-# What infra/bundle.py leaves out of the bundle. A test holds the two lists together.
-FRONT_ENDS = ("agent", "cli", "gateway", "local", "reader", "spark", "testing")
+# Everything that the app reads: infra/bundle.py packs functions and the package, and
+# infra/glue_bundle.py jobs, the package and the kernel.
+INPUTS = (
+    "app.py",
+    "cdk.json",
+    "pyproject.toml",
+    "uv.lock",
+    "infra",
+    "functions",
+    "glue_jobs",
+    "kernel/kernel.c",
+    "kernel/hatch_build.py",
+    "kernel/pyproject.toml",
+    "kernel/src",
+    "src/coldstream",
+)
+# What both leave out. A test holds the lists together.
+FRONT_ENDS = ("agent", "cli", "gateway", "local", "testing")
 _IGNORED = tuple(f"src/coldstream/{name}/" for name in FRONT_ENDS)
 _STAMP = ".inputs"
 _TIMEOUT_SECONDS = 300
@@ -84,7 +98,9 @@ def _input_files(root: Path) -> Iterator[Path]:
         base = root / name
         for path in base.rglob("*") if base.is_dir() else [base]:
             relative = path.relative_to(root).as_posix()
-            if "__pycache__" in path.parts or relative.startswith(_IGNORED) or not path.is_file():
+            # An editable install of the kernel leaves a library among its sources.
+            made = "__pycache__" in path.parts or path.suffix == ".so"
+            if made or relative.startswith(_IGNORED) or not path.is_file():
                 continue
             yield path
 

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from . import glue_process
 from .corrections import EARLY, LATE, apply
 from .options import parse
 
@@ -162,9 +163,10 @@ def _watch(state_dir: Path, lock: TextIO, *, parent: int | None) -> None:
 
 
 def _end_workers() -> None:
-    """End the sandboxes of functions, which are our own children."""
+    """End the sandboxes of functions and the runs of jobs, which are our own children."""
     from ministack.core import lambda_runtime
 
+    glue_process.end_all()
     lambda_runtime.reset()
 
 

@@ -15,8 +15,8 @@ class Options:
     Attributes:
         state_dir: where everything it knows is kept.
         port: to listen on; 0 for a free one.
-        python: interpreter of Lambda functions whose runtime has none of its own below.
-        python_of_runtime: interpreter for each runtime such as "python3.13".
+        python: interpreter of functions and jobs whose runtime has none of its own below.
+        python_of_runtime: interpreter for each runtime such as "python3.13" or "glue6.0".
         snapshot_seconds: between two snapshots, the most that a crash can lose.
         skip: names of corrections to leave out.
         exit_with_parent: end when the process that started the server has ended.
@@ -36,7 +36,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="localaws", description="The embedded AWS of coldstream.")
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--port", type=int, default=4566)
-    parser.add_argument("--python", required=True, help="interpreter that runs Lambda functions")
+    parser.add_argument(
+        "--python", required=True, help="interpreter of Lambda functions and Glue jobs"
+    )
     parser.add_argument(
         "--runtime", action="append", default=[], metavar="NAME=PYTHON", help="one for a runtime"
     )

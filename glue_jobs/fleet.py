@@ -1,0 +1,48 @@
+"""fleet: all catalog items and manifests as tables, for Athena."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from coldstream.jobs.arguments import (
+    DATABASE,
+    WAREHOUSE,
+    WHERE,
+    Argument,
+    duration_seconds,
+    flag,
+    parse,
+    where,
+)
+from coldstream.jobs.fleet import Settings, run
+from coldstream.jobs.report import reporting, script
+from coldstream.jobs.session import client, connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import GlueTables, Snapshot
+
+OBJECTS = Argument(
+    "objects", flag, "LIST every object, too, to find those without a reference.", default=False
+)
+GRACE = Argument(
+    "grace", duration_seconds, "How old an object without a reference is an orphan.", 86_400
+)
+ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, OBJECTS, GRACE)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the job."""
+    given = parse("fleet", str(__doc__), ARGUMENTS, argv)
+    tier = where(given)
+    remote = connect(tier)
+    with reporting("fleet", given.run_id, metric_sink(tier)) as report:
+        settings = Settings(
+            snapshot=Snapshot(given[WAREHOUSE], time.time_ns() // 1_000_000),
+            objects=given[OBJECTS],
+            grace_ms=given[GRACE] * 1000,
+        )
+        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        run(spark_session("fleet"), remote, settings, tables, report)
+
+
+if __name__ == "__main__":
+    script(main)

@@ -1,0 +1,76 @@
+"""profile: rates, sizes, batching, producers, consumers, growth and cost of streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from coldstream.jobs.arguments import (
+    DATABASE,
+    WAREHOUSE,
+    WHERE,
+    Argument,
+    decimal_number,
+    duration_seconds,
+    name_pattern,
+    parse,
+    positive_number,
+    size_bytes,
+    where,
+)
+from coldstream.jobs.profile import Settings, run
+from coldstream.jobs.profile_tables import Prices
+from coldstream.jobs.report import reporting, script
+from coldstream.jobs.session import client, connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import GlueTables, Snapshot
+
+STREAMS = Argument(
+    "streams",
+    name_pattern,
+    "Regular expression that the directory or the queue of a stream must match as a whole.",
+    ".*",
+)
+WINDOW = Argument(
+    "window", duration_seconds, "How far back to look, such as 24h or 30d.", 7 * 86400
+)
+BUCKET = Argument("bucket-length", duration_seconds, "Length of a span in profile_rates.", 3600)
+SAMPLE = Argument(
+    "sample-bytes",
+    size_bytes,
+    "How much of each stream is read for messages, codecs and tracking; 0 for nothing.",
+    256 * 2**20,
+)
+FRAGMENTS = Argument(
+    "max-fragments", positive_number, "The most fragments of one stream, the newest.", 100_000
+)
+STORAGE = Argument(
+    "price-storage", decimal_number, "Of a GB and month; S3 Standard in us-east-1, $.", 0.023
+)
+PUT = Argument("price-put", decimal_number, "Of a thousand PUT requests; as above.", 0.005)
+ARGUMENTS = (
+    *WHERE, WAREHOUSE, DATABASE, STREAMS, WINDOW, BUCKET, SAMPLE, FRAGMENTS, STORAGE, PUT,
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the job."""
+    given = parse("profile", str(__doc__), ARGUMENTS, argv)
+    tier = where(given)
+    remote = connect(tier)
+    now_ms = time.time_ns() // 1_000_000
+    with reporting("profile", given.run_id, metric_sink(tier)) as report:
+        settings = Settings(
+            snapshot=Snapshot(given[WAREHOUSE], now_ms),
+            streams=given[STREAMS],
+            since_ms=now_ms - given[WINDOW] * 1000,
+            bucket_ms=max(1, given[BUCKET]) * 1000,
+            sample_bytes=given[SAMPLE],
+            max_fragments=given[FRAGMENTS],
+            prices=Prices(storage=given[STORAGE], put=given[PUT]),
+        )
+        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        run(spark_session("profile"), remote, settings, tables, report)
+
+
+if __name__ == "__main__":
+    script(main)

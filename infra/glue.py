@@ -1,0 +1,213 @@
+"""The Glue jobs: what each may do, how long, how often. docs/how-to/glue.md says what for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aws_cdk import Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from coldstream.names import job_script
+from infra import rights
+from infra.function import RETENTION
+from infra.glue_job import Code, GlueJob, LogGroups
+from infra.nag import accept_arn, accept_keys
+from infra.steps import Site
+from infra.warehouse import Warehouse
+
+#: What a run looks at is many times the last one's only where something was neglected; then an hour
+#: more costs less than a person who starts it again and again.
+_LONG_MINUTES = 480
+_SHORT_MINUTES = 120
+
+_FAILURES = ["FAILED", "TIMEOUT", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """How one job differs from the others.
+
+    Attributes:
+        description: one sentence for the console.
+        tables: pattern of the names of its tables; "" if it keeps none.
+        every_minutes: how often a schedule starts it; 0 for never.
+        retries: how often a run that failed is tried again.
+        timeout_minutes: the longest run.
+        more: rights beside those that every job has.
+        arguments: beside those that every job has, without dashes.
+    """
+
+    description: str
+    tables: str = ""
+    every_minutes: int = 0
+    retries: int = 1
+    timeout_minutes: int = _LONG_MINUTES
+    more: tuple[iam.PolicyStatement, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+class Jobs(Construct):
+    """One Glue job for each of `coldstream.names.JOBS`.
+
+    No role here may delete or replace an object of a stream, and only `rebuild` writes a manifest.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        site: what they are made for.
+        code: what they carry.
+        warehouse: where their tables are.
+        report: the function that logs and counts what has failed.
+
+    Attributes:
+        jobs: the jobs by their names.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        site: Site,
+        code: Code,
+        warehouse: Warehouse,
+        report: lambda_.IFunction,
+    ) -> None:
+        super().__init__(scope, id)
+        self._site, self._code, self._warehouse = site, code, warehouse
+        self._logs = LogGroups(self, "Logs", retention=RETENTION[site.settings.log_retention_days])
+        settings = site.settings
+        plans = {
+            # Each of them may be repeated: what was done is not done again.
+            "materialise": JobPlan(
+                "Fills tables from streams, each message once",
+                tables="*",
+                every_minutes=settings.materialise_interval_minutes,
+                arguments={"rules": settings.materialise_rules}
+                if settings.materialise_rules
+                else {},
+            ),
+            "scrub": JobPlan(
+                "Checks every byte of the streams, the longest unchecked first",
+                tables="scrub_*",
+                every_minutes=settings.scrub_interval_minutes,
+            ),
+            "profile": JobPlan(
+                "Rates, sizes, batching, producers, consumers and cost of the streams",
+                tables="profile_*",
+                every_minutes=settings.profile_interval_minutes,
+            ),
+            "rebuild": JobPlan(
+                "Makes the manifest of a stream anew from the bucket",
+                # Somebody has started it, and should look before it is tried again.
+                retries=0,
+                more=(
+                    rights.write_metadata(bucket=site.bucket, prefix=settings.prefix),
+                    rights.commit_to_catalog(table=site.table),
+                ),
+            ),
+            "fleet": JobPlan(
+                "All catalog items and manifests as tables",
+                tables="fleet_*",
+                every_minutes=settings.fleet_interval_minutes,
+                timeout_minutes=_SHORT_MINUTES,
+            ),
+        }
+        # tests/infra/test_glue.py sees to it that every job of `names.JOBS` has a script.
+        self.jobs = {
+            name: self._job(name, plan)
+            for name, plan in plans.items()
+            if (code.directory / job_script(name)).is_file()
+        }
+        self._report_failures(report)
+
+    def _job(self, name: str, plan: JobPlan) -> GlueJob:
+        site, stack, warehouse = self._site, Stack.of(self), self._warehouse
+        bucket, prefix = site.bucket, site.settings.prefix
+        job = GlueJob(
+            self,
+            name.title(),
+            name=name,
+            code=self._code,
+            arguments={
+                "bucket": bucket.bucket_name,
+                "table": site.table.table_name,
+                "prefix": prefix,
+                "region": stack.region,
+                "warehouse": warehouse.files(name),
+                "database": warehouse.database,
+                **plan.arguments,
+            },
+            rights=[
+                rights.read_objects(bucket=bucket, prefix=prefix),
+                rights.list_streams(bucket=bucket, prefix=prefix),
+                rights.read_catalog(table=site.table),
+                *rights.keep_tables(
+                    bucket=warehouse.bucket,
+                    prefix=f"{name}/",
+                    catalog=_catalog(stack),
+                    database=warehouse.database,
+                    tables=plan.tables,
+                ),
+                *plan.more,
+            ],
+            log_group=self._logs,
+            workers=site.settings.job_workers,
+            timeout_minutes=plan.timeout_minutes,
+            retries=plan.retries,
+            every_minutes=plan.every_minutes,
+            description=plan.description,
+        )
+        accept_keys(job.role, bucket=bucket, prefix=prefix, kinds=("data", "metadata"))
+        accept_arn(
+            job.role,
+            f"<Warehouse.Arn>/{name}/*",
+            "The files of the job's own tables, which are named while it runs",
+        )
+        if plan.tables:
+            accept_arn(
+                job.role,
+                f"{_catalog(stack)}:table/{warehouse.database}/{plan.tables}",
+                "The job's own tables; which ones there are depends on the operator's rules",
+            )
+        return job
+
+    def _report_failures(self, report: lambda_.IFunction) -> None:
+        """Log and count every run that fails, by the function that does it for workflows, too."""
+        events.Rule(
+            self,
+            "Failures",
+            description="Runs of Glue jobs that did not succeed",
+            event_pattern=events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={
+                    "jobName": [job.job_name for job in self.jobs.values()],
+                    "state": _FAILURES,
+                },
+            ),
+            targets=[
+                targets.LambdaFunction(
+                    report,
+                    event=events.RuleTargetInput.from_object(
+                        {
+                            "workflow": events.EventField.from_path("$.detail.jobName"),
+                            "error": {
+                                "Error": events.EventField.from_path("$.detail.state"),
+                                "Cause": events.EventField.from_path("$.detail.message"),
+                            },
+                        }
+                    ),
+                )
+            ],
+        )
+
+
+def _catalog(stack: Stack) -> str:
+    """What the ARNs of databases and tables begin with."""
+    return f"arn:{stack.partition}:glue:{stack.region}:{stack.account}"

@@ -1,0 +1,278 @@
+"""How every Glue job here is made: its role with exactly its rights, its schedule, its limits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_cdk import FileAssetPackaging, RemovalPolicy, Stack
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_scheduler as scheduler
+from constructs import Construct
+
+from coldstream.names import job_script
+from infra.glue_bundle import PACKAGE_ZIP
+from infra.nag import accept, accept_arn
+
+#: Spark 4.1.1 on Python 3.13, the first with the Python Data Source API.
+GLUE_VERSION = "6.0"
+WORKER_TYPE = "G.1X"
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A file of ours in the CDK's own bucket of assets.
+
+    Attributes:
+        bucket: name of the bucket.
+        key: of the object.
+    """
+
+    bucket: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        """As Glue wants it."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def upload(stack: Stack, path: Path) -> Uploaded:
+    """Make an asset of a file, under a key that keeps the file's name.
+
+    The CDK's own `Asset` calls every object after its hash. pip takes the name of a wheel for what
+    says which machine it is for, and a person who looks at a job in the console wants to see it.
+    """
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    location = stack.synthesizer.add_file_asset(
+        source_hash=f"{digest}/{path.stem}",
+        file_name=str(path),
+        packaging=FileAssetPackaging.FILE,
+    )
+    return Uploaded(location.bucket_name, location.object_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What every job carries.
+
+    Attributes:
+        directory: what `infra.glue_bundle` has built.
+        modules: packages that a run installs.
+    """
+
+    directory: Path
+    modules: Sequence[str]
+
+
+class GlueJob(Construct):
+    """A Spark job that a schedule or a person starts.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        name: of the job, and of its script.
+        code: what it carries.
+        arguments: what its script is told, by the argument's name without dashes.
+        rights: what its role may do besides reading its code and writing its log and metrics.
+        log_group: where its log goes: <name of it>/output and <name of it>/error.
+        workers: the most workers at once.
+        timeout_minutes: the longest run.
+        retries: how often a run that failed is tried again; 0 where a person should look first.
+        every_minutes: how often a schedule starts it; 0 for never.
+        description: one sentence for the console.
+
+    Attributes:
+        job_name: the job's name.
+        role: its role.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        name: str,
+        code: Code,
+        arguments: Mapping[str, str],
+        rights: Sequence[iam.PolicyStatement],
+        log_group: LogGroups,
+        workers: int,
+        timeout_minutes: int,
+        retries: int,
+        every_minutes: int,
+        description: str,
+    ) -> None:
+        super().__init__(scope, id)
+        stack = Stack.of(self)
+        self.job_name = f"{stack.stack_name}-{name}"
+        script = upload(stack, code.directory / job_script(name))
+        package = upload(stack, code.directory / PACKAGE_ZIP)
+        wheels = [upload(stack, path) for path in sorted(code.directory.glob("*.whl"))]
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal(
+                "glue.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            ),
+        )
+        for statement in (
+            *rights,
+            iam.PolicyStatement(
+                sid="ReadCode",
+                actions=["s3:GetObject"],
+                resources=[
+                    f"arn:{stack.partition}:s3:::{each.bucket}/{each.key}"
+                    for each in (script, package, *wheels)
+                ],
+            ),
+            iam.PolicyStatement(
+                sid="WriteLogs",
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=log_group.stream_arns,
+            ),
+            iam.PolicyStatement(
+                sid="PutMetrics",
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringEquals": {"cloudwatch:namespace": ["coldstream", "Glue"]}},
+            ),
+        ):
+            self.role.add_to_policy(statement)
+        accept(
+            self.role,
+            "IAM5[Resource::*]",
+            "PutMetricData knows no resources; the condition names the namespaces",
+        )
+        for arn in log_group.stream_arns:
+            accept_arn(
+                self.role, arn, "Each run has a log stream of its own, called by the run's id"
+            )
+        job = glue.CfnJob(
+            self,
+            "Job",
+            name=self.job_name,
+            description=description,
+            role=self.role.role_arn,
+            command=glue.CfnJob.JobCommandProperty(
+                name="glueetl", python_version="3", script_location=script.url
+            ),
+            glue_version=GLUE_VERSION,
+            worker_type=WORKER_TYPE,
+            number_of_workers=workers,
+            timeout=timeout_minutes,
+            max_retries=retries,
+            # Two runs of one job would do the same work twice.
+            execution_property=glue.CfnJob.ExecutionPropertyProperty(max_concurrent_runs=1),
+            default_arguments={
+                "--enable-auto-scaling": "true",
+                "--enable-metrics": "true",
+                "--enable-observability-metrics": "true",
+                "--enable-continuous-cloudwatch-log": "true",
+                "--custom-logGroup-prefix": log_group.prefix,
+                "--job-language": "python",
+                "--extra-py-files": package.url,
+                "--additional-python-modules": ",".join(
+                    [*code.modules, *(each.url for each in wheels)]
+                ),
+                **{f"--{key}": value for key, value in arguments.items()},
+            },
+            tags={"coldstream": name},
+        )
+        # The job may be started as soon as it is there, so its role must be able to do its work.
+        job.node.add_dependency(self.role)
+        for rule, reason in (
+            (
+                "GL1",
+                "The log holds names of streams and counts, no message; it is encrypted at rest",
+            ),
+            ("GL3", "There are no bookmarks: what was done is written into the tables themselves"),
+        ):
+            accept(job, rule, reason)
+        if every_minutes:
+            self._schedule(stack, every_minutes)
+
+    def _schedule(self, stack: Stack, every_minutes: int) -> None:
+        """Start the job again and again, by a role that can do that and nothing else."""
+        start = iam.PolicyStatement(
+            sid="StartJob",
+            actions=["glue:StartJobRun"],
+            resources=[job_arn(stack, self.job_name)],
+        )
+        role = iam.Role(
+            self,
+            "ScheduleRole",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            ),
+            inline_policies={"Start": iam.PolicyDocument(statements=[start])},
+        )
+        scheduler.CfnSchedule(
+            self,
+            "Schedule",
+            description=f"Starts the Glue job {self.job_name}",
+            schedule_expression=f"rate({every_minutes} minutes)",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=f"arn:{stack.partition}:scheduler:::aws-sdk:glue:startJobRun",
+                role_arn=role.role_arn,
+                input=json.dumps({"JobName": self.job_name}),
+                # A run that is still going refuses the next one, which then comes in its turn.
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_retry_attempts=0, maximum_event_age_in_seconds=60
+                ),
+            ),
+        )
+
+
+class LogGroups(Construct):
+    """The two log groups of all jobs, which forget, unlike those that Glue makes itself.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        retention: how long logs are kept.
+
+    Attributes:
+        prefix: what the names of both begin with.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        retention: logs.RetentionDays,
+    ) -> None:
+        super().__init__(scope, id)
+        stack = Stack.of(self)
+        self.prefix = f"/aws-glue/jobs/{stack.stack_name}"
+        for name in ("output", "error"):
+            logs.LogGroup(
+                self,
+                name.title(),
+                log_group_name=f"{self.prefix}/{name}",
+                retention=retention,
+                removal_policy=RemovalPolicy.DESTROY,
+            )
+
+    @property
+    def stream_arns(self) -> list[str]:
+        """All log streams of both."""
+        stack = Stack.of(self)
+        groups = (
+            f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:{self.prefix}"
+        )
+        return [f"{groups}/{name}:log-stream:*" for name in ("output", "error")]
+
+
+def job_arn(stack: Stack, name: str) -> str:
+    """The ARN of a job."""
+    return f"arn:{stack.partition}:glue:{stack.region}:{stack.account}:job/{name}"

@@ -1,0 +1,144 @@
+"""Where the tables of the jobs are: a bucket, a database, a workgroup of Athena, saved queries."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_athena as athena
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.nag import accept
+
+QUERIES = Path(__file__).with_name("queries")
+
+#: A query that would read more is ended; 1 TB costs 5 $.
+MAX_SCANNED_BYTES = 10**12
+RESULTS_PREFIX = "athena-results/"
+_RESULT_DAYS = 30
+
+
+class Warehouse(Construct):
+    """Tables, apart from the streams: nothing here is needed to have a stream back.
+
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        database: name of the database.
+
+    Attributes:
+        bucket: where all tables have their files, those of a job below <job>/.
+        database: name of the database in the Glue Data Catalog.
+        workgroup: name of the workgroup that the saved queries belong to.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        database: str,
+    ) -> None:
+        super().__init__(scope, id)
+        stack = Stack.of(self)
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            versioned=False,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="AbortUnfinishedUploads",
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                ),
+                s3.LifecycleRule(
+                    id="ForgetResultsOfQueries",
+                    prefix=RESULTS_PREFIX,
+                    expiration=Duration.days(_RESULT_DAYS),
+                ),
+            ],
+            # Tables can be made again from the streams, at some cost; a person decides.
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        cast("s3.CfnBucket", self.bucket.node.default_child).override_logical_id("Warehouse")
+        if self.bucket.policy is not None:
+            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+        accept(
+            self.bucket,
+            "S1",
+            "Tables that are made again from the streams; who reads them is known from Athena's and"
+            " CloudTrail's own records",
+        )
+        self.database = database
+        made = glue.CfnDatabase(
+            self,
+            "Database",
+            catalog_id=stack.account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=database,
+                description="Tables made of RabbitMQ streams by coldstream",
+                location_uri=self.url,
+            ),
+        )
+        # Iceberg's metadata can be registered again, but not by a stack that comes back.
+        made.apply_removal_policy(RemovalPolicy.RETAIN)
+        workgroup = athena.CfnWorkGroup(
+            self,
+            "Workgroup",
+            name=stack.stack_name,
+            description="Queries about RabbitMQ streams in S3",
+            recursive_delete_option=True,
+            work_group_configuration=athena.CfnWorkGroup.WorkGroupConfigurationProperty(
+                enforce_work_group_configuration=True,
+                bytes_scanned_cutoff_per_query=MAX_SCANNED_BYTES,
+                publish_cloud_watch_metrics_enabled=False,
+                result_configuration=athena.CfnWorkGroup.ResultConfigurationProperty(
+                    output_location=f"{self.url}{RESULTS_PREFIX}",
+                    encryption_configuration=athena.CfnWorkGroup.EncryptionConfigurationProperty(
+                        encryption_option="SSE_S3"
+                    ),
+                ),
+            ),
+        )
+        self.workgroup = workgroup.name
+        for path in sorted(QUERIES.glob("*.sql")):
+            title, text = saved_query(path)
+            query = athena.CfnNamedQuery(
+                self,
+                f"Query{path.stem.title().replace('-', '')}",
+                name=f"{stack.stack_name}-{path.stem}",
+                description=title,
+                database=database,
+                query_string=text,
+                work_group=workgroup.name,
+            )
+            query.add_dependency(workgroup)
+
+    @property
+    def url(self) -> str:
+        """The URL below which each job has a place for the files of its tables."""
+        return f"s3://{self.bucket.bucket_name}/"
+
+    def files(self, job: str) -> str:
+        """The URL below which a job's tables have their files."""
+        return f"{self.url}{job}/"
+
+
+def saved_query(path: Path) -> tuple[str, str]:
+    """(title, text) of a saved query: its first line is a comment that says what it answers.
+
+    Raises:
+        ValueError: it has none.
+    """
+    text = path.read_text("utf-8")
+    first = re.match(r"-- (.+)\n", text)
+    if first is None:
+        raise ValueError(f"{path.name} does not begin with a comment that says what it answers")
+    return first[1], text

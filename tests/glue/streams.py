@@ -1,0 +1,80 @@
+"""A remote tier with a bit of everything, in any bucket and table."""
+
+from __future__ import annotations
+
+import secrets
+
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.names import DataKey, data_prefix, metadata_prefix
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import Policies
+from coldstream.testing.fragments import SyntheticFragment, build_fragment
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World, load, publish
+from coldstream.usecases.rebalance import rebalance
+
+DEEP, HOLED, EMPTY, STRAY = "__deep_1", "__holed_2", "__empty_3", "__stray_4"
+
+
+def no_pause(attempt: int) -> None:
+    del attempt
+
+
+def fragment(stream: str, first: int, following: int, **more: object) -> SyntheticFragment:
+    return build_fragment(
+        first,
+        following,
+        stream=stream,
+        uid=secrets.randbits(64),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def upload(world: World, *fragments: SyntheticFragment) -> None:
+    for each in fragments:
+        path = each.path(world.prefix)
+        world.store.put(path, each.data, write_id=path)
+
+
+def fill(world: World, policies: Policies) -> None:
+    """Three streams, and objects that no manifest refers to.
+
+    __deep_1    40 fragments of ten messages; groups of four and kilo-groups above the older ones
+    __holed_2   [0, 20), a hole [20, 25), [25, 40); one fragment that nobody refers to, one ahead
+    __empty_3   nothing but its anchor
+    __stray_4   two objects, no item
+    """
+    for stream, queue in ((DEEP, "deep"), (HOLED, "holed"), (EMPTY, "")):
+        anchor(world, stream, 0, QueueName(cluster="rabbit", vhost="/", queue=queue))
+        claim(world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+    upload(world, *(fragment(DEEP, n * 10, n * 10 + 10) for n in range(40)))
+    commit_runs(world, DEEP, pause=no_pause)
+    while rebalance(world, DEEP, branching=4, pause=no_pause).landed:
+        pass
+    upload(world, fragment(HOLED, 0, 10), fragment(HOLED, 10, 20))
+    commit_runs(world, HOLED, pause=no_pause)
+    _lose(world, 20, 25)
+    upload(world, fragment(HOLED, 25, 40))
+    commit_runs(world, HOLED, pause=no_pause)
+    upload(world, fragment(HOLED, 10, 20), fragment(HOLED, 50, 60), fragment(STRAY, 0, 10))
+    for key in (
+        f"{data_prefix(world.prefix, STRAY)}notes.txt",
+        f"{metadata_prefix(world.prefix, HOLED)}x",
+    ):
+        world.store.put(key, b"?", write_id=key)
+    rules = PolicySet((Rule("short", queue="deep", max_age_ms=3_600_000, hold=True),))
+    assert policies.save(rules, 0)
+
+
+def _lose(world: World, first: int, following: int) -> None:
+    """Put a hole behind the manifest of `HOLED`, as no use case does yet."""
+    loaded = load(world, HOLED)
+    key = DataKey(HOLED, first, following, 1, secrets.randbits(64), "hole")
+    world.store.put(key.path(world.prefix), b"", write_id="hole")
+    at = loaded.root.last_timestamp
+    hole = Entry(first, following, at, at, EntryKind.HOLE, 0, 0, 1, key.uid)
+    last = loaded.root.last_chunk
+    assert last is not None
+    publish(world, loaded, loaded.root.appended([hole], last))

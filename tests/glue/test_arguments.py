@@ -1,0 +1,169 @@
+"""A job takes what Glue passes, and refuses what somebody got wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from coldstream.errors import InvalidInputError
+from coldstream.jobs.arguments import (
+    WHERE,
+    Argument,
+    Given,
+    Where,
+    decimal_number,
+    duration_seconds,
+    flag,
+    one_of,
+    parse,
+    positive_number,
+    size_bytes,
+    text,
+    where,
+    words,
+)
+
+STREAM = Argument("stream", text, "Which.")
+LIMIT = Argument("max-bytes", size_bytes, "How much.", default=2**30)
+PRICE = Argument[float | None]("price", decimal_number, "Of a GB.", default=None)
+DRY = Argument("dry-run", flag, "Change nothing.", default=False)
+MODE = Argument("format", one_of("iceberg", "parquet"), "Which.", default="iceberg")
+ARGUMENTS = (STREAM, LIMIT, PRICE, DRY, MODE)
+
+
+def given(*argv: str) -> Given:
+    return parse("probe", "Probes.", ARGUMENTS, argv, {})
+
+
+def test_values_have_the_types_of_their_arguments_and_defaults_count() -> None:
+    found = given("--stream", "orders", "--max-bytes", "64MiB", "--price", "0.023", "--dry-run")
+
+    assert found[STREAM] == "orders"
+    assert found[LIMIT] == 64 * 2**20
+    assert found[PRICE] == 0.023
+    assert found[DRY] is True
+    assert found[MODE] == "iceberg"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--max_bytes", "5", "--stream", "a"),
+        ("--max-bytes=5", "--stream=a"),
+        ("--stream", "a", "--max-bytes", "5", "--dry-run", "false"),
+        ("--stream", "a", "--max-bytes", "5", "--dry-run=false", "--price", ""),
+    ],
+)
+def test_ways_to_write_the_same(argv: Sequence[str]) -> None:
+    found = given(*argv)
+
+    assert (found[STREAM], found[LIMIT], found[DRY], found[PRICE]) == ("a", 5, False, None)
+
+
+def test_what_glue_adds_is_ignored_and_the_id_of_the_run_is_known() -> None:
+    found = given(
+        "true",
+        *("--job-bookmark-option", "job-bookmark-disable", "--enable-metrics", "true"),
+        *("--enable-observability-metrics", "--TempDir", "s3://b/t/", "--JOB_ID", "j_1"),
+        *("--additional-python-modules", "pyarrow==26.0.1", "--JOB_RUN_ID", "jr_1"),
+        *("--conf", "spark.a=1 --conf spark.b=2", "--stream", "orders", "--JOB_NAME", "probe"),
+    )
+
+    assert (found[STREAM], found.run_id) == ("orders", "jr_1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        ((), "probe: --stream must be given"),
+        (("--stream", ""), "probe: --stream must be given"),
+        (("--stream", "a", "--max-byte", "5"), "no argument --max-byte; did you mean --max-bytes?"),
+        (("--stream", "a", "--zzz", "5"), "no argument --zzz; see --help"),
+        (("--stream", "a", "--stream", "b"), "--stream is given twice"),
+        (("--stream", "--dry-run"), "--stream has no value"),
+        (("--stream", "a", "b"), "'b' is no argument"),
+        (("--stream", "a", "--max-bytes", "lots"), "--max-bytes 'lots': must be a size"),
+        (("--stream", "a", "--max-bytes", "5 XB"), "must be a size"),
+        (("--stream", "a", "--price", "-1"), "--price '-1': must be a number"),
+        (("--stream", "a", "--price", "nan"), "must be a number"),
+        (("--stream", "a", "--dry-run", "maybe"), "must be true or false"),
+        (("--stream", "a", "--format", "orc"), "must be iceberg or parquet"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_name_of_the_argument(
+    argv: Sequence[str], complaint: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        given(*argv)
+
+    assert complaint in str(caught.value)
+
+
+def test_help_names_every_argument_and_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        given("--stream", "a", "--help")
+
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"--{each.name}" in said for each in ARGUMENTS)
+    assert "Required." in said
+    assert "Default: 1073741824." in said
+
+
+def test_the_environment_stands_in_for_what_is_not_given() -> None:
+    variables = {
+        "COLDSTREAM_BUCKET": "fragments",
+        "COLDSTREAM_TABLE": "catalog",
+        "COLDSTREAM_PREFIX": "prod/",
+        "AWS_REGION": "eu-central-1",
+    }
+
+    found = where(parse("probe", "", WHERE, ("--table", "another"), variables))
+
+    assert found == Where("fragments", "another", "prod/", "eu-central-1", "")
+
+
+def test_a_wrong_variable_is_named() -> None:
+    variables = {"COLDSTREAM_BUCKET": "b", "COLDSTREAM_TABLE": "t", "COLDSTREAM_PREFIX": "prod"}
+
+    with pytest.raises(InvalidInputError, match="COLDSTREAM_PREFIX 'prod': not a key prefix"):
+        parse("probe", "", WHERE, (), variables)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("6h", 21600), ("2d", 172800)]
+)
+def test_times_have_units(written: str, seconds: int) -> None:
+    assert duration_seconds(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "h", "-5s", "1.5h", "5w", "1" * 13])
+def test_what_is_no_time_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="must be a time"):
+        duration_seconds(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("1000", 1000),
+        ("1kB", 1000),
+        ("1KiB", 1024),
+        ("2 TB", 2 * 10**12),
+        ("3B", 3),
+        ("1GiB", 2**30),
+    ],
+)
+def test_sizes_have_units(written: str, size: int) -> None:
+    assert size_bytes(written) == size
+
+
+@pytest.mark.parametrize("written", ["0", "-1", "", "1.0", "1e3"])
+def test_a_positive_number_is_one(written: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        positive_number(written)
+
+
+def test_several_words_have_commas_between_and_empty_ones_do_not_count() -> None:
+    assert words("a, b,,c ") == ("a", "b", "c")

@@ -1,0 +1,266 @@
+"""The Glue jobs: what they carry, what they may do, when they run, what they cost at most."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coldstream import names
+from infra.bundle import BundleError
+from infra.glue_bundle import LEFT_OUT, PACKAGES, build, python_modules
+from infra.warehouse import QUERIES, saved_query
+from tests.infra.conftest import flat
+from tests.infra.test_rights import DATA, METADATA, granted
+
+if TYPE_CHECKING:
+    from conftest import Assembly
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = "AWS::Glue::Job"
+TABLES = {"scrub": "scrub_*", "profile": "profile_*", "fleet": "fleet_*", "materialise": "*"}
+
+
+def jobs(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    """Properties of each job, by the job's name."""
+    found = [one["Properties"] for one in assembly.of_type(JOB).values()]
+    return {each["Name"].removeprefix("coldstream-"): each for each in found}
+
+
+def test_there_is_a_job_for_each_name_and_no_other(assembly: Assembly) -> None:
+    assert set(jobs(assembly)) == set(names.JOBS)
+
+
+def test_a_job_runs_on_spark_4_with_bounded_size_time_and_repetition(assembly: Assembly) -> None:
+    for name, job in jobs(assembly).items():
+        assert job["Command"]["Name"] == "glueetl"
+        assert (job["GlueVersion"], job["WorkerType"], job["NumberOfWorkers"]) == (
+            "6.0",
+            "G.1X",
+            10,
+        )
+        assert job["DefaultArguments"]["--enable-auto-scaling"] == "true"
+        assert 0 < job["Timeout"] <= 480
+        assert job["MaxRetries"] == (0 if name == "rebuild" else 1)
+        assert job["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
+        assert job["Tags"] == {"coldstream": name}
+
+
+def test_a_job_is_told_where_things_are_and_carries_our_code_by_name(assembly: Assembly) -> None:
+    for name, job in jobs(assembly).items():
+        given = job["DefaultArguments"]
+        assert flat(given["--bucket"]) == "<Bucket>"
+        assert flat(given["--table"]) == "<CatalogTable>"
+        assert given["--prefix"] == "rabbitmq/"
+        assert flat(given["--region"]) == "<AWS::Region>"
+        assert flat(given["--warehouse"]) == f"s3://<Warehouse>/{name}/"
+        assert given["--database"] == "coldstream"
+        assert flat(job["Command"]["ScriptLocation"]).endswith(f"/{names.job_script(name)}")
+        assert "/coldstream.zip" in str(given["--extra-py-files"])
+        modules = str(given["--additional-python-modules"])
+        assert all(f"{each}==" in modules for each in python_modules_names())
+        assert "manylinux_2_17_x86_64.whl" in modules
+
+
+def python_modules_names() -> list[str]:
+    return [each.partition("==")[0] for each in python_modules(ROOT)]
+
+
+def test_everything_a_job_carries_is_uploaded_under_its_own_name(assembly: Assembly) -> None:
+    manifest = json.loads((assembly.directory / "coldstream.assets.json").read_text())
+    uploaded = {
+        Path(one["objectKey"]).name
+        for each in manifest["files"].values()
+        for one in each["destinations"].values()
+    }
+
+    assert uploaded >= {names.job_script(name) for name in names.JOBS} | {"coldstream.zip"}
+    assert [name for name in uploaded if name.startswith("coldstream_kernel-")]
+    for each in manifest["files"].values():
+        source = assembly.directory / each["source"]["path"]
+        assert source.exists()
+
+
+@pytest.mark.parametrize("name", names.JOBS)
+def test_a_role_reads_streams_keeps_its_own_tables_and_deletes_no_object_of_a_stream(
+    assembly: Assembly, name: str
+) -> None:
+    actions = granted(assembly, f"Jobs{name.title()}")
+    files = [f"<Warehouse.Arn>/{name}/*"]
+
+    code = [each for each in actions["s3:GetObject"] if "cdk-hnb659fds-assets" in each]
+    assert 2 <= len(code) <= 3
+    assert not any("*" in each for each in code)
+    assert set(actions["s3:GetObject"]) - set(code) == {DATA, METADATA, *files}
+    assert actions["s3:DeleteObject"] == files
+    writes = [METADATA, *files] if name == "rebuild" else files
+    assert sorted(actions["s3:PutObject"]) == sorted(writes)
+    assert sorted(actions["s3:ListBucket"]) == ["<Bucket.Arn>", "<Warehouse.Arn>"]
+    changes = {"dynamodb:UpdateItem"} if name == "rebuild" else set()
+    assert {each for each in actions if each.startswith("dynamodb:")} == {
+        "dynamodb:DescribeTable",
+        "dynamodb:GetItem",
+        "dynamodb:Query",
+        "dynamodb:Scan",
+        *changes,
+    }
+    glue = {each for each in actions if each.startswith("glue:")}
+    if name not in TABLES:
+        assert not glue
+        return
+    assert not {each for each in glue if "Delete" in each}
+    tables = "arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>"
+    assert actions["glue:CreatePartition"] == actions["glue:CreateTable"]
+    assert actions["glue:CreateTable"] == sorted(
+        [
+            f"{tables}:catalog",
+            f"{tables}:database/coldstream",
+            f"{tables}:table/coldstream/{TABLES[name]}",
+        ]
+    )
+
+
+def test_no_job_runs_by_itself_unless_somebody_wants_it(assembly: Assembly) -> None:
+    assert not [name for name in assembly.of_type("AWS::Scheduler::Schedule") if "Jobs" in name]
+
+
+def test_a_schedule_starts_its_job_and_may_start_no_other(customised: Assembly) -> None:
+    schedules = {
+        name: one["Properties"]
+        for name, one in customised.of_type("AWS::Scheduler::Schedule").items()
+        if name.startswith("Jobs")
+    }
+
+    started = {
+        json.loads(each["Target"]["Input"])["JobName"]: each["ScheduleExpression"]
+        for each in schedules.values()
+    }
+    assert started == {
+        "coldstream-materialise": "rate(15 minutes)",
+        "coldstream-scrub": "rate(1440 minutes)",
+        "coldstream-profile": "rate(10080 minutes)",
+        "coldstream-fleet": "rate(720 minutes)",
+    }
+    for each in schedules.values():
+        assert flat(each["Target"]["Arn"]).endswith(":scheduler:::aws-sdk:glue:startJobRun")
+        role = customised.resources[each["Target"]["RoleArn"]["Fn::GetAtt"][0]]["Properties"]
+        (policy,) = role["Policies"]
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        job = json.loads(each["Target"]["Input"])["JobName"]
+        assert statement["Action"] == "glue:StartJobRun"
+        assert flat(statement["Resource"]).endswith(f":job/{job}")
+
+
+def test_settings_reach_the_jobs(customised: Assembly) -> None:
+    for job in jobs(customised).values():
+        assert job["NumberOfWorkers"] == 4
+        assert job["DefaultArguments"]["--database"] == "streams_eu"
+    rules = {name: job["DefaultArguments"].get("--rules") for name, job in jobs(customised).items()}
+    assert rules.pop("materialise") == "s3://somewhere/materialise/rules.json"
+    assert set(rules.values()) == {None}
+
+
+def test_a_run_that_fails_is_counted_like_a_workflow_that_fails(assembly: Assembly) -> None:
+    rule = assembly.only("AWS::Events::Rule", "Jobs")["Properties"]
+
+    assert rule["EventPattern"]["source"] == ["aws.glue"]
+    assert set(rule["EventPattern"]["detail"]["state"]) == {"FAILED", "TIMEOUT", "ERROR"}
+    assert set(rule["EventPattern"]["detail"]["jobName"]) == {
+        f"coldstream-{name}" for name in names.JOBS
+    }
+    (target,) = rule["Targets"]
+    assert "StepsReport" in str(target["Arn"])
+    template = target["InputTransformer"]["InputTemplate"]
+    assert set(json.loads(template.replace("<", '"<').replace(">", '>"'))) == {"workflow", "error"}
+
+
+def test_the_saved_queries_are_in_the_workgroup_which_bounds_what_they_read(
+    assembly: Assembly,
+) -> None:
+    queries = [one["Properties"] for one in assembly.of_type("AWS::Athena::NamedQuery").values()]
+    group = assembly.only("AWS::Athena::WorkGroup")["Properties"]
+    settings = group["WorkGroupConfiguration"]
+
+    assert {each["Name"].removeprefix("coldstream-") for each in queries} == {
+        path.stem for path in QUERIES.glob("*.sql")
+    }
+    assert {each["WorkGroup"] for each in queries} == {group["Name"]}
+    assert settings["EnforceWorkGroupConfiguration"] is True
+    assert settings["BytesScannedCutoffPerQuery"] == 10**12
+    assert (
+        flat(settings["ResultConfiguration"]["OutputLocation"])
+        == "s3://<Warehouse>/athena-results/"
+    )
+
+
+def test_a_query_without_a_title_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bare.sql").write_text("SELECT 1")
+
+    with pytest.raises(ValueError, match=r"bare\.sql does not begin with a comment"):
+        saved_query(tmp_path / "bare.sql")
+
+
+def test_results_of_queries_are_forgotten_and_tables_are_not(assembly: Assembly) -> None:
+    rules = assembly.resources["Warehouse"]["Properties"]["LifecycleConfiguration"]["Rules"]
+
+    assert [each.get("Prefix") for each in rules if "ExpirationInDays" in each] == [
+        "athena-results/"
+    ]
+
+
+def test_no_script_of_a_job_hides_a_module_of_python() -> None:
+    scripts = {path.stem for path in (ROOT / "glue_jobs").glob("*.py")} - {"__init__"}
+
+    assert scripts >= {Path(names.job_script(name)).stem for name in names.JOBS}
+    assert not scripts & sys.stdlib_module_names
+
+
+def checkout(directory: Path) -> Path:
+    """A copy of what the jobs' code is built from, with a kernel that is there already."""
+    for name in ("pyproject.toml", "uv.lock"):
+        shutil.copy(ROOT / name, directory / name)
+    ignore = shutil.ignore_patterns("__pycache__", "build")
+    for name in ("src", "glue_jobs"):
+        shutil.copytree(ROOT / name, directory / name, ignore=ignore)
+    return directory
+
+
+def test_two_checkouts_give_the_same_code_and_a_front_end_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one, two = checkout(tmp_path / "one"), checkout(tmp_path / "two")
+    (two / "src/coldstream/cli/more.py").write_text("MORE = 1\n")
+
+    first, second = build(one), build(two)
+
+    assert first.name == second.name
+    assert [path.read_bytes() for path in sorted(first.iterdir())] == [
+        path.read_bytes() for path in sorted(second.iterdir())
+    ]
+    (two / "src/coldstream/jobs/more.py").write_text("MORE = 1\n")
+    assert build(two) != second
+
+
+def test_the_package_has_what_jobs_import_and_no_front_end() -> None:
+    members = zipfile.ZipFile(build(ROOT) / "coldstream.zip").namelist()
+    packages = {name.split("/")[1] for name in members}
+
+    assert packages >= {"jobs", "spark", "columns", "reader", "adapters", "errors.py"}
+    assert not packages & LEFT_OUT
+    assert not [name for name in members if "__pycache__" in name]
+
+
+def test_packages_are_pinned_as_they_are_locked_and_the_lock_must_have_them(tmp_path: Path) -> None:
+    pinned = dict(each.split("==") for each in python_modules(ROOT))
+
+    assert [name.partition("[")[0] for name in pinned] == list(PACKAGES)
+    # The newer of two is for the newer Pythons.
+    assert tuple(map(int, pinned["numpy"].split("."))) >= (2, 5)
+    (tmp_path / "uv.lock").write_text("package = []\n")
+    with pytest.raises(BundleError, match=r"uv\.lock has no boto3"):
+        python_modules(tmp_path)
