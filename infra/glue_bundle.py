@@ -26,7 +26,7 @@ PACKAGES = ("boto3", "cramjam", "numpy", "obstore", "pandas", "pyarrow", "pyiceb
 _EXTRAS = {"pyiceberg": "pyiceberg[glue]"}
 
 #: What no job imports.
-LEFT_OUT = frozenset({"agent", "cli", "gateway", "local", "testing"})
+LEFT_OUT = frozenset({"agent", "cli", "gateway", "local"})
 
 PACKAGE_ZIP = "coldstream.zip"
 KERNEL = "kernel"

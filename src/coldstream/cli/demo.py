@@ -32,6 +32,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.agent import read_names
 from coldstream.cli.connect import connect
+from coldstream.cli.demo_jobs import JobsDemo
 from coldstream.cli.demo_workflows import SETTINGS, WorkflowsDemo
 from coldstream.cli.exit_codes import exit_code_of
 from coldstream.cli.report import explain
@@ -297,6 +298,15 @@ def demo() -> int:
     machines, did = WorkflowsDemo(world, work, step).run()
     good = good and did
     Console(width=None if sys.stdout.isatty() else 112).print(machines)
+    jobs, did = JobsDemo(
+        {e.stream: e.messages for e in expected},
+        next(e.queue for e in expected if e.stream.startswith("__demo_big")).split(" ")[0],
+        warehouse=os.environ[names.ENV_WAREHOUSE],
+        database=os.environ[names.ENV_DATABASE],
+        step=step,
+    ).run()
+    good = good and did
+    Console(width=None if sys.stdout.isatty() else 112).print(jobs)
     step("every comparison holds" if good else "SOMETHING DIFFERS; see the table")
     console.print(
         "\nThe environment stays up. Go on with:\n"

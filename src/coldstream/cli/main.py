@@ -21,6 +21,7 @@ from coldstream.cli import (
     rebalance,
     rebuild,
     reconcile,
+    repair,
     retention,
     streams,
     verify,
@@ -67,6 +68,7 @@ app.command("consolidate", rich_help_panel="Keep")(consolidate.consolidate)
 app.add_typer(retention.app, name="retention", rich_help_panel="Keep")
 app.command("collect", rich_help_panel="Keep")(collect.collect)
 app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
+app.command("repair", rich_help_panel="Keep")(repair.repair)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.add_typer(local.app, name="local", rich_help_panel="Run")

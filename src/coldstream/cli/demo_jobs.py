@@ -1,0 +1,139 @@
+"""The third part of `make demo`: the Glue jobs, started by Glue's API, run by Spark here.
+
+All at once over all streams of the demo; then what each of them says is compared with what the demo
+knows: every message is a row or a dead letter, nothing is damaged, the rebuilt manifest is the live
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from pyiceberg.expressions import In
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from coldstream import names
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.open_tables import glue_catalog
+
+_LONGEST_WAIT = 300.0
+_OVER = frozenset({"SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR"})
+_TABLE = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A job that was started."""
+
+    job: str
+    run_id: str
+
+
+class JobsDemo:
+    """The jobs over the streams that the demo has tiered.
+
+    Args:
+        streams: number of messages by directory name, of those that are read.
+        big: queue of the stream whose manifest is rebuilt.
+        step: told what happens.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, int],
+        big: str,
+        *,
+        warehouse: str,
+        database: str,
+        step: Callable[[str], None],
+    ) -> None:
+        self._streams = streams
+        self._big = big
+        self._warehouse = warehouse
+        self._database = database
+        self._step = step
+        self._glue = boto3.client("glue")
+        self._logs = boto3.client("logs")
+
+    def run(self) -> tuple[Table, bool]:
+        """All jobs; the table, and whether every one said what it should."""
+        self._step("the Glue jobs on Spark, all five at once")
+        runs = [
+            self._start("materialise", streams=".*", into=_TABLE, rules=""),
+            self._start("scrub"),
+            self._start("profile", window="36500d"),
+            self._start("fleet", objects="true"),
+        ]
+        table = Table(title="what the jobs did", box=SIMPLE_HEAD, pad_edge=False)
+        for column in ("job", "what it says", "as it should be"):
+            table.add_column(column, overflow="fold")
+        good = True
+        for run in runs:
+            state, said = self._ended(run)
+            words, right = self._judged(run.job, said)
+            right = right and state == "SUCCEEDED"
+            table.add_row(run.job, words, "yes" if right else f"NO: {state}")
+            good = good and right
+        return table, good
+
+    def _start(self, job: str, **arguments: str) -> _Run:
+        started = self._glue.start_job_run(
+            JobName=f"{names.STACK_NAME}-{job}",
+            Arguments={f"--{name.replace('_', '-')}": value for name, value in arguments.items()},
+        )
+        return _Run(job, started["JobRunId"])
+
+    def _ended(self, run: _Run) -> tuple[str, dict[str, Any]]:
+        """How a run ended, and the last line that it said."""
+        deadline = time.monotonic() + _LONGEST_WAIT
+        name = f"{names.STACK_NAME}-{run.job}"
+        while True:
+            found = self._glue.get_job_run(JobName=name, RunId=run.run_id)["JobRun"]
+            if found["JobRunState"] in _OVER:
+                break
+            if time.monotonic() > deadline:
+                return "still running", {}
+            time.sleep(0.3)
+        events = self._logs.get_log_events(
+            logGroupName=f"/aws-glue/jobs/{names.STACK_NAME}/output", logStreamName=run.run_id
+        )["events"]
+        lines = [each["message"] for each in events if each["message"].startswith("{")]
+        said: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        return found["JobRunState"], said
+
+    def _judged(self, job: str, said: Mapping[str, Any]) -> tuple[str, bool]:
+        """What a job says, in short, and whether that is right."""
+        if not said.get("ok"):
+            return str(said.get("error", "nothing")), False
+        if job == "materialise":
+            rows, dead = (self._counted(name) for name in (_TABLE, f"{_TABLE}_dead_letters"))
+            return (
+                f"{rows:,} rows in the Iceberg table {_TABLE}, and {dead:,} dead letters: messages"
+                " that are no AMQP 1.0",
+                rows + dead == sum(self._streams.values()),
+            )
+        if job == "scrub":
+            return f"{said['bytes']:,} bytes checked, {said['findings']} findings", not said[
+                "findings"
+            ]
+        if job == "fleet":
+            return f"{said['streams']} streams, {said['fragments']} fragments", said[
+                "streams"
+            ] >= len(self._streams)
+        if job == "profile":
+            return f"{said['streams']} streams; page {said['report']}", bool(said["report"])
+        return f"differences from the live manifest: {said['differences']}", not said["differences"]
+
+    def _counted(self, table: str) -> int:
+        """Rows of the demo's streams in a table, by another client of the catalog."""
+        where = Where("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
+        catalog = glue_catalog(where, self._warehouse)
+        found = catalog.load_table(f"{self._database}.{table}")
+        return found.scan(row_filter=In("stream", set(self._streams))).count()
