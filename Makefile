@@ -84,10 +84,25 @@ bench-import: setup ## Cold import of the Lambda handler
 bench-scale: setup ## Manifest of a petabyte and an exbibyte: build, look up, retain, rebuild
 	$(BIN)/python -m bench.scale
 
+.PHONY: bench-spark
+bench-spark: setup ## The Spark source against Parquet and against binaryFile with a Python UDF
+	$(BIN)/python -m bench.spark
+
+.PHONY: bench-materialise
+bench-materialise: setup ## Materialise against Spark writing the same rows
+	$(BIN)/python -m bench.materialise
+
+.PHONY: spark35
+spark35: .spark35/.stamp ## A virtual environment with Spark 3.5, as on Glue 5
+.spark35/.stamp: pyproject.toml kernel/pyproject.toml kernel/kernel.c
+	$(UV) venv -q --clear --python 3.11 .spark35
+	$(UV) pip install -q --python .spark35/bin/python ./kernel -e '.[spark]' 'pyspark==3.5.6' 'pandas<3'
+	@touch $@
+
 .PHONY: synth
 synth: setup ## Write the CloudFormation templates to cdk.out
 	CDK_OUTDIR=cdk.out $(BIN)/python app.py
 
 .PHONY: clean
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .spark35 .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,8 @@ from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, PROPERTIES, select
 from coldstream.osiris.chunk import iter_chunks
-from coldstream.testing.messages import any_chunks, headers_and_bounds
+from coldstream.testing.fuzz_columns import check_alone
+from coldstream.testing.messages import any_chunks, cut_values, headers_and_bounds
 
 EVERYTHING = tuple(COLUMNS)
 SOME = [
@@ -125,6 +126,16 @@ def test_a_field_of_properties_alone_is_what_it_is_among_the_others(name: str) -
     single = fast(data, (f"properties.{name}",)).column(0).combine_chunks()
     assert single.is_valid().equals(whole.is_valid())
     assert pc.struct_field(single, name).equals(pc.struct_field(whole, name))
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_messages_that_lie_alone_in_memory_are_decoded_whatever_room_texts_have(seed: int) -> None:
+    assert check_alone(seed) == 20
+
+
+def test_a_value_that_is_cut_anywhere_is_told_by_its_own_length() -> None:
+    assert check_alone(0, list(cut_values(random.Random(0)))) > 1000
 
 
 def test_a_tracking_chunk_gives_no_row_and_a_damaged_chunk_a_row_for_each_record() -> None:

@@ -20,8 +20,8 @@ from coldstream.columns.buffers import (
     Pool,
     TextColumn,
     bitmap_bytes,
+    identifier_bytes,
     pointer,
-    text_bytes,
 )
 from coldstream.columns.reference import DECODED, Row, message_columns
 from coldstream.columns.schema import Selection
@@ -30,6 +30,7 @@ from coldstream.columns.schema import Selection
 _WORD = 8
 _WORDS = frozenset({"message_id_type", "correlation_id_type"})
 _NUMBERS = frozenset({"absolute_expiry_time", "creation_time", "group_sequence"})
+_IDENTIFIERS = frozenset({"message_id", "correlation_id"})
 _MAPS = ("application_properties", "message_annotations")
 
 
@@ -38,12 +39,25 @@ class Assembler:
 
     Args:
         selection: columns; those of chunks are somebody else's.
+        batch_bytes: bytes of a batch's messages, unless it is one message and larger.
+        batch_rows: messages at most.
         reuse: see `Pool`.
+        least_room: for the texts of a message, however small batches are, bytes. What does not fit
+            is left to the plain decoder.
     """
 
-    def __init__(self, selection: Selection, *, reuse: bool) -> None:
+    def __init__(
+        self,
+        selection: Selection,
+        *,
+        batch_bytes: int,
+        batch_rows: int,
+        reuse: bool,
+        least_room: int = 64 * 2**10,
+    ) -> None:
         self._selection = selection
-        self._pool = Pool(reuse=reuse)
+        self._usual = max(batch_bytes, least_room)
+        self._pool = Pool(3 * self._usual + 16 * batch_rows, reuse=reuse)
         self._names = [n for n in selection.names if n in DECODED or n == "raw"]
         self._decoded = not DECODED.isdisjoint(selection.names)
 
@@ -93,11 +107,12 @@ class Assembler:
             else None
         )
         body = TextColumn(pool, "body", rows, size, nullable=False) if "body" in selection else None
-        maps = {n: MapColumn(pool, n, rows, size) for n in _MAPS if n in selection}
+        usual = min(size, self._usual)
+        maps = {n: MapColumn(pool, n, rows, usual) for n in _MAPS if n in selection}
         parts: dict[str, TextColumn | NumberColumn] = {
             name: NumberColumn(pool, name, rows)
             if name in _NUMBERS
-            else TextColumn(pool, name, rows, _WORD * rows if name in _WORDS else text_bytes(size))
+            else TextColumn(pool, name, rows, _capacity(name, rows, usual))
             for name in selection.properties
         }
         present = pool.zeros("properties", bitmap_bytes(rows)) if parts else None
@@ -167,3 +182,10 @@ class Assembler:
             kind: Any = self._selection.schema.field(name).type
             plain = pa.array([row.get(name) for row in found], kind)
             made[name] = pa.concat_arrays([made[name], plain]).take(at)
+
+
+def _capacity(name: str, rows: int, size: int) -> int:
+    """Bytes that a field of `properties` of messages of `size` bytes needs at most."""
+    if name in _WORDS:
+        return _WORD * rows
+    return identifier_bytes(size) if name in _IDENTIFIERS else size

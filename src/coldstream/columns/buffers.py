@@ -14,16 +14,19 @@ class Pool:
     """Arrays by name that grow when they must.
 
     Args:
+        most: arrays above this size are not kept, so that one large message does not hold on to its
+            memory for ever, bytes.
         reuse: the same memory every time; otherwise fresh memory, which the batch keeps alive.
     """
 
-    def __init__(self, *, reuse: bool) -> None:
+    def __init__(self, most: int, *, reuse: bool) -> None:
+        self._most = most
         self._reuse = reuse
         self._arrays: dict[str, NDArray[np.uint8]] = {}
 
     def take(self, name: str, size: int) -> NDArray[np.uint8]:
         """Bytes of any content."""
-        if not self._reuse:
+        if not self._reuse or size > self._most:
             return np.empty(size, np.uint8)
         known = self._arrays.get(name)
         if known is None or len(known) < size:
@@ -98,16 +101,18 @@ class MapColumn:
         pool: of memory.
         name: of the column.
         rows: values at most.
-        size: bytes of all messages, from which follows how many entries there can be.
+        size: bytes of all messages, from which follows how much room entries need.
     """
 
     def __init__(self, pool: Pool, name: str, rows: int, size: int) -> None:
-        entries = size // 3 + 1  # a key has two bytes at least, a value one
+        # A key has two bytes at least (but one that is 0), a value one. As text they grow to twice
+        # that at most: 9 bytes of a number have 20 digits, 17 of a UUID 36, and `false` is 5.
+        entries = size // 3 + rows
         self.offsets = pool.take(f"{name}.offsets", 4 * (rows + 1))
         self.offsets[:4] = 0
         self.valid = pool.zeros(f"{name}.valid", bitmap_bytes(rows))
-        self.keys = TextColumn(pool, f"{name}.keys", entries, text_bytes(size), nullable=False)
-        self.values = TextColumn(pool, f"{name}.values", entries, text_bytes(size))
+        self.keys = TextColumn(pool, f"{name}.keys", entries, 2 * size, nullable=False)
+        self.values = TextColumn(pool, f"{name}.values", entries, 2 * size)
         self.struct = kernel.Map(
             offsets=self.offsets.ctypes.data,
             valid=self.valid.ctypes.data,
@@ -129,9 +134,12 @@ class MapColumn:
         return pa.Array.from_buffers(kind, rows, buffers, children=[entries])
 
 
-def text_bytes(size: int) -> int:
-    """What `size` bytes of AMQP values become at most as text: `false` is one byte there."""
-    return 5 * size + 64
+def identifier_bytes(size: int) -> int:
+    """What `size` bytes of identifiers become at most as text: 9 bytes of a number have 20 digits.
+
+    UUIDs and Base64 grow by less.
+    """
+    return size * 9 // 4 + 1
 
 
 def pointer(column: TextColumn | NumberColumn | MapColumn | None) -> object:

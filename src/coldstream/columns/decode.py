@@ -9,8 +9,10 @@ would cost more than decoding.
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import coldstream_kernel as kernel
 import numpy as np
@@ -18,43 +20,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coldstream.columns.assemble import Assembler
+from coldstream.columns.chunks import Chunks, Run, chunk_columns
 from coldstream.columns.damage import CorruptRange
-from coldstream.columns.reference import MAX_MS, MIN_MS, OF_CHUNK, clamped_us, publishers
+from coldstream.columns.reference import OF_CHUNK, clamped_us
 from coldstream.columns.schema import TIMESTAMP, Selection
 from coldstream.errors import CorruptDataError, InternalError, InvalidInputError
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkHeader, ChunkType
+from coldstream.osiris.chunk import Buffer, Chunk
 from coldstream.osiris.entry import iter_messages, sub_batch_at
 
 #: No more bytes of messages go into one batch: Arrow's offsets have 31 bits, and text grows.
 MAX_BATCH_BYTES = 256 * 2**20
-_MOST = 2**63 - 1
-
-
-@dataclass(slots=True)
-class _Chunks:
-    """The chunks of one piece, as arrays for the kernel (i64, one value a chunk)."""
-
-    data: memoryview
-    address: int
-    headers: NDArray[np.void]
-    bounds: Sequence[int]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    records: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-    def chunk(self, number: int) -> Chunk:
-        """One of them as the plain decoder wants it."""
-        header = ChunkHeader(*self.headers[number].tolist()[1:11])
-        return Chunk(header, self.data[self.bounds[number] : self.bounds[number + 1]])
-
-    def trailer(self, number: int) -> Buffer:
-        """What tells of publishers; mostly empty."""
-        size = int(self.headers[number]["trailer_size"])
-        end = self.bounds[number + 1]
-        return self.data[end - size : end] if size else b""
+#: Rows wait no longer for others once they hold on to so many bytes.
+_MOST_KEPT = 64 * 2**20
 
 
 @dataclass(slots=True)
@@ -62,25 +39,28 @@ class _Batch:
     """Rows that wait until there are enough of them.
 
     Attributes:
-        runs: where rows come from: chunks, number of the first of them, rows of each from there on,
-            and record number of the first row of each.
+        runs: where rows come from.
         rows: how many.
         bytes: of their messages.
-        wrong: rows without a message: (first, after the last, reason).
-        kept: inflated sub-batches that addresses point into.
+        wrong: rows without a message, in order: (first, after the last, reason).
+        kept: pieces and inflated sub-batches that addresses point into,
+        kept_bytes: and their size, which may be much more than that of their messages.
     """
 
-    runs: list[tuple[_Chunks, int, NDArray[np.int64], NDArray[np.int64]]] = field(
-        default_factory=list
-    )
+    runs: list[Run] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
     wrong: list[tuple[int, int, str]] = field(default_factory=list)
-    kept: list[object] = field(default_factory=list)
+    kept: list[memoryview] = field(default_factory=list)
+    kept_bytes: int = 0
 
     def reason(self, row: int) -> str | None:
         """Why a row has no message; None if it has one."""
-        return next((why for first, end, why in self.wrong if first <= row < end), None)
+        at = bisect_right(self.wrong, row, key=itemgetter(0)) - 1
+        if at < 0:
+            return None
+        _, end, why = self.wrong[at]
+        return why if row < end else None
 
 
 class Decoder:
@@ -115,7 +95,15 @@ class Decoder:
         self._of_chunk = OF_CHUNK.issuperset(selection.names)
         self._messages = np.zeros(0 if self._of_chunk else batch_rows, np.uint64)
         self._lengths = np.zeros(len(self._messages), np.int32)
-        self._assembler = Assembler(selection, reuse=reuse)
+        #: For the kernel to count in; zero between calls.
+        self._rows = np.zeros(1, np.int64)
+        #: What a sub-batch is as a chunk: begin, end, entries, first and last that is wanted.
+        self._inner = np.zeros(5, np.int64)
+        self._inner_addresses = [self._inner.ctypes.data + 8 * n for n in range(5)]
+        self._publishers = "publishers" in selection
+        self._assembler = Assembler(
+            selection, batch_bytes=batch_bytes, batch_rows=batch_rows, reuse=reuse
+        )
         self._batch = _Batch()
 
     def decode(
@@ -137,7 +125,7 @@ class Decoder:
             start: rows below this offset are left out,
             end: and rows from this one on.
         """
-        chunks = _chunks(data, headers, bounds, start, end)
+        chunks = Chunks.of(data, headers, bounds, start, end)
         if self._of_chunk:
             yield from self._without_messages(chunks)
         else:
@@ -180,7 +168,7 @@ class Decoder:
 
     # Columns of chunks only: no entry is looked at.
 
-    def _without_messages(self, chunks: _Chunks) -> Iterator[pa.RecordBatch]:
+    def _without_messages(self, chunks: Chunks) -> Iterator[pa.RecordBatch]:
         first, last = chunks.first, chunks.last
         number, done = 0, 0
         while number < len(first):
@@ -194,8 +182,7 @@ class Decoder:
                 taken[whole] = room - (int(totals[whole - 1]) if whole else 0)
             begin = first[number : number + len(taken)].copy()
             begin[0] += done
-            self._batch.runs.append((chunks, number, taken, begin))
-            self._batch.rows += int(taken.sum())
+            self._add(chunks, number, taken, begin)
             if whole:
                 number, done = number + whole, 0
             if whole < len(counts):
@@ -204,7 +191,9 @@ class Decoder:
 
     # Columns of messages.
 
-    def _with_messages(self, chunks: _Chunks) -> Iterator[pa.RecordBatch]:
+    def _with_messages(self, chunks: Chunks) -> Iterator[pa.RecordBatch]:
+        if len(self._rows) < len(chunks.begin):
+            self._rows = np.zeros(len(chunks.begin), np.int64)
         walk = kernel.Walk(
             data=chunks.address,
             begin=chunks.begin.ctypes.data,
@@ -217,53 +206,58 @@ class Decoder:
             position=-1,
             messages=self._messages.ctypes.data,
             lengths=self._lengths.ctypes.data,
+            rows=self._rows.ctypes.data,
         )
         while True:
             number = walk.chunk
-            begin = chunks.first[number:].copy()
-            if walk.position >= 0:
-                begin[0] = max(int(begin[0]), walk.record)
-            status = self._walk(walk, chunks, number, begin)
+            done = walk.record if walk.position >= 0 else 0
+            status, rows = self._walk(walk, chunks.data)
+            if rows is not None:
+                begin = chunks.first[number : number + len(rows)].copy()
+                begin[0] = max(int(begin[0]), done)
+                self._add(chunks, number, rows, begin)
             if status == kernel.END:
-                return
+                break
             if status == kernel.FULL:
                 yield self._finished()
             elif status == kernel.SUB_BATCH:
                 yield from self._sub_batch(chunks, walk)
             else:
                 yield from self._damaged(chunks, walk)
+        if self._batch.kept_bytes > _MOST_KEPT:
+            yield self._finished()
 
-    def _walk(
-        self, walk: kernel.Walk, chunks: _Chunks, number: int, begin: NDArray[np.int64]
-    ) -> int:
-        """Let the kernel find messages, and remember of which chunks they are.
+    def _walk(self, walk: kernel.Walk, memory: memoryview) -> tuple[int, NDArray[np.int64] | None]:
+        """Let the kernel find messages.
 
         Args:
             walk: where it is, and what it walks: chunks, or one sub-batch.
-            chunks: to which the rows belong,
-            number: from this one on.
-            begin: record number of the first row of each chunk that may come.
+            memory: what the addresses of messages point into.
+
+        Returns:
+            Why the kernel stopped, and how many rows it has found in each chunk, from the one in
+            which it began; None if it has found none at all.
         """
-        batch = self._batch
-        first = walk.chunk
-        rows = np.zeros(walk.chunks, np.int64)
-        walk.rows = rows.ctypes.data
+        batch, first = self._batch, walk.chunk
         walk.room, walk.most_bytes = self._batch_rows, self._batch_bytes
         walk.found, walk.bytes = batch.rows, batch.bytes
         status: int = kernel.library().coldstream_walk(ctypes.byref(walk))
-        if walk.found > batch.rows:
-            added = rows[first : walk.chunk + 1]
-            batch.runs.append((chunks, number, added, begin[: len(added)]))
-            batch.rows, batch.bytes = walk.found, walk.bytes
-        return status
+        if walk.found == batch.rows:
+            return status, None
+        found = self._rows[first : min(walk.chunk + 1, walk.chunks)]
+        rows = found.copy()
+        found[:] = 0
+        batch.bytes = walk.bytes
+        if not batch.kept or batch.kept[-1] is not memory:
+            batch.kept.append(memory)
+            batch.kept_bytes += memory.nbytes
+        return status, rows
 
-    def _sub_batch(self, chunks: _Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
+    def _sub_batch(self, chunks: Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
         """The messages of one sub-batch; or the rest of the chunk is damaged."""
-        number = walk.chunk
+        number, before = walk.chunk, walk.record
+        spare = int(chunks.records[number]) - before - (int(chunks.entries[number]) - walk.entry)
         view = chunks.data[: chunks.end[number]]
-        spare = (
-            int(chunks.records[number]) - walk.record - (int(chunks.entries[number]) - walk.entry)
-        )
         try:
             records, inflated, position = sub_batch_at(view, walk.position)
         except CorruptDataError:
@@ -273,29 +267,29 @@ class Decoder:
             yield from self._damaged(chunks, walk)
             return
         # Its messages are walked as a chunk of their own: the same format, simple entries only.
-        bounds = np.array([0, len(inflated), records, records], np.int64)
-        wanted = np.clip(
-            np.array([chunks.first[number], chunks.last[number]]) - walk.record, 0, records
-        )
-        address = np.frombuffer(inflated, np.uint8).ctypes.data
+        first = min(max(int(chunks.first[number]) - before, 0), records)
+        last = min(max(int(chunks.last[number]) - before, 0), records)
+        self._inner[:] = (0, len(inflated), records, first, last)
+        begin, end, count, wanted, unwanted = self._inner_addresses
         inner = kernel.Walk(
-            data=address,
-            begin=bounds[0:].ctypes.data,
-            end=bounds[1:].ctypes.data,
-            entries=bounds[2:].ctypes.data,
-            records=bounds[3:].ctypes.data,
-            first=wanted[0:].ctypes.data,
-            last=wanted[1:].ctypes.data,
+            data=np.frombuffer(inflated, np.uint8).ctypes.data,
+            begin=begin,
+            end=end,
+            entries=count,
+            records=count,
+            first=wanted,
+            last=unwanted,
             chunks=1,
             position=-1,
-            messages=self._messages.ctypes.data,
-            lengths=self._lengths.ctypes.data,
+            messages=walk.messages,
+            lengths=walk.lengths,
+            rows=walk.rows,
         )
         while True:
-            self._batch.kept.append(inflated)
             done = inner.record if inner.position >= 0 else 0
-            begin = max(done, int(wanted[0])) + walk.record
-            status = self._walk(inner, chunks, number, np.array([begin], np.int64))
+            status, rows = self._walk(inner, inflated)
+            if rows is not None:
+                self._add_to_one(chunks, number, int(rows[0]), before + max(done, first))
             if status != kernel.FULL:
                 break
             yield self._finished()
@@ -307,7 +301,7 @@ class Decoder:
         walk.record += records if status == kernel.END else inner.record
         yield from self._damaged(chunks, walk)
 
-    def _damaged(self, chunks: _Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
+    def _damaged(self, chunks: Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
         """All records of the chunk from here on become rows with an error."""
         number = walk.chunk
         reason = _reason(chunks.chunk(number))
@@ -320,16 +314,26 @@ class Decoder:
                 continue
             taken = min(room, last - record)
             begin = self._batch.rows
-            self._batch.runs.append(
-                (chunks, number, np.array([taken], np.int64), np.array([record], np.int64))
-            )
             self._batch.wrong.append((begin, begin + taken, reason))
-            if not self._of_chunk:
-                self._lengths[begin : begin + taken] = 0
-            self._batch.rows += taken
+            self._lengths[begin : begin + taken] = 0
+            self._add_to_one(chunks, number, taken, record)
             record += taken
         walk.chunk += 1
         walk.position = -1
+
+    def _add(
+        self, chunks: Chunks, number: int, rows: NDArray[np.int64], begin: NDArray[np.int64]
+    ) -> None:
+        """Remember of which chunks the next rows are; see `Chunks.run`."""
+        run = chunks.run(number, rows, begin, with_publishers=self._publishers)
+        if len(run.rows):
+            self._batch.runs.append(run)
+            self._batch.rows += int(run.rows.sum())
+
+    def _add_to_one(self, chunks: Chunks, number: int, rows: int, begin: int) -> None:
+        """The same for rows of one chunk."""
+        counts, begins = np.array([[rows], [begin]], np.int64)
+        self._add(chunks, number, counts, begins)
 
     def _finished(self) -> pa.RecordBatch:
         batch, self._batch = self._batch, _Batch()
@@ -343,63 +347,6 @@ class Decoder:
             )
         schema = self._selection.schema
         return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
-
-
-def chunk_columns(
-    selection: Selection,
-    runs: Sequence[tuple[_Chunks, int, NDArray[np.int64], NDArray[np.int64]]],
-    total: int,
-    stream: str,
-) -> dict[str, pa.Array]:
-    """The columns that are the same for all messages of a chunk, and the offsets."""
-    headers = np.concatenate([c.headers[n : n + len(rows)] for c, n, rows, _ in runs])
-    rows = np.concatenate([rows for _, _, rows, _ in runs])
-    made: dict[str, pa.Array] = {}
-    if "stream" in selection:
-        made["stream"] = pa.repeat(pa.scalar(stream, pa.string()), total)
-    if "offset" in selection:
-        first = headers["chunk_id"].astype(np.int64) + np.concatenate([b for *_, b in runs])
-        # The rows of a chunk count up from its first one.
-        shift = first - (np.cumsum(rows) - rows)
-        made["offset"] = pa.array(np.arange(total) + np.repeat(shift, rows))
-    if "timestamp" in selection:
-        us = np.clip(headers["timestamp"].astype(np.int64), MIN_MS, MAX_MS) * 1000
-        made["timestamp"] = pa.array(np.repeat(us, rows)).cast(TIMESTAMP)
-    for name in ("chunk_id", "epoch"):
-        if name in selection:
-            made[name] = pa.array(np.repeat(headers[name].astype(np.int64), rows))
-    if "publishers" in selection:
-        each = [publishers(c.trailer(n + k)) for c, n, r, _ in runs for k in range(len(r))]
-        known = pa.array(each, selection.schema.field("publishers").type)
-        made["publishers"] = known.take(pa.array(np.repeat(np.arange(len(rows)), rows)))
-    return made
-
-
-def _chunks(
-    data: Buffer, headers: NDArray[np.void], bounds: Sequence[int], start: int, end: int
-) -> _Chunks:
-    view = memoryview(data)
-    places = np.asarray(bounds[: len(headers)], np.int64)
-    begin = places + CHUNK_HEADER_SIZE + headers["bloom_size"]
-    user = headers["chunk_type"] == ChunkType.USER
-    records = np.where(user, headers["records"], 0).astype(np.int64)
-    ids = headers["chunk_id"].astype(np.int64)
-    low, high = min(start, _MOST), min(end, _MOST)
-    # Not `low - ids`: that could leave 64 bits.
-    first = np.where(ids < low, np.minimum(low - np.minimum(ids, low), records), 0)
-    last = np.where(ids < high, np.minimum(high - np.minimum(ids, high), records), 0)
-    return _Chunks(
-        data=view,
-        address=np.frombuffer(view, np.uint8).ctypes.data if len(view) else 0,
-        headers=headers,
-        bounds=bounds,
-        begin=begin,
-        end=begin + headers["data_size"],
-        entries=np.where(user, headers["entries"], 0).astype(np.int64),
-        records=records,
-        first=first.astype(np.int64),
-        last=np.maximum(first, last).astype(np.int64),
-    )
 
 
 def _reason(chunk: Chunk) -> str:

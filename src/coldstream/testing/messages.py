@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +142,8 @@ _HEADER = (boolean, integer, integer, boolean, integer)
 def _entries(
     rng: random.Random, key: Callable[[random.Random, int], bytes]
 ) -> list[tuple[bytes, bytes]]:
-    return [(key(rng, n), _any(rng)) for n in range(rng.choice([0, 1, 2, 4, 8]))]
+    count = rng.choice([0, 1, 2, 4, 8]) if rng.random() < 0.98 else rng.randint(60, 70)
+    return [(key(rng, n), _any(rng)) for n in range(count)]
 
 
 def _named(rng: random.Random, number: int) -> bytes:
@@ -201,6 +202,26 @@ def any_message(rng: random.Random, *, damage: float = 0.1) -> bytes:
     else:
         wire = bytearray(rng.randbytes(rng.randint(0, 40)))
     return bytes(wire)
+
+
+def cut_values(rng: random.Random) -> Iterator[bytes]:
+    """Messages that end in a value of each type, cut at each of its bytes, whatever holds it.
+
+    Lists and maps have the size of what is left, so only the value's own length can tell.
+    """
+    simple = [null, boolean, integer, time, uuid, text, binary, _symbol, rare]
+    values = {value[0]: value for _ in range(200) for value in (make(rng) for make in simple)}
+    key = b"\xa1\x01k"
+    for value in values.values():
+        for size in range(min(len(value), 40) + 1):
+            cut = value[:size]
+            for wide in (False, True):
+                yield _section(0x70, _framed(0xC0, 1, cut, wide), rng)
+                yield _section(0x73, _framed(0xC0, 1, cut, wide), rng)
+                yield _section(0x72, _framed(0xC1, 2, cut, wide), rng)
+                yield _section(0x74, _framed(0xC1, 2, key + cut, wide), rng)
+            yield _section(0x75, cut, rng)
+            yield _section(0x77, cut, rng)
 
 
 def any_chunk(rng: random.Random, chunk_id: int, *, damage: float = 0.1) -> bytes:

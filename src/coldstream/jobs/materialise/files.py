@@ -32,7 +32,7 @@ class StoredFiles:
 
     def save(self, path: str, content: IO[bytes], size: int) -> None:
         where = urlsplit(path)
-        if where.scheme == "file":
+        if where.scheme == "file" and not where.netloc:
             _save_locally(Path(where.path), content)
             return
         if where.scheme != "s3" or not where.netloc or not size:

@@ -1,0 +1,328 @@
+"""The Spark source against what one would do without it, side by side, on two cores.
+
+    spark.read.parquet     the same rows, written by Spark with zstd: the best a table can be
+    binaryFile + UDF       fragments decoded by Python inside Spark: what one writes first
+
+Both sides read files of this machine (`bench.spark_data`). Rounds alternate, the median counts.
+`--quick` takes small streams: its figures mean nothing, but everything runs. Each part is one
+function that takes the world and prints its ratios; add others to PARTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shutil
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import synthetic_stream as synthetic
+from bench.memory import peak
+from bench.report import ratio
+from bench.spark_data import Made, make, make_petabyte
+from coldstream.fragment import Buffer
+from coldstream.spark import register
+from coldstream.spark.connect import Remote, connect
+from coldstream.spark.directory import DirectoryStore
+from coldstream.spark.intervals import Intervals
+from coldstream.spark.options import parse_options
+from coldstream.spark.query import plan_query
+from coldstream.spark.read import read_split
+from coldstream.spark.window import Window
+from coldstream.spark.wire import decode_split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is read: bytes of each stream, and of what the slow side gets."""
+
+    stream: int
+    naive: int
+
+
+FULL = Extent(stream=2**30, naive=64 * 2**20)
+QUICK = Extent(stream=2**26, naive=2**23)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What every part works with."""
+
+    spark: SparkSession
+    work: Path
+    extent: Extent
+    streams: dict[str, Made]
+    samples: dict[str, Made]
+
+
+def session(work: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.local.dir": str(work / "spark"),
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    register(spark)
+    return spark
+
+
+def source(world: World, made: Made, columns: str) -> DataFrame:
+    reader = world.spark.read.format("rabbitmq_stream").options(**made.options)
+    return reader.option("columns", columns).load()
+
+
+def alternate(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median seconds of each side; every side is run once before, and all must say the same."""
+    answers = {name: run() for name, run in sides.items()}
+    assert len({repr(answer) for answer in answers.values()}) == 1, answers
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(ROUNDS):
+        names = list(sides) if number % 2 else list(reversed(sides))
+        for name in names:
+            began = time.perf_counter()
+            sides[name]()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+def against_parquet(world: World) -> None:
+    """Four queries over all rows of a stream and over the same rows in Parquet."""
+    for label, made in world.streams.items():
+        path = str(world.work / f"parquet-{label}")
+        columns = "offset,timestamp,chunk_id,epoch,body_kind,body,error"
+        source(world, made, columns).write.mode("overwrite").parquet(path)
+        low, high = made.root.first_timestamp, made.root.last_timestamp
+        since, until = low + (high - low) * 45 // 100, low + (high - low) * 55 // 100
+        between = (
+            f"timestamp >= timestamp_millis({since}) and timestamp < timestamp_millis({until})"
+        )
+        queries: dict[str, tuple[str, str, list[str]]] = {
+            "count": ("offset", "true", ["count(*)"]),
+            "project": ("offset,timestamp", "true", ["sum(offset)", "max(timestamp)"]),
+            "filter": ("timestamp,body", between, ["count(*)", "sum(length(body))"]),
+            "aggregate": (
+                "offset,timestamp,body",
+                "true",
+                ["count(*)", "sum(length(body))", "max(timestamp)", "max(offset)"],
+            ),
+        }
+        ratios = []
+        for name, (wanted, condition, sums) in queries.items():
+
+            def ours(wanted: str = wanted, test: str = condition, sums: list[str] = sums) -> Any:
+                return source(world, made, wanted).filter(test).selectExpr(*sums).collect()
+
+            def theirs(test: str = condition, sums: list[str] = sums) -> Any:
+                return world.spark.read.parquet(path).filter(test).selectExpr(*sums).collect()
+
+            took = alternate({"source": ours, "parquet": theirs})
+            print(
+                f"  {label} {name:10} source {took['source']:6.2f} s  parquet "
+                f"{took['parquet']:6.2f} s   {made.size / 1e6 / took['source']:6.0f} MB/s, "
+                f"{made.messages / 1e6 / took['source']:.2f} M rows/s"
+            )
+            ratios.append(took["parquet"] / took["source"])
+            goal = ">= 1.2" if label == "1k" else ">= 0.9"
+            ratio(f"spark-{label}-parquet-{name}", ratios[-1], goal)
+        mean = math.exp(statistics.mean(math.log(each) for each in ratios))
+        print(f"  {label} geometric mean of the four: {mean:.2f}")
+
+
+def against_naive(world: World) -> None:
+    """The same aggregate by binaryFile and a Python UDF, over a sample; rates are compared."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    schema = "array<struct<offset: long, timestamp: long, body: binary>>"
+    for label, made in world.streams.items():
+        sample = world.samples[label]
+
+        def ours(made: Made = made) -> Any:
+            frame = source(world, made, "offset,timestamp,body")
+            return frame.selectExpr("count(*)", "sum(length(body))", "max(offset)").collect()
+
+        def naive(made: Made) -> Any:
+            files = world.spark.read.format("binaryFile").load(str(made.data))
+            rows = files.select(F.explode(F.udf(decode_naively, schema)("content")).alias("m"))
+            sums = ("count(*)", "sum(length(m.body))", "max(m.offset)")
+            return rows.selectExpr(*sums).collect()
+
+        assert tuple(naive(sample)[0]) == tuple(ours(sample)[0])
+        rates = []
+        for run, each in ((naive, sample), (ours, made)) * 2:
+            began = time.perf_counter()
+            run(each)
+            rates.append(each.size / (time.perf_counter() - began))
+        slow, fast = max(rates[0::2]), max(rates[1::2])
+        print(f"  {label} binaryFile + UDF {slow / 1e6:.1f} MB/s, source {fast / 1e6:.0f} MB/s")
+        ratio(f"spark-{label}-binaryfile", fast / slow, ">= 25" if label == "1k" else ">= 50")
+
+
+def decode_naively(content: bytes) -> list[tuple[int, int, bytes]]:
+    """Messages of one data section each, as one writes it first."""
+    found = []
+    position = 8
+    end = len(content)
+    while position + 48 <= end and content[position] == 0x50:
+        (entries, timestamp, first, size, trailer, bloom) = struct.unpack_from(
+            ">xxH4xq8xQ4xIIB", content, position
+        )
+        at = position + 48 + bloom
+        for number in range(entries):
+            (length,) = struct.unpack_from(">I", content, at)
+            body = content[at + 4 : at + 4 + length]
+            begin = 8 if body[3] == 0xB0 else 5
+            found.append((first + number, timestamp, body[begin:]))
+            at += 4 + length
+        position += 48 + bloom + size + trailer
+    return found
+
+
+class CountingStore(DirectoryStore):
+    """Counts what is read of fragments."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.bytes = self.requests = 0
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        self.bytes, self.requests = self.bytes + end - start, self.requests + 1
+        return super().get(key, start, end)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        self.bytes, self.requests = self.bytes + length, self.requests + 1
+        return super().get_suffix(key, length)
+
+
+def slice_of_time(world: World) -> None:
+    """What a hundredth of a stream by time costs in bytes."""
+    for label, made in world.streams.items():
+        options = parse_options({**made.options, "columns": "offset,timestamp,body"}, {})
+        low, high = made.root.first_timestamp, made.root.last_timestamp
+        since = low + (high - low) * 37 // 100
+        window = Window(times=Intervals.of((since, since + (high - low) // 100)))
+        store = CountingStore(str(made.bucket))
+        remote = Remote(store, connect(options.place).catalog, options.place.prefix)
+        works = plan_query(options, options.columns or (), window, remote)
+        rows = sum(
+            batch.num_rows
+            for work in works
+            for batch in read_split(work.task, decode_split(work.split), remote)
+        )
+        print(
+            f"  {label} {rows / made.messages:.4f} of the rows: {store.bytes / 1e6:.1f} of "
+            f"{made.size / 1e6:.0f} MB in {store.requests} requests"
+        )
+        ratio(f"spark-{label}-slice-bytes", store.bytes / made.size, "<= 0.015")
+
+
+def planning(world: World) -> None:
+    """A petabyte's partitions, all the way through Spark's own planning."""
+    fragments = 2**24
+    end = synthetic.first_offset(fragments)
+    first, following = end // 2, end // 2 + end // 100
+    window = Window(offsets=Intervals.of((first, following)))
+    made = make_petabyte(world.work / "petabyte", fragments, window)
+    options = parse_options({**made.options, "columns": "offset"}, {})
+    remote = connect(options.place)
+    for name, asked, test in (
+        ("whole", Window(), "true"),
+        ("pruned", window, f"offset >= {first} and offset < {following}"),
+    ):
+        before, began = peak(), time.perf_counter()
+        works = plan_query(options, options.columns or (), asked, remote)
+        alone = time.perf_counter() - began
+        grown = peak() - before
+        began = time.perf_counter()
+        count = source(world, made, "offset").filter(test).rdd.getNumPartitions()
+        whole = time.perf_counter() - began
+        jvm = world.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+        used = jvm.totalMemory() - jvm.freeMemory()
+        assert count == len(works)
+        print(
+            f"  {made.size / 2**50:.2f} PiB {name}: {count:,} partitions, plan {alone:.2f} s and "
+            f"{grown / 1e6:.0f} MB, with Spark {whole:.1f} s, JVM heap {used / 1e6:.0f} MB"
+        )
+        ratio(f"spark-plan-{name}-seconds", whole, "<= 15")
+
+
+PARTS: dict[str, Callable[[World], None]] = {
+    "parquet": against_parquet,
+    "binaryfile": against_naive,
+    "slice": slice_of_time,
+    "plan": planning,
+}
+
+
+def streams(work: Path, extent: Extent, sizes: Iterable[tuple[str, int]]) -> Iterator[Any]:
+    for label, size in sizes:
+        each = size + 12
+        yield (
+            label,
+            make(
+                work / "big",
+                f"__bench_{label}_1",
+                messages=extent.stream // each,
+                message_size=size,
+            ),
+            make(
+                work / "few", f"__few_{label}_1", messages=extent.naive // each, message_size=size
+            ),
+        )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="small streams")
+    options.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    given = options.parse_args()
+    extent = QUICK if given.quick else FULL
+    work = Path(tempfile.mkdtemp(prefix="coldstream-bench-spark-"))
+    try:
+        began = time.perf_counter()
+        made = list(streams(work, extent, (("1k", 1024), ("100", 100))))
+        world = World(
+            session(work),
+            work,
+            extent,
+            {label: big for label, big, _ in made},
+            {label: few for label, _, few in made},
+        )
+        for name in given.parts or PARTS:
+            print(f"{name}: {PARTS[name].__doc__}")
+            PARTS[name](world)
+        world.spark.stop()
+        print(f"in {time.perf_counter() - began:.0f} s")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
