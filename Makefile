@@ -96,7 +96,8 @@ bench-materialise: setup ## Materialise against Spark writing the same rows
 spark35: .spark35/.stamp ## A virtual environment with Spark 3.5, as on Glue 5
 .spark35/.stamp: pyproject.toml kernel/pyproject.toml kernel/kernel.c
 	$(UV) venv -q --clear --python 3.11 .spark35
-	$(UV) pip install -q --python .spark35/bin/python ./kernel -e '.[spark]' 'pyspark==3.5.6' 'pandas<3'
+	$(UV) pip install -q --python .spark35/bin/python ./kernel -e '.[spark]' 'pyspark==3.5.6' 'pandas<3' \
+	  'snowpark-connect-deps-iceberg==1.0.2' # the Iceberg of Glue 5.1 for Spark 3.5, as a jar
 	@touch $@
 
 .PHONY: synth

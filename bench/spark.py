@@ -21,12 +21,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import synthetic_stream as synthetic
 from bench.memory import peak
 from bench.report import ratio
+from bench.scale import alone
 from bench.spark_data import Made, make, make_petabyte
 from coldstream.fragment import Buffer
 from coldstream.spark import register
@@ -113,6 +115,10 @@ def alternate(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
+def answer(load: Callable[[], DataFrame], condition: str, sums: list[str]) -> Any:
+    return load().filter(condition).selectExpr(*sums).collect()
+
+
 def against_parquet(world: World) -> None:
     """Four queries over all rows of a stream and over the same rows in Parquet."""
     for label, made in world.streams.items():
@@ -136,14 +142,13 @@ def against_parquet(world: World) -> None:
         }
         ratios = []
         for name, (wanted, condition, sums) in queries.items():
-
-            def ours(wanted: str = wanted, test: str = condition, sums: list[str] = sums) -> Any:
-                return source(world, made, wanted).filter(test).selectExpr(*sums).collect()
-
-            def theirs(test: str = condition, sums: list[str] = sums) -> Any:
-                return world.spark.read.parquet(path).filter(test).selectExpr(*sums).collect()
-
-            took = alternate({"source": ours, "parquet": theirs})
+            sides = {
+                "source": partial(source, world, made, wanted),
+                "parquet": partial(world.spark.read.parquet, path),
+            }
+            took = alternate(
+                {name: partial(answer, side, condition, sums) for name, side in sides.items()}
+            )
             print(
                 f"  {label} {name:10} source {took['source']:6.2f} s  parquet "
                 f"{took['parquet']:6.2f} s   {made.size / 1e6 / took['source']:6.0f} MB/s, "
@@ -243,6 +248,15 @@ def slice_of_time(world: World) -> None:
         ratio(f"spark-{label}-slice-bytes", store.bytes / made.size, "<= 0.015")
 
 
+def plan_alone(given: dict[str, str], window: Window) -> tuple[int, float, int]:
+    """In a process of its own: number of partitions, seconds, and bytes of memory it took."""
+    options = parse_options({**given, "columns": "offset"}, {})
+    remote = connect(options.place)
+    before, began = peak(), time.perf_counter()
+    works = plan_query(options, ("offset",), window, remote)
+    return len(works), time.perf_counter() - began, peak() - before
+
+
 def planning(world: World) -> None:
     """A petabyte's partitions, all the way through Spark's own planning."""
     fragments = 2**24
@@ -250,24 +264,19 @@ def planning(world: World) -> None:
     first, following = end // 2, end // 2 + end // 100
     window = Window(offsets=Intervals.of((first, following)))
     made = make_petabyte(world.work / "petabyte", fragments, window)
-    options = parse_options({**made.options, "columns": "offset"}, {})
-    remote = connect(options.place)
     for name, asked, test in (
         ("whole", Window(), "true"),
         ("pruned", window, f"offset >= {first} and offset < {following}"),
     ):
-        before, began = peak(), time.perf_counter()
-        works = plan_query(options, options.columns or (), asked, remote)
-        alone = time.perf_counter() - began
-        grown = peak() - before
+        works, seconds, grown = alone(plan_alone, made.options, asked)
         began = time.perf_counter()
         count = source(world, made, "offset").filter(test).rdd.getNumPartitions()
         whole = time.perf_counter() - began
         jvm = world.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
         used = jvm.totalMemory() - jvm.freeMemory()
-        assert count == len(works)
+        assert count == works
         print(
-            f"  {made.size / 2**50:.2f} PiB {name}: {count:,} partitions, plan {alone:.2f} s and "
+            f"  {made.size / 2**50:.2f} PiB {name}: {count:,} partitions, plan {seconds:.2f} s and "
             f"{grown / 1e6:.0f} MB, with Spark {whole:.1f} s, JVM heap {used / 1e6:.0f} MB"
         )
         ratio(f"spark-plan-{name}-seconds", whole, "<= 15")

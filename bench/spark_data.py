@@ -1,4 +1,4 @@
-"""Streams for the Spark benchmarks, as directories that the source reads at the file system's speed.
+"""Streams for the Spark benchmarks, as directories, read at the file system's speed.
 
 Parquet and binaryFile read files of the same disk, so nobody is slowed down by a server that plays
 S3. Nothing here is timed.

@@ -87,14 +87,18 @@ def over_streams(
     """Do `act` with one work item after the other while there is time; give what is left.
 
     `act` gives the item to go on with, or None where the stream is done. What goes wrong with one
-    stream is logged and counted, and does not stop the others.
+    stream is logged and counted, and does not stop the others. Where S3 or DynamoDB did not answer,
+    or refused, the stream goes to the end of what is left, behind all that nobody has looked at.
 
     Raises:
         InvalidInputError: the step's input names no streams.
-        UnavailableError, PermissionDeniedError: not one stream's own trouble; the machine tries the
-            step again.
+        UnavailableError, PermissionDeniedError: every single stream had this trouble; the machine
+            tries the step again, and gives up in the end.
     """
     left: list[dict[str, Any]] = []
+    troubled: list[dict[str, Any]] = []
+    trouble: ColdstreamError | None = None
+    done = 0
     for item in work_items(event):
         if not time_left():
             left.append(item)
@@ -103,15 +107,20 @@ def over_streams(
         try:
             again = act(item)
         except (UnavailableError, PermissionDeniedError) as error:
-            error.located(stream=item["stream"])
-            raise
+            trouble = error.located(stream=item["stream"])
+            tell(trouble)
+            troubled.append(item)
         except ColdstreamError as error:
             totals["failed"] += 1
             tell(error.located(stream=item["stream"]))
+            done += 1
         else:
+            done += 1
             if again is not None:
                 left.append(again)
-    return left
+    if trouble is not None and not done and not left:
+        raise trouble
+    return left + troubled
 
 
 def answer(event: Mapping[str, Any], left: list[dict[str, Any]], totals: Totals) -> dict[str, Any]:

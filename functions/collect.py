@@ -8,10 +8,11 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.errors import NotFoundError
-from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.plans.policy import effective
 from coldstream.usecases.collect import Collection, collect, sweep_stragglers
-from functions._runtime import logger, metrics, now_ms, setting, time_left, tracer, world
-from functions._steps import Totals, answer, deleter, over_streams, report
+from functions._runtime import logger, metrics, now_ms, setting, tell, time_left, tracer, world
+from functions._steps import Totals, answer, deleter, over_streams, policies, report
 
 
 @logger.inject_lambda_context
@@ -23,6 +24,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     in_time = time_left(context)
     dry_run = bool(event.get("dry_run"))
 
+    def held(item: CatalogItem) -> bool:
+        return effective(policies(), item.stream, item.name).may_be_held
+
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
         stream = item["stream"]
         known = world().catalog.get(stream)
@@ -32,6 +36,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             _count(sweep_stragglers(world(), deleter(), stream, dry_run=dry_run), totals)
             return None
         run_ms = int(item.get("run_ms", now_ms()))
+        # The other half of the time is for the deletes.
+        half_ms = context.get_remaining_time_in_millis() // 2
         done = collect(
             world(),
             deleter(),
@@ -42,8 +48,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             cursor=item.get("cursor"),
             dry_run=dry_run,
             time_left=in_time,
+            time_to_list=lambda: in_time() and context.get_remaining_time_in_millis() > half_ms,
+            held=held,
         )
         _count(done, totals)
+        if done.trouble is not None:
+            totals["failed"] += 1
+            tell(done.trouble)
         if done.cursor is None:
             return None
         return {"stream": stream, "cursor": done.cursor, "run_ms": run_ms}
@@ -55,6 +66,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_GARBAGE_OBJECTS: totals["garbage"],
             names.METRIC_GARBAGE_BYTES: totals["garbage_bytes"],
             names.METRIC_GARBAGE_DELETED: totals["deleted"],
+            names.METRIC_DELETES_REFUSED: totals["refused"],
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )
@@ -72,5 +84,7 @@ def _count(done: Collection, totals: Totals) -> None:
         totals["deleted"] += count.objects
         totals["deleted_bytes"] += count.bytes
     totals["waiting"] += done.waiting.objects
+    totals["held"] += done.held.objects
+    totals["refused"] += done.refused.objects
     for key in (*done.unique, *done.foreign):
         logger.warning("kept for a person to look at", stream=done.stream, key=key)

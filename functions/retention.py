@@ -18,13 +18,12 @@ from functions._steps import Totals, answer, over_streams, policies, report
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with the work that is left and with what went."""
     totals = Totals()
-    rules = policies()
 
     def act(item: dict[str, Any]) -> None:
         done = retain(
             world(),
             item["stream"],
-            rules,
+            policies(),  # for each stream anew: a hold must work at once
             now_ms=now_ms(),
             pause=pause,
             dry_run=bool(event.get("dry_run")),
@@ -39,7 +38,14 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
                 reason=each.reason,
                 rule=done.effective.retention_rule,
             )
+        if done.effective.unsure:
+            logger.warning(
+                "kept: nobody has recorded the queue's name, and rules ask for it",
+                stream=done.stream,
+                rules=[*done.effective.unsure_holds, *done.effective.unsure_rules],
+            )
         totals["held"] += done.effective.hold
+        totals["unnamed"] += done.effective.unsure
         totals["landed"] += done.landed
         totals["conflicts"] += done.conflicts
         totals["fragments"] += sum(each.fragments for each in done.ranges)
@@ -53,6 +59,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_FRAGMENTS_RETIRED: totals["fragments"] if took else 0,
             names.METRIC_BYTES_RETIRED: totals["bytes"] if took else 0,
             names.METRIC_CONFLICTS: totals["conflicts"],
+            names.METRIC_STREAMS_UNNAMED: totals["unnamed"],
             names.METRIC_STREAMS_FAILED: totals["failed"],
         },
     )

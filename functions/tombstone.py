@@ -9,6 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream.adapters.dynamodb_item import parse_item
 from coldstream.manifest.catalog import StreamState
+from coldstream.plans.delete import reason
 from functions._runtime import logger, tracer, world
 from functions._starts import start
 
@@ -25,7 +26,7 @@ def handler(event: dict[str, Any], _: LambdaContext) -> None:
         start(
             "delete",
             item.stream,
-            f"r{item.revision}",
+            reason(item),
             {
                 "work": [{"stream": item.stream, "revision": item.revision}],
                 "undelete_until": until.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -96,11 +96,20 @@ def commit_to_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     )
 
 
+def mark_complete(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of the object that says that the table lacks no stream (usecases/survey.py)."""
+    return iam.PolicyStatement(
+        sid="MarkComplete",
+        actions=["s3:PutObject"],
+        resources=[bucket.arn_for_objects(f"{prefix}stream/.complete/metadata/*")],
+    )
+
+
 def survey_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
-    """Walk through the items of all streams."""
+    """Walk through the items of all streams, and ask for the table's id."""
     return iam.PolicyStatement(
         sid="SurveyCatalog",
-        actions=["dynamodb:Query", "dynamodb:Scan"],
+        actions=["dynamodb:DescribeTable", "dynamodb:Query", "dynamodb:Scan"],
         resources=[table.table_arn],
     )
 

@@ -118,6 +118,9 @@ class SharedSteps(Construct):
             statements=[
                 rights.survey_catalog(table=site.table),
                 rights.read_policies(table=site.table),
+                # For `reconcile`, which finds streams that a restored table lacks.
+                rights.list_streams(bucket=site.bucket, prefix=site.settings.prefix),
+                rights.mark_complete(bucket=site.bucket, prefix=site.settings.prefix),
             ],
             timeout_seconds=SURVEY_TIMEOUT_SECONDS,
             description="Finds the streams that a workflow should look at",

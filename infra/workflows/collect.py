@@ -46,6 +46,7 @@ class Collect(Construct):
                 rights.delete_objects(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
                 rights.commit_to_catalog(table=table),
+                rights.read_policies(table=table),
             ],
             kinds=("data", "metadata"),
             description="Records garbage, and deletes what has been garbage for the grace time",

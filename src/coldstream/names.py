@@ -79,6 +79,8 @@ METRIC_OBJECTS_SWEPT = "ObjectsSwept"
 METRIC_BYTES_SWEPT = "BytesSwept"
 METRIC_WORKFLOW_FAILURES = "WorkflowFailures"
 METRIC_STREAMS_FAILED = "StreamsFailed"
+METRIC_STREAMS_UNNAMED = "StreamsUnnamed"
+METRIC_DELETES_REFUSED = "DeletesRefused"
 METRIC_DIMENSION_WORKFLOW = "workflow"
 
 # Of the Glue jobs (jobs/report.py): each once for all, and once with the dimension `job`.

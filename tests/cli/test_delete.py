@@ -123,7 +123,7 @@ def test_delete_again_starts_the_machine_only_if_it_does_not_run(
 ) -> None:
     run("delete", "s", "--yes")
     until = orders.catalog.items["s"].undelete_until
-    first = execution_name("delete", "s", "r1")
+    first = execution_name("delete", "s", f"r1-{until}")
     machines.executions["delete", first] = Execution(ExecutionStatus.RUNNING)
     machines.looks = 99
 
@@ -156,7 +156,8 @@ def test_a_machine_that_is_only_just_starting_is_waited_for(
     orders: Tier, run: Run, machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("delete", "s", "--yes")
-    first, looks = execution_name("delete", "s", "r1"), iter(range(3))
+    until = orders.catalog.items["s"].undelete_until
+    first, looks = execution_name("delete", "s", f"r1-{until}"), iter(range(3))
     describe = machines.describe
     machines.looks = 99
 
@@ -177,7 +178,7 @@ def test_a_sweep_that_broke_off_is_started_again_for_its_own_tombstone(
     orders: Tier, run: Run, machines: Machines
 ) -> None:
     state(orders, state=StreamState.DELETED, revision=8, undelete_until=5)
-    first = execution_name("delete", "s", "r7")
+    first = execution_name("delete", "s", "r7-5")
     machines.executions["delete", first] = Execution(ExecutionStatus.ABORTED)
 
     again = json.loads(run("delete", "s", "--json").stdout)

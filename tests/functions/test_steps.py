@@ -10,7 +10,7 @@ import pytest
 
 from coldstream import names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
-from coldstream.errors import InvalidInputError
+from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
@@ -25,6 +25,7 @@ from functions import (
     survey,
     tombstone,
 )
+from functions._steps import Totals, over_streams
 from tests.contract.aws import PREFIX, TABLE
 from tests.functions.conftest import Context, Site
 from tests.unit.remote import STREAM, chain
@@ -253,3 +254,46 @@ def test_collect_sweeps_what_arrives_after_the_sweep(site: Site) -> None:
 
     assert answer["deleted"] == 2
     assert not site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
+
+
+def test_trouble_with_one_stream_starves_no_other(site: Site) -> None:
+    looked_at: list[str] = []
+
+    def act(item: dict[str, Any]) -> None:
+        if item["stream"] == "__b_1":
+            raise PermissionDeniedError("S3 refused: AccessDenied")
+        looked_at.append(item["stream"])
+
+    work = [{"stream": f"__{name}_1"} for name in "abc"]
+    left = over_streams({"work": work}, Totals(), lambda: True, act)
+
+    assert looked_at == ["__a_1", "__c_1"]
+    assert left == [{"stream": "__b_1"}]
+    assert site.logged("ERROR")[-1]["stream"] == "__b_1"
+    with pytest.raises(PermissionDeniedError):  # now it is the only one
+        over_streams({"work": left}, Totals(), lambda: True, act)
+
+
+def test_trouble_does_not_hide_streams_that_time_did_not_allow_for(site: Site) -> None:
+    def act(item: dict[str, Any]) -> None:
+        raise UnavailableError("S3 does not answer")
+
+    times = iter([True, False, False])
+    work = [{"stream": f"__{name}_1"} for name in "abc"]
+    left = over_streams({"work": work}, Totals(), lambda: next(times), act)
+
+    assert [item["stream"] for item in left] == ["__b_1", "__c_1", "__a_1"]
+    assert site.logged("ERROR")
+
+
+def test_retention_says_that_it_kept_a_stream_whose_name_nobody_knows(site: Site) -> None:
+    committed(site, 5)
+    put_rules(Rule("all", max_bytes=1), Rule("court", queue="orders", hold=True))
+
+    answer = retention.handler(WORK, Context())
+
+    assert (answer["fragments"], answer["unnamed"]) == (0, 1)
+    assert site.root().first_offset == 0
+    (line,) = [each for each in site.logged("WARNING") if each.get("stream") == STREAM]
+    assert line["rules"] == ["court"]
+    assert site.metrics()[names.METRIC_STREAMS_UNNAMED] == 1

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
-from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.entries import ENTRY_SIZE, Entries
+from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import root_path
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.collect import collect
+from coldstream.usecases.collect import collect, sweep_stragglers
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.delete_stream import delete_stream, sweep
 from coldstream.usecases.load import World, load
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.survey import Surveyed, survey
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause
 
@@ -73,7 +84,7 @@ def test_a_restored_tombstone_wipes_nothing(remote: Remote) -> None:
     item = remote.world.catalog.get(STREAM)
     assert item is not None
     restored = MemoryCatalog("restored")
-    restored.items[STREAM] = replace(item, state=StreamState.DELETED, revision=2)
+    restored.items[STREAM] = replace(item, state=StreamState.DELETING, revision=2)
     world = with_table(remote.world, restored)
 
     adopted = adopt(world, STREAM)
@@ -81,6 +92,39 @@ def test_a_restored_tombstone_wipes_nothing(remote: Remote) -> None:
     assert adopted is not None
     assert (adopted.state, adopted.revision) == (StreamState.LIVE, 3)
     assert load(world, STREAM).root.next_offset == 30
+
+
+def test_a_stream_that_was_deleted_for_good_never_comes_back_half_swept(remote: Remote) -> None:
+    rules = PolicySet()
+    tombstone = delete_stream(remote.world, STREAM, rules, now_ms=0, undelete_ms=0)
+
+    class Half:
+        def delete(self, keys: Sequence[str]) -> list[str]:
+            return remote.memory.delete([key for key in keys if key.endswith(".fragment")][:2])
+
+    sweep(
+        remote.world,
+        Half(),
+        STREAM,
+        rules,
+        revision=tombstone.revision,
+        empty=0,
+        now_ms=0,
+        time_left=lambda: False,
+    )
+    item = remote.items.items[STREAM]
+    restored = MemoryCatalog("restored")
+    restored.items[STREAM] = item
+    world = with_table(remote.world, restored)
+
+    healed = reconcile(world, STREAM, pause=no_pause)
+
+    assert (healed.adopted, healed.commits.commits) == (True, 0)
+    now = restored.items[STREAM]
+    assert (now.state, now.revision) == (StreamState.DELETED, item.revision + 1)
+    assert now.state_token != item.state_token
+    sweep_stragglers(world, remote.memory, STREAM)
+    assert not remote.memory.objects
 
 
 def test_a_root_that_never_landed_may_be_adopted(remote: Remote) -> None:
@@ -94,6 +138,96 @@ def test_a_root_that_never_landed_may_be_adopted(remote: Remote) -> None:
 
     assert item is not None
     assert item.version == ahead.version + 1
+
+
+def unlanded(remote: Remote, *, epoch: int = 1) -> Root:
+    """A root after the current one that never landed and names what is not there."""
+    loaded = load(remote.world, STREAM)
+    entry = replace(loaded.root.entries[-1], first_offset=30, next_offset=40, uid=4711)
+    root = replace(
+        loaded.root.appended([entry], LastChunk(30, 1)),
+        version=loaded.item.version + 1,
+        epoch=epoch,
+        ledger=loaded.root.ledger if epoch == 1 else loaded.root.ledger.claimed(epoch, 30),
+    )
+    path = root_path(PREFIX, STREAM, root.epoch, root.version, 77)
+    remote.memory.put(path, root.encode(), write_id="x")
+    return root
+
+
+def test_a_root_that_never_landed_and_lacks_an_object_is_passed_over(remote: Remote) -> None:
+    ahead = unlanded(remote)
+    world = with_table(remote.world, MemoryCatalog("new"))
+
+    item = adopt(world, STREAM)
+
+    assert item is not None
+    assert item.next_offset == 30
+    assert item.version == ahead.version + 1
+    commit_runs(world, STREAM, pause=no_pause)
+    assert load(world, STREAM).root.next_offset == 50
+
+
+def test_a_claim_is_not_forgotten_by_going_back_to_a_root_without_it(remote: Remote) -> None:
+    unlanded(remote, epoch=2)
+    world = with_table(remote.world, MemoryCatalog("new"))
+
+    with pytest.raises(CorruptDataError, match="claim of a later writer"):
+        adopt(world, STREAM)
+
+    assert world.catalog.get(STREAM) is None
+
+
+def test_nobody_goes_further_back_than_to_the_root_that_must_have_landed(remote: Remote) -> None:
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    (gone,) = [key for key in remote.memory.objects if f"/data/{40:020d}-" in key]
+    item = remote.items.items[STREAM]
+    unlanded_version = item.version + 1
+    ahead = replace(load(remote.world, STREAM).root, version=unlanded_version)
+    path = root_path(PREFIX, STREAM, ahead.epoch, ahead.version, 77)
+    remote.memory.put(path, ahead.encode(), write_id="x")
+    del remote.memory.objects[gone]
+    world = with_table(remote.world, MemoryCatalog("new"))
+
+    with pytest.raises(CorruptDataError, match="rebuild"):
+        adopt(world, STREAM)
+
+    restored = MemoryCatalog("restored")
+    restored.items[STREAM] = item
+    with pytest.raises(CorruptDataError, match="rebuild"):
+        adopt(with_table(remote.world, restored), STREAM)
+
+
+def test_a_group_that_is_gone_counts_as_an_object_that_is_missing(remote: Remote) -> None:
+    remote.upload(*chain(10, start=50))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    rebalance(remote.world, STREAM, branching=2, pause=no_pause)
+    for key in [key for key in remote.memory.objects if key.endswith("group")]:
+        del remote.memory.objects[key]
+    world = with_table(remote.world, MemoryCatalog("new"))
+
+    item = adopt(world, STREAM)
+
+    assert item is not None
+    assert item.next_offset == 150
+    assert not any(entry.kind.level for entry in load(world, STREAM).root.entries)
+
+
+def test_of_equal_roots_the_one_that_the_item_names_is_adopted(remote: Remote) -> None:
+    loaded = load(remote.world, STREAM)
+    shorter = replace(
+        loaded.root, first_offset=10, entries=Entries(bytes(loaded.root.entries)[ENTRY_SIZE:])
+    )
+    for uid in (1, 2**64 - 1):
+        path = root_path(PREFIX, STREAM, shorter.epoch, shorter.version, uid)
+        remote.memory.put(path, shorter.encode(), write_id="x")
+    restored = MemoryCatalog("restored")
+    restored.items[STREAM] = loaded.item
+
+    item = adopt(with_table(remote.world, restored), STREAM)
+
+    assert item is not None
+    assert item.first_offset == 0
 
 
 def test_a_damaged_newest_root_is_told_and_no_older_one_is_taken(remote: Remote) -> None:
@@ -146,10 +280,45 @@ def test_a_survey_over_a_lost_table_finds_the_streams_of_the_bucket(remote: Remo
     assert sorted(surveyed(world)) == sorted([STREAM, *others])
 
 
-def test_a_survey_over_a_good_table_never_lists_the_bucket(remote: Remote) -> None:
-    world = replace(remote.world, store=None)  # type: ignore[arg-type]
+def test_a_survey_over_a_good_table_goes_through_the_bucket_once(remote: Remote) -> None:
+    for _ in range(3):
+        assert surveyed(remote.world) == [STREAM]
+        listed = remote.store.calls.copy()
 
-    assert surveyed(world) == [STREAM]
+    assert remote.store.calls["put"] == 1
+    assert listed["list"] == 1 + 1 + 2 + 1  # three times the mark; once the bucket
+
+
+def test_streams_that_a_restored_table_lacks_are_found_after_a_run_that_died(
+    remote: Remote,
+) -> None:
+    remote.claimed(stream="__b_1")
+    surveyed(remote.world)
+    restored = MemoryCatalog("restored")
+    item = remote.world.catalog.get(STREAM)
+    assert item is not None
+    restored.items[STREAM] = item
+    world = with_table(remote.world, restored)
+    page = survey(world, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1)
+    for stream in page.streams:  # and here the first run dies
+        reconcile(world, stream, pause=no_pause)
+
+    # Handed out again and again until the table has it, not only once.
+    assert [sorted(surveyed(world)) for _ in range(2)] == 2 * [[STREAM, "__b_1"]]
+    reconcile(world, "__b_1", pause=no_pause)
+    surveyed(world)
+    remote.forget()
+    assert sorted(surveyed(world)) == [STREAM, "__b_1"]
+    assert remote.store.calls["list"] == 1
+
+
+def test_a_survey_that_may_not_write_its_mark_goes_on(remote: Remote) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionDeniedError("no")
+
+    remote.store.before["put"] = refuse
+
+    assert surveyed(remote.world) == [STREAM]
 
 
 def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Remote) -> None:

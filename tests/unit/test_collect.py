@@ -33,11 +33,12 @@ class Tier(Remote):
         self.claimed()
         self.upload(*chain(12))
         commit_runs(self.world, STREAM, pause=no_pause)
+        self.now += 2 * GRACE
 
     def collect(self, **more: object) -> Collection:
         return collect(
             self.world,
-            self.memory,
+            more.pop("deleter", self.memory),  # type: ignore[arg-type]
             STREAM,
             grace_ms=GRACE,
             run_ms=self.now,
@@ -240,7 +241,7 @@ def test_a_long_listing_is_gone_over_in_steps_with_a_cursor(tier: Tier) -> None:
         cursor: str | None = None
         steps = 0
         while True:
-            report = tier.collect(cursor=cursor, time_left=lambda: False)
+            report = tier.collect(cursor=cursor, time_to_list=lambda: False)
             found += report.found.get(Kind.SUPERSEDED, _NONE).objects
             deleted += report.deleted.get(Kind.SUPERSEDED, _NONE).objects
             cursor = report.cursor

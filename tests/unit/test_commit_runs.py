@@ -15,6 +15,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import NotLanded, Unknown
 from coldstream.testing.invariants import agreement, coverage, fencing
+from coldstream.usecases import commit_runs as module
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World, load
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
@@ -488,3 +489,31 @@ def test_a_root_that_is_not_the_one_the_item_describes_is_refused(remote: Remote
         commit_runs(remote.new_world(), STREAM, pause=no_pause)
 
     assert caught.value.stream == STREAM
+
+
+def test_a_manifest_far_behind_lists_no_more_than_one_commit_takes(remote: Remote) -> None:
+    remote.upload(*chain(5_000))
+
+    commit_runs(remote.new_world(), STREAM, pause=no_pause, time_left=lambda: False)
+
+    assert remote.root().fragments == 500
+    assert remote.store.calls["list"] == 1
+
+
+def test_many_bad_uploads_of_one_range_are_looked_at_together(remote: Remote) -> None:
+    damaged = b"x" * len(piece(0, 10).data)
+    remote.upload(*(replace(piece(0, 10, uid=n + 1), data=damaged) for n in range(300)))
+    remote.upload(piece(0, 10, uid=2**63))
+    resolved: list[int] = []
+    original = module.resolve_run
+
+    def counted(*args: Any, **more: Any) -> Any:
+        resolved.append(1)
+        return original(*args, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "resolve_run", counted)
+        report = commit_runs(remote.new_world(), STREAM, pause=no_pause)
+
+    assert (report.next_offset, len(report.refused)) == (10, 300)
+    assert len(resolved) < 10

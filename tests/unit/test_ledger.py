@@ -69,3 +69,15 @@ def test_an_empty_ledger_has_epoch_0_and_no_floor() -> None:
     assert Ledger().floor(0) is None
     assert Ledger.of([(5, 3)]).epoch == 5
     assert Ledger.of([(5, 3)]).floor(5) == 3
+
+
+def test_claims_that_no_data_can_use_any_more_are_dropped_and_nothing_else() -> None:
+    ledger = Ledger.of([(4, 0), (5, 100), (6, 60), (9, 200)])
+
+    assert ledger.above(0) is ledger
+    assert ledger.above(59) is ledger
+    assert ledger.above(60) == Ledger.of([(6, 60), (9, 200)])
+    assert ledger.above(199) == Ledger.of([(6, 60), (9, 200)])
+    assert ledger.above(200) == Ledger.of([(9, 200)])
+    assert ledger.above(10**6) == Ledger.of([(9, 200)])
+    assert Ledger().above(5) == Ledger()

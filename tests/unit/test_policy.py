@@ -267,3 +267,37 @@ def test_rules_that_make_too_large_a_document_are_refused_when_they_are_written(
 
     with pytest.raises(InvalidInputError, match="bytes"):
         policy_document(rules)
+
+
+NAMED, UNNAMED = QueueName("c", "/", "orders"), QueueName()
+
+
+@pytest.mark.parametrize(
+    ("rule", "unsure"),
+    [
+        (Rule("court", queue="orders", hold=True), True),
+        (Rule("court", priority=-5, vhost="/", hold=True), True),
+        (Rule("court", directory="__other_1", queue="orders", hold=True), False),
+        (Rule("audit", priority=10, queue="orders"), True),
+        (Rule("audit", priority=-10, queue="orders"), False),
+        (Rule("audit", priority=10, queue="orders", directory="__other_1"), False),
+    ],
+)
+def test_a_stream_without_a_name_is_never_taken_for_one_that_no_rule_keeps(
+    rule: Rule, unsure: bool
+) -> None:
+    rules = PolicySet((Rule("default", max_bytes=1), rule))
+
+    said = effective(rules, "__orders_1", UNNAMED)
+
+    assert said.unsure is unsure
+    assert said.retains is unsure
+    assert said.may_be_held is (unsure and rule.hold)
+    assert not effective(rules, "__orders_1", NAMED).unsure
+
+
+def test_of_a_name_only_the_part_that_is_not_known_is_unsure() -> None:
+    rules = PolicySet((Rule("court", vhost="a", queue="orders", hold=True),))
+
+    assert effective(rules, "__x_1", QueueName("", "a", "")).may_be_held
+    assert not effective(rules, "__x_1", QueueName("", "b", "")).may_be_held

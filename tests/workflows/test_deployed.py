@@ -8,6 +8,7 @@ import time
 import pytest
 
 from coldstream import names
+from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.delete_stream import delete_stream
 from tests.local.support import eventually
@@ -61,7 +62,7 @@ def test_a_tombstone_starts_the_deletion_and_the_objects_go(site: Site) -> None:
 
     item = site.world.catalog.get(stream)
     assert item is not None
-    name = names.execution_name("delete", stream, f"r{item.revision}")
+    name = names.execution_name("delete", stream, reason(item))
     arn = site.execution("delete", name)
 
     def running() -> set[str]:

@@ -14,6 +14,7 @@ from coldstream import names
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.errors import ConflictError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.plans.delete import reason
 from coldstream.plans.policy import Rule
 from coldstream.reader.spec import First
 from coldstream.testing.bucket import referenced
@@ -222,7 +223,7 @@ def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> CatalogItem:
 
 def started_for(site: Site, item: CatalogItem) -> str:
     """ARN of the execution that a tombstone has started."""
-    name = names.execution_name("delete", item.stream, f"r{item.revision}")
+    name = names.execution_name("delete", item.stream, reason(item))
     arn = site.execution("delete", name)
     machine = site.arn("delete")
 

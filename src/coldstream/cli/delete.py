@@ -33,6 +33,7 @@ from coldstream.cli.workflow import (
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
+from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
 
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
@@ -98,10 +99,13 @@ def delete(
         note(f"{item.stream} {deletion(item)}")
         execution = _restarted(item, connect_workflows(workflows), dry_run=dry_run)
     else:
-        held = effective(policies, item.stream, item.name).hold_rules
+        said = effective(policies, item.stream, item.name)
+        held = said.hold_rules or said.unsure_holds
         if held:
             raise HeldError(
-                f"the stream is under legal hold by {', '.join(held)}", stream=item.stream
+                f"the stream {'is' if said.hold else 'may be'} under legal hold by "
+                f"{', '.join(held)}{'' if said.hold else ': nobody has recorded its queue'}",
+                stream=item.stream,
             )
         if not dry_run:
             _confirm(item, yes=yes)
@@ -190,7 +194,7 @@ def _restarted(item: CatalogItem, machines: Workflows, *, dry_run: bool) -> str 
     """
     deleted = item.state is StreamState.DELETED
     revision = item.revision - 1 if deleted else item.revision  # of the tombstone
-    first = execution_name("delete", item.stream, f"r{revision}")
+    first = execution_name("delete", item.stream, tombstone_reason(item))
     name = execution_name("delete", item.stream, default_reason())
     for each in (first, name):
         # The tombstone may be so new that the table's stream has not started its machine yet.

@@ -111,7 +111,8 @@ def _plan(remote: Remote, stream: str) -> Plans:
 
     def act(name: str) -> dict[str, Any] | None:
         report = retain(world, name, policies, now_ms=now, pause=no_pause, dry_run=True)
-        return _document(report) if stream or report.ranges or report.effective.hold else None
+        shown = stream or report.ranges or report.effective.retains
+        return _document(report) if shown else None
 
     if stream:
         plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
@@ -121,7 +122,7 @@ def _plan(remote: Remote, stream: str) -> Plans:
         if item.state is not StreamState.LIVE:
             continue
         said = effective(policies, item.stream, item.name)
-        if said.hold or may_be_due(
+        if said.retains or may_be_due(
             Rule(said.max_age_ms, said.max_bytes),
             first_timestamp=item.first_timestamp,
             total_size=item.total_size,
@@ -140,6 +141,7 @@ def _document(report: RetentionReport) -> dict[str, Any]:
         "max_age_seconds": None if rule.max_age_ms is None else rule.max_age_ms // 1000,
         "max_bytes": rule.max_bytes,
         "held_by": list(rule.hold_rules),
+        "may_be_kept_by": sorted({*rule.unsure_holds, *rule.unsure_rules}),
         "ranges": [
             {
                 "first": each.first_offset,
@@ -173,6 +175,8 @@ def _print(plans: Plans, *, as_json: bool) -> None:
             stays = {"stream": row["stream"], "reason": "stays", "rule": row["rule"]}
             if row["held_by"]:
                 stays |= {"reason": "held", "rule": ", ".join(row["held_by"])}
+            elif row["may_be_kept_by"]:
+                stays |= {"reason": "no name", "rule": ", ".join(row["may_be_kept_by"])}
             lines.append({**stays, **row["stays"]})
         print_table(lines, _COLUMNS)
         ranges = [each for row in plans.rows for each in row["ranges"]]

@@ -66,6 +66,19 @@ class Ledger:
         floor = self.floor(epoch)
         return floor is not None and floor <= first_offset and next_offset <= self.ceiling(epoch)
 
+    def above(self, first_offset: int) -> Ledger:
+        """This ledger without the claims whose right ends at or below `first_offset`.
+
+        No data of theirs can ever enter the manifest again. They are the oldest ones: the right of
+        an epoch never reaches further than that of a higher one. The highest claim always stays.
+        """
+        ceiling = MAX_OFFSET
+        for number in range(len(self.claims) - 1, -1, -1):
+            if ceiling <= first_offset:
+                return Ledger(self.claims[number + 1 :])
+            ceiling = min(ceiling, self.claims[number].floor)
+        return self
+
     def claimed(self, epoch: int, floor: int) -> Ledger:
         """This ledger with one claim more.
 

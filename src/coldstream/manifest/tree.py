@@ -60,17 +60,16 @@ def _leaves(entries: Entries, start: int, fetch: Fetch) -> Iterator[Entry]:
 
 def leaves_backwards(root: Root, fetch: Fetch) -> Iterator[Entry]:
     """Live fragments and holes from the youngest to the oldest."""
-    for entry in _backwards(root.entries, fetch):
-        if entry.next_offset <= root.first_offset:
-            return
-        yield entry
+    return _backwards(root.entries, root.first_offset, fetch)
 
 
-def _backwards(entries: Entries, fetch: Fetch) -> Iterator[Entry]:
+def _backwards(entries: Entries, first: int, fetch: Fetch) -> Iterator[Entry]:
     for number in range(len(entries) - 1, -1, -1):
         entry = entries[number]
+        if entry.next_offset <= first:
+            return  # all before it is dead, and a dead group may be gone
         if entry.kind.level:
-            yield from _backwards(fetch(entry).entries, fetch)
+            yield from _backwards(fetch(entry).entries, first, fetch)
         else:
             yield entry
 

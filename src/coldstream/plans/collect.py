@@ -2,7 +2,8 @@
 
 Deciding here is pure; who asks brings the root and what its look-ups gave. An object is deleted
 only if it is of a garbage kind, old enough, and was already seen as such a grace time ago. Whatever
-is not proved stays: fragments that may still be appended, objects whose keys are not ours, and the
+is not proved stays: fragments that may still be appended, what a root names that lost or has not
+landed yet (after the loss of the table it may be adopted), objects whose keys are not ours, and the
 only copy of a lost timeline.
 
 Entries below the first offset do not count as references. Retention moves the first offset into a
@@ -16,9 +17,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import Fetch
+from coldstream.manifest.tree import Fetch, leaf_at
 from coldstream.names import DataKey, GroupKey, RootKey, SightingsKey
 
 
@@ -53,7 +55,7 @@ class Kind(StrEnum):
 _KEPT = frozenset({Kind.REFERENCED, Kind.PENDING, Kind.UNIQUE, Kind.FOREIGN, Kind.RECORD})
 _MEANINGS = {
     Kind.REFERENCED: "the manifest refers to it",
-    Kind.PENDING: "reaches above the manifest: it, or a part of it, may be appended yet",
+    Kind.PENDING: "may be appended or adopted yet: it, a part of it, or a root that names it",
     Kind.UNIQUE: "holds chunks of another timeline that the manifest lacks: kept for a person",
     Kind.FOREIGN: "its key is not one of ours: never touched",
     Kind.RECORD: "what collect has seen: needed for its proofs",
@@ -120,8 +122,23 @@ def judge_root(key: RootKey, *, version: int, current: bool) -> Kind:
     """
     if current:
         return Kind.REFERENCED
-    # One above the item's version may be about to land.
+    # One above the item's version may be about to land. It also may never: then it stays until
+    # another root of its version has landed, for whoever adopts the newest root of the bucket.
     return Kind.OLD_ROOT if key.version <= version else Kind.PENDING
+
+
+def refers(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
+    """Whether the tree of a root that may be adopted yet names an object.
+
+    A root whose own groups are damaged or gone is adopted by nobody, so it names nothing.
+    """
+    try:
+        if isinstance(key, GroupKey):
+            return judge_group(key, root, fetch) is Kind.REFERENCED
+        leaf = leaf_at(root, key.first_offset, fetch)
+        return leaf is not None and leaf.data_key(key.stream) == key
+    except (CorruptDataError, NotFoundError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +149,13 @@ class Record:
         key: what its key says.
         path: its key.
         modified_ms: when S3 took it, ms since the Unix epoch.
+        size: bytes.
     """
 
     key: SightingsKey
     path: str
     modified_ms: int
+    size: int = 0
 
 
 def mature(records: Collection[Record], *, now_ms: int, grace_ms: int) -> list[Record]:

@@ -56,6 +56,16 @@ def expiry(item: CatalogItem, *, uid: int) -> StateChange:
     return _change(item, StreamState.DELETED, uid, item.undelete_until)
 
 
+def reason(item: CatalogItem) -> str:
+    """What tells a tombstone from all others of its stream, for the name of its execution.
+
+    Also once its undelete time is over. The revision alone would not do: a table that is restored
+    counts revisions a second time, and no two executions of one name run within 90 days.
+    """
+    revision = item.revision - 1 if item.state is StreamState.DELETED else item.revision
+    return f"r{revision}-{item.undelete_until}"
+
+
 def _change(item: CatalogItem, state: StreamState, uid: int, until_ms: int) -> StateChange:
     return StateChange(
         stream=item.stream,

@@ -7,15 +7,17 @@ even if it says nothing, so a rule of high priority without limits keeps its str
     hold         any matching rule holds, whatever its priority
     consolidate  the first matching rule, by priority, that says something; true if none does
 
-Patterns must match whole names. A stream whose names nobody has recorded matches only rules that do
-not ask for them.
+Patterns must match whole names. A stream whose names nobody has recorded (its item was lost, and no
+agent has said them again) matches only rules that do not ask for them; but nobody can say then that
+a rule which asks does not hold it, or keep it for longer. So such a stream is `unsure`, and nothing
+of it may go.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
@@ -95,6 +97,20 @@ class Rule:
                 return False
         return True
 
+    def may_match(self, stream: str, name: QueueName) -> bool:
+        """Whether the rule would match if the names that nobody has recorded were the right ones.
+
+        Raises:
+            InvalidInputError: a name is longer than names can be.
+        """
+        asked = replace(
+            self,
+            cluster=self.cluster if name.cluster else "",
+            vhost=self.vhost if name.vhost else "",
+            queue=self.queue if name.queue else "",
+        )
+        return asked.matches(stream, name)
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
@@ -126,6 +142,9 @@ class Effective:
         hold: whether nothing of it may go.
         retention_rule: name of the rule that won, "" if none matches.
         hold_rules: names of all rules that hold it, sorted.
+        unsure_holds: names of rules that may hold it, sorted: a name they ask for is not recorded.
+        unsure_rules: names of rules that would apply instead of `retention_rule` if they matched,
+            sorted; a name they ask for is not recorded.
     """
 
     max_age_ms: int | None = None
@@ -134,6 +153,23 @@ class Effective:
     hold: bool = False
     retention_rule: str = ""
     hold_rules: tuple[str, ...] = ()
+    unsure_holds: tuple[str, ...] = ()
+    unsure_rules: tuple[str, ...] = ()
+
+    @property
+    def unsure(self) -> bool:
+        """Whether nobody can say how long the stream is kept."""
+        return bool(self.unsure_holds or self.unsure_rules)
+
+    @property
+    def retains(self) -> bool:
+        """Whether retention must let nothing go, whatever the limits are."""
+        return self.hold or self.unsure
+
+    @property
+    def may_be_held(self) -> bool:
+        """Whether a legal hold is on the stream, or may be."""
+        return self.hold or bool(self.unsure_holds)
 
 
 def effective(policies: PolicySet, stream: str, name: QueueName) -> Effective:
@@ -147,22 +183,30 @@ def effective(policies: PolicySet, stream: str, name: QueueName) -> Effective:
     Raises:
         InvalidInputError: a name is longer than names can be.
     """
-    matching = sorted(
-        (rule for rule in policies.rules if rule.matches(stream, name)),
-        key=lambda rule: (-rule.priority, rule.name),
-    )
-    if not matching:
-        return Effective()
-    winner = matching[0]
+
+    def rank(rule: Rule) -> tuple[int, str]:
+        return -rule.priority, rule.name
+
+    matching = sorted((rule for rule in policies.rules if rule.matches(stream, name)), key=rank)
+    unsure: list[Rule] = []
+    if not (name.cluster and name.vhost and name.queue):
+        unsure = [
+            rule for rule in policies.rules if rule not in matching and rule.may_match(stream, name)
+        ]
+    winner = matching[0] if matching else None
     holding = tuple(sorted(rule.name for rule in matching if rule.hold))
     said = (rule.consolidate for rule in matching if rule.consolidate is not None)
     return Effective(
-        max_age_ms=winner.max_age_ms,
-        max_bytes=winner.max_bytes,
+        max_age_ms=winner.max_age_ms if winner else None,
+        max_bytes=winner.max_bytes if winner else None,
         consolidate=next(said, True),
         hold=bool(holding),
-        retention_rule=winner.name,
+        retention_rule=winner.name if winner else "",
         hold_rules=holding,
+        unsure_holds=tuple(sorted(rule.name for rule in unsure if rule.hold)),
+        unsure_rules=tuple(
+            sorted(rule.name for rule in unsure if winner is not None and rank(rule) < rank(winner))
+        ),
     )
 
 

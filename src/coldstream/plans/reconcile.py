@@ -4,13 +4,15 @@ The item is the only thing that changes in place, so a restored one may be older
 the bucket holds, and nothing may be committed or deleted by it. The root with the highest version
 wins, then the highest epoch, then the highest next offset, and it is written again above all
 versions in the bucket: whoever still works with an old item can never land. A root that never
-landed may win; its references were all there before it was PUT, so that is as good as landing it.
+landed may win if all that it refers to is there: that is as good as landing it. If something is
+missing it did not land, for what landed is complete; then the one before it is the one that did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root
@@ -25,16 +27,45 @@ class ListedRoot:
     path: str
 
 
-def newest(roots: Iterable[ListedRoot]) -> list[ListedRoot]:
-    """Those of the highest version, and of these those of the highest epoch; one as a rule."""
-    found = list(roots)
-    best = max(((each.key.version, each.key.epoch) for each in found), default=None)
-    return [each for each in found if (each.key.version, each.key.epoch) == best]
+def ranked(roots: Iterable[ListedRoot]) -> list[list[ListedRoot]]:
+    """Roots of one version and one epoch together, the best first."""
+
+    def rank(each: ListedRoot) -> tuple[int, int]:
+        return each.key.version, each.key.epoch
+
+    found = sorted(roots, key=rank, reverse=True)
+    return [list(same) for _, same in groupby(found, key=rank)]
 
 
-def furthest(roots: Sequence[tuple[Root, ListedRoot]]) -> Root:
-    """The one with the highest next offset; of equals the one with the smallest uid."""
-    return min(roots, key=lambda each: (-each[0].next_offset, each[1].key.uid))[0]
+def preferred(
+    roots: Iterable[tuple[Root, ListedRoot]], item: CatalogItem | None
+) -> list[tuple[Root, ListedRoot]]:
+    """The furthest first; of equals the one that the item names, then the one of smallest uid."""
+    own = item.root_key if item else ""
+    return sorted(
+        roots, key=lambda each: (-each[0].next_offset, each[1].path != own, each[1].key.uid)
+    )
+
+
+def step_back(root: Root, passed: Sequence[Root], item: CatalogItem | None) -> str:
+    """Why nobody may take `root` in the place of the better ones, in words; "" if one may.
+
+    A root that never landed is of the version after the landed one, or of the same. So whoever
+    finds the first complete root further down has passed one that had landed and was damaged since,
+    and with it perhaps the claim of a writer.
+
+    Args:
+        root: complete.
+        passed: better ones, each of which lacks something.
+        item: what the table has, of another table; None if it has nothing.
+    """
+    if item is not None and root.version < item.version:
+        return f"the table knows version {item.version}"
+    if any(root.version < each.version - 1 for each in passed):
+        return "more than one version before it is not complete"
+    if any(each.ledger.epoch > root.ledger.epoch for each in passed):
+        return "a root that is not complete has the claim of a later writer"
+    return ""
 
 
 def adoption(

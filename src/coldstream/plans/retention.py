@@ -109,7 +109,10 @@ def plan_retention(root: Root, rule: Rule, *, now_ms: int, fetch: Fetch) -> Rete
         return Retention((), root)
     entries = root.entries.part(root.entries.number_of_offset(first) or 0)
     head = head_of(entries, first, fetch)
-    return Retention(ranges, replace(root, first_offset=first, entries=entries, head=head))
+    ledger = root.ledger.above(first)
+    return Retention(
+        ranges, replace(root, first_offset=first, ledger=ledger, entries=entries, head=head)
+    )
 
 
 class _Scan:

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
-from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.root import parse_root
-from coldstream.names import (
-    RootKey,
-    metadata_prefix,
-    parse_metadata_key,
-    root_path,
-    stream_prefix,
+from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.root import Root, parse_root
+from coldstream.names import root_path, stream_prefix
+from coldstream.plans.reconcile import (
+    ListedRoot,
+    adoption,
+    next_version,
+    preferred,
+    ranked,
+    step_back,
 )
-from coldstream.plans.reconcile import ListedRoot, adoption, furthest, newest, next_version
 from coldstream.ports import Landed
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
+from coldstream.usecases.references import first_missing, list_roots
 
-_PAGE = 1000
+__all__ = ["adopt", "list_roots"]
 
 
 def adopt(world: World, stream: str) -> CatalogItem | None:
-    """Write the newest root of the bucket again, and the item that names it.
+    """Write the newest complete root of the bucket again, and the item that names it.
 
-    Fragments behind that root are not looked at: the next commit resolves them as ever.
+    Fragments behind that root are not looked at: the next commit resolves them as ever. A tombstone
+    whose undelete time is over stays one: nothing leaves that state.
 
     Returns:
         The new item; None if the table's own item is good, so that there is nothing to adopt.
 
     Raises:
         NotFoundError: neither the table nor the bucket knows the stream.
-        CorruptDataError: the newest root is damaged, or objects are there and no root: a person has
-            to look; nothing was written.
+        CorruptDataError: the newest root is damaged, objects are there and no root, or no root has
+            all that it refers to: a person has to look; nothing was written.
         ConflictError: somebody else was faster; look again.
         UnavailableError: S3 or DynamoDB did not answer.
     """
@@ -42,16 +45,12 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
     item = world.catalog.get(stream)
     if item is not None and item.table_id == table_id:
         return None
+    if item is not None and item.state is StreamState.DELETED:
+        return _commit(world, _moved_over(world, item, table_id), item)
     roots = list(list_roots(world, stream))
     if not roots:
         return _without_root(world, stream, item, table_id)
-    best = []
-    for each in newest(roots):
-        try:
-            best.append((parse_root(world.store.get_all(each.path, limit=MAX_ROOT_SIZE)), each))
-        except (CorruptDataError, NotFoundError) as exc:
-            raise exc.located(stream=stream, key=each.path) from None
-    winner = furthest(best)
+    winner = _choose(world, stream, item, roots)
     uid = world.new_uid()
     versions = [each.key.version for each in roots]
     version = next_version(item, versions)
@@ -70,22 +69,38 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
     return _commit(world, adopted, item)
 
 
-def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
-    """All roots of a stream in the bucket, in the order of their keys."""
-    under = f"{metadata_prefix(world.prefix, stream)}root."
-    after = ""
-    while True:
-        page = world.store.list(under, start_after=after, limit=_PAGE)
-        for row in page:
-            try:
-                key = parse_metadata_key(row.key, world.prefix)
-            except InvalidInputError:
-                continue
-            if isinstance(key, RootKey):
-                yield ListedRoot(key, row.key)
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
+def _choose(
+    world: World, stream: str, item: CatalogItem | None, roots: Sequence[ListedRoot]
+) -> Root:
+    """The best root of which nothing is missing, if it can be the one that landed."""
+    passed: list[Root] = []
+    gone = ""
+    for same in ranked(roots):
+        for root, _ in preferred(((_read(world, stream, each), each) for each in same), item):
+            why = step_back(root, passed, item)
+            missing = None if why else first_missing(world, stream, root)
+            if not why and missing is None:
+                return root
+            gone = gone or missing or ""
+            if why:
+                raise CorruptDataError(
+                    f"no adoption of version {root.version}: {why}; rebuild the manifest",
+                    stream=stream,
+                    key=gone,
+                )
+            passed.append(root)
+    raise CorruptDataError(
+        "no root of this stream has all that it refers to: rebuild its manifest",
+        stream=stream,
+        key=gone,
+    )
+
+
+def _read(world: World, stream: str, each: ListedRoot) -> Root:
+    try:
+        return parse_root(world.store.get_all(each.path, limit=MAX_ROOT_SIZE))
+    except (CorruptDataError, NotFoundError) as exc:
+        raise exc.located(stream=stream, key=each.path) from None
 
 
 def _without_root(
@@ -102,8 +117,13 @@ def _without_root(
     if item is None:
         raise NotFoundError("neither the table nor the bucket knows this stream", stream=stream)
     # An anchor, or a tombstone whose objects are gone: it says all there is to say.
-    fresh = replace(item, table_id=table_id, revision=item.revision + 1)
-    return _commit(world, fresh, item)
+    return _commit(world, _moved_over(world, item, table_id), item)
+
+
+def _moved_over(world: World, item: CatalogItem, table_id: str) -> CatalogItem:
+    """The same item in another table; what was seen under the old one proves nothing."""
+    token = world.new_uid() or 1  # 0 means "never changed"
+    return replace(item, table_id=table_id, revision=item.revision + 1, state_token=token)
 
 
 def _commit(world: World, adopted: CatalogItem, item: CatalogItem | None) -> CatalogItem:

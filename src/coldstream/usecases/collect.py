@@ -6,20 +6,19 @@ takes many steps and no more memory than a page and the candidates on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
-from coldstream.fragment import (
-    HEADER,
-    TRAILER_SIZE,
-    FragmentIndex,
-    Trailer,
-    chunk_epoch,
-    parse_trailer,
+from coldstream.errors import (
+    ColdstreamError,
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
 )
-from coldstream.manifest.catalog import StreamState
-from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.tree import leaf_at
 from coldstream.names import (
     DataKey,
@@ -33,16 +32,18 @@ from coldstream.names import (
 )
 from coldstream.plans.collect import (
     Kind,
-    Record,
     judge_data,
     judge_group,
     judge_root,
     mature,
+    refers,
     replaced,
 )
 from coldstream.ports import Deleter, ObjectInfo
+from coldstream.usecases.last_chunk import holds_last_chunk
 from coldstream.usecases.load import World, load
-from coldstream.usecases.sightings import list_records, read_record, write_record
+from coldstream.usecases.references import rivals
+from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
 
 _PAGE = 1000
 #: Keys in one record; a step ends before it has more.
@@ -71,10 +72,14 @@ class Collection:
 
     Attributes:
         stream: which one.
-        found: objects by kind.
+        found: objects by kind; where the deletes ran out of time, the next step counts what lies
+            behind its cursor again.
         waiting: garbage that is not proved yet: too young, or seen for the first time.
         provable: in a dry run, garbage that a real run would delete.
         deleted: by kind.
+        held: proved, but retired by a retention that a legal hold came after.
+        refused: proved, but S3 did not delete them; a later run tries again.
+        trouble: the first of S3's reasons.
         unique: keys of fragments that hold what the manifest lacks, the first hundred.
         foreign: keys that are not ours, the first hundred.
         cursor: the key behind which the next step goes on, None at the end of the listing.
@@ -85,6 +90,9 @@ class Collection:
     waiting: Count = field(default_factory=Count)
     provable: Count = field(default_factory=Count)
     deleted: dict[Kind, Count] = field(default_factory=dict)
+    held: Count = field(default_factory=Count)
+    refused: Count = field(default_factory=Count)
+    trouble: ColdstreamError | None = None
     unique: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     cursor: str | None = None
@@ -101,6 +109,8 @@ def collect(
     cursor: str | None = None,
     dry_run: bool = False,
     time_left: Callable[[], bool] = lambda: True,
+    time_to_list: Callable[[], bool] | None = None,
+    held: Callable[[CatalogItem], bool] = lambda _: False,
 ) -> Collection:
     """One step over the stream's objects, from behind `cursor` on.
 
@@ -114,7 +124,10 @@ def collect(
             judged by S3's clock.
         cursor: of the step before.
         dry_run: find and say, but write and delete nothing.
-        time_left: whether there is time for another page.
+        time_left: whether there is time for another batch of deletes.
+        time_to_list: whether there is time for another page of the listing, and for the deletes
+            that come after it; `time_left` if None.
+        held: whether a legal hold is on the stream; asked right before each batch of deletes.
 
     Raises:
         NotFoundError: no item, or an object of the tree is gone: nothing is deleted.
@@ -122,8 +135,8 @@ def collect(
         CorruptDataError: the manifest is damaged: nothing is deleted.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(world, deleter, stream, grace_ms, run_ms, dry_run)
-    return step.run(cursor, now_ms, time_left)
+    step = _Step(world, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held)
+    return step.run(cursor, time_left, time_to_list or time_left)
 
 
 _Candidate = tuple[ObjectInfo, Kind]
@@ -137,25 +150,31 @@ class _Step:
         stream: str,
         grace_ms: int,
         run_ms: int,
+        now_ms: int,
         dry_run: bool,
+        held: Callable[[CatalogItem], bool],
     ) -> None:
         self._world = world
         self._deleter = deleter
         self._stream = stream
         self._grace_ms = grace_ms
         self._run_ms = run_ms
+        self._now_ms = now_ms
         self._dry_run = dry_run
+        self._held = held
         self._fetch = world.fetch(stream)
         self._loaded = load(world, stream)
-        self._revision = self._loaded.item.revision
+        self._rivals = rivals(world, self._loaded.item)
+        self._state = State.of(self._loaded.item)
+        self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
         self.report = Collection(stream)
 
-    def run(self, cursor: str | None, now_ms: int, time_left: Callable[[], bool]) -> Collection:
-        records = list_records(self._world, self._stream)
-        old = mature(records, now_ms=now_ms, grace_ms=self._grace_ms)
-        seen = self._seen(old)
+    def run(
+        self, cursor: str | None, time_left: Callable[[], bool], time_to_list: Callable[[], bool]
+    ) -> Collection:
         candidates: list[_Candidate] = []
-        done = {each.path: each for each in replaced(old, now_ms=now_ms, grace_ms=self._grace_ms)}
+        needless = replaced(self._records, now_ms=self._now_ms, grace_ms=self._grace_ms)
+        done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
                 kind = Kind.OLD_RECORD if row.key in done else self._judge(row.key)
@@ -163,17 +182,17 @@ class _Step:
                 self._name(kind, row.key)
                 if kind.garbage:
                     candidates.append((row, kind))
-            elif not time_left() or len(candidates) > MAX_CANDIDATES - _PAGE:
+            elif not time_to_list() or len(candidates) > MAX_CANDIDATES - _PAGE:
                 self.report.cursor = following
                 break
-        self._delete(candidates, seen, now_ms)
+        self._delete(candidates, time_left)
         return self.report
 
     def _listing(self, cursor: str | None) -> Iterator[tuple[ObjectInfo | None, str]]:
         """Every object once, and after each page a place to stop: no row, and the cursor.
 
-        Manifest nodes come first, so that a root goes before the data that only it refers to: a
-        root that is left over may be adopted one day, and then must not miss anything.
+        Manifest nodes come first, so that a root goes before the data that only it refers to; what
+        a root refers to that may be adopted one day waits for a later run anyway (`rivals`).
         """
         nodes = metadata_prefix(self._world.prefix, self._stream)
         everything = stream_prefix(self._world.prefix, self._stream)
@@ -192,63 +211,84 @@ class _Step:
                 yield None, f"{phase}:{after}"
             after = ""
 
-    def _seen(self, records: Iterable[Record]) -> dict[str, int]:
-        """When each key was seen unreferenced for the first time, by S3's clock."""
-        seen: dict[str, int] = {}
-        for record in records:
-            try:
-                sightings = read_record(self._world, self._stream, record.path)
-            except CorruptDataError:
-                continue  # proves nothing; a later record will
-            if sightings.revision != self._revision:
-                continue  # there was an adoption, a rebuild or an undelete since
-            for key in sightings.keys:
-                seen[key] = min(seen.get(key, record.modified_ms), record.modified_ms)
-        return seen
+    def _seen(self, rows: Mapping[str, ObjectInfo], limit_ms: int) -> set[str]:
+        """Those of `rows` that a record of at least a grace time ago names.
 
-    def _delete(
-        self, candidates: Sequence[tuple[ObjectInfo, Kind]], seen: dict[str, int], now_ms: int
-    ) -> None:
-        sightings = [(row, kind) for row, kind in candidates if kind is not Kind.OLD_RECORD]
-        if not candidates:
-            return
+        A record says nothing of what S3 had taken less than a grace time before it: that may have
+        been on its way into the manifest, and may have been live since. All times are S3's.
+        """
+        proved: set[str] = set()
+        if not rows:
+            return proved
+        first, last = min(rows), max(rows)
+        for record in self._records:
+            if record.modified_ms > limit_ms:
+                continue
+            try:
+                header = read_header(self._world, self._stream, record)
+                # Another state: there was an adoption, a rebuild or an undelete since.
+                if header.state != self._state or header.first > last or header.last < first:
+                    continue
+                named = seen_in(self._world, self._stream, record, rows.keys())
+            except (CorruptDataError, NotFoundError):
+                continue  # proves nothing; a later record will
+            latest = record.modified_ms - self._grace_ms
+            proved.update(key for key in named if rows[key].modified_ms <= latest)
+        return proved
+
+    def _delete(self, candidates: Sequence[_Candidate], time_left: Callable[[], bool]) -> None:
+        ripe_ms = self._now_ms - self._grace_ms
+        sightings = {row.key: row for row, kind in candidates if kind is not Kind.OLD_RECORD}
+        ripe = {key: row for key, row in sightings.items() if row.modified_ms <= ripe_ms}
+        proved: set[str] = set()
         if self._dry_run:
-            for row, _ in sightings:
-                sure = row.key in seen and row.modified_ms <= now_ms - self._grace_ms
-                (self.report.provable if sure else self.report.waiting).add(row.size)
-            return
-        # What is seen now is written down first, and the record's own time is S3's now.
-        record = write_record(
-            self._world,
-            self._stream,
-            run_ms=self._run_ms,
-            revision=self._revision,
-            keys=[row.key for row, _ in sightings],
-        )
-        limit_ms = record.modified_ms - self._grace_ms
-        proved = [
-            (row, kind)
-            for row, kind in candidates
-            if row.modified_ms <= limit_ms
-            and (kind is Kind.OLD_RECORD or (row.key in seen and seen[row.key] <= limit_ms))
-        ]
-        certain = {row.key for row, _ in proved}
-        for row, _ in sightings:
-            if row.key not in certain:
+            proved = self._seen(ripe, ripe_ms)
+            for key in proved:
+                self.report.provable.add(sightings[key].size)
+        elif ripe:
+            # What is seen now is written down first, and the record's own time is S3's now.
+            record = write_record(
+                self._world, self._stream, run_ms=self._run_ms, state=self._state, keys=ripe.keys()
+            )
+            proved = self._seen(ripe, record.modified_ms - self._grace_ms)
+        for key, row in sightings.items():
+            if key not in proved:
                 self.report.waiting.add(row.size)
+        if not self._dry_run:
+            certain = [
+                (row, kind)
+                for row, kind in candidates
+                if kind is Kind.OLD_RECORD or row.key in proved
+            ]
+            self._delete_in_batches(certain, time_left)
+
+    def _delete_in_batches(
+        self, proved: Sequence[_Candidate], time_left: Callable[[], bool]
+    ) -> None:
+        """Nodes first, then the rest; without time, a cursor behind what was done."""
         nodes = metadata_prefix(self._world.prefix, self._stream)
-        for group in (
-            [each for each in proved if each[0].key.startswith(nodes)],
-            [each for each in proved if not each[0].key.startswith(nodes)],
-        ):
+        handled = ""
+        for where in (_NODES, _REST):
+            group = [each for each in proved if each[0].key.startswith(nodes) == (where == _NODES)]
             for begin in range(0, len(group), _PAGE):
-                self._delete_batch(self._proved_again(group[begin : begin + _PAGE]))
+                if handled and not time_left():
+                    self.report.cursor = handled
+                    return
+                batch = group[begin : begin + _PAGE]
+                self._delete_batch(self._proved_again(batch))
+                handled = f"{where}:{batch[-1][0].key}"
 
     def _delete_batch(self, batch: Sequence[_Candidate]) -> None:
-        gone = set(self._deleter.delete([row.key for row, _ in batch])) if batch else set()
+        gone: set[str] = set()
+        try:
+            gone = set(self._deleter.delete([row.key for row, _ in batch])) if batch else set()
+        except (PermissionDeniedError, UnavailableError) as exc:
+            self.report.trouble = self.report.trouble or exc.located(stream=self._stream)
         for row, kind in batch:
             if row.key in gone:
                 self._count(self.report.deleted, kind, row.size)
+            else:
+                self.report.refused.add(row.size)
 
     def _proved_again(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
         """The batch as far as it still is garbage, by an item that was read just now.
@@ -258,16 +298,27 @@ class _Step:
         """
         while True:
             fresh = load(self._world, self._stream)
-            if fresh.item.revision != self._revision:
+            if State.of(fresh.item) != self._state:
                 raise ConflictError("the stream's state changed", stream=self._stream)
             if fresh.item.version == self._loaded.item.version:
-                return list(batch)
+                return self._without_held(batch)
             self._loaded = fresh
+            self._rivals = rivals(self._world, fresh.item)
             batch = [
                 (row, kind)
                 for row, kind in batch
                 if kind is Kind.OLD_RECORD or self._judge(row.key).garbage
             ]
+
+    def _without_held(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
+        if not any(kind is Kind.RETIRED for _, kind in batch):
+            return list(batch)
+        if not self._held(self._loaded.item):
+            return list(batch)
+        for row, kind in batch:
+            if kind is Kind.RETIRED:
+                self.report.held.add(row.size)
+        return [each for each in batch if each[1] is not Kind.RETIRED]
 
     def _judge(self, path: str) -> Kind:
         prefix = self._world.prefix
@@ -282,42 +333,23 @@ class _Step:
         match key:
             case DataKey():
                 leaf = leaf_at(root, key.first_offset, self._fetch)
-                return judge_data(key, root, leaf, lambda key: self._holds_last_chunk(key, path))
+                kind = judge_data(
+                    key,
+                    root,
+                    leaf,
+                    lambda _: holds_last_chunk(self._world, self._stream, root, path),
+                )
             case GroupKey():
-                return judge_group(key, root, self._fetch)
+                kind = judge_group(key, root, self._fetch)
             case RootKey():
                 return judge_root(key, version=item.version, current=path == item.root_key)
             case SightingsKey():
                 return Kind.RECORD
-
-    def _holds_last_chunk(self, key: DataKey, path: str) -> bool:
-        """Whether the manifest holds the chunk in which a refused fragment ends.
-
-        Same chunk id and epoch in both mean the same history below, so the fragment is a copy. A
-        fragment that cannot be read is damaged, not unique; but a damaged object proves nothing
-        either, so it counts as not held and stays.
-        """
-        try:
-            last = parse_trailer(self._world.store.get_suffix(path, TRAILER_SIZE))
-            leaf = leaf_at(self._loaded.root, last.last_chunk_id, self._fetch)
-            if leaf is None or leaf.kind is not EntryKind.FRAGMENT:
-                return False
-            held = leaf.data_key(self._stream).path(self._world.prefix)
-            trailer = parse_trailer(self._world.store.get_suffix(held, TRAILER_SIZE))
-            return self._epoch_of(last.last_chunk_id, trailer, held) == last.last_chunk_epoch
-        except CorruptDataError:
-            return False
-
-    def _epoch_of(self, chunk_id: int, trailer: Trailer, path: str) -> int | None:
-        """Epoch of the chunk with this id in a fragment; None if no chunk has this id."""
-        begin = trailer.index_position
-        section = self._world.store.get(path, begin, begin + trailer.index_size)
-        index = FragmentIndex(section, trailer)
-        record = index[index.chunk_of_offset(chunk_id)]
-        if record.chunk_id != chunk_id:
-            return None
-        start = len(HEADER) + record.position
-        return chunk_epoch(self._world.store.get(path, start, start + 24))
+        if kind.garbage and (
+            self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
+        ):
+            return Kind.PENDING
+        return kind
 
     def _count(self, counts: dict[Kind, Count], kind: Kind, size: int) -> None:
         counts.setdefault(kind, Count()).add(size)

@@ -34,6 +34,7 @@ from coldstream.usecases.load import World, load, publish
 
 _PAGE = 1000  # keys in one LIST answer
 _TRAILERS_AT_ONCE = 16
+_DOUBLES_AT_ONCE = 64  # uploads of one range that are looked at before the run is resolved again
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
     """
     refused: dict[str, RefusedFragmentError] = {}
     tails: dict[str, bytes | RefusedFragmentError] = {}  # each is fetched once, however often
-    listed = _list_candidates(world, stream, root)  # the run is resolved again
+    listed = _list_candidates(world, stream, root, limit)  # the run is resolved again
     while True:
         resolved = resolve_run(root.next_offset, root.ledger, listed, without=refused.keys())
         tails |= _fetch_tails(world, [each for each in resolved[:limit] if each.path not in tails])
@@ -113,6 +114,48 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
                 refused=tuple(refused.values()),
                 more=len(resolved) > limit,
             )
+        doubles = [each for each in _doubles(root, listed, bad) if each.path not in refused]
+        _refuse_doubles(world, root.ledger, last_chunk, doubles, tails, refused)
+
+
+def _doubles(root: Root, listed: Sequence[Listed], bad: RefusedFragmentError) -> list[Listed]:
+    """All that could continue the run where a refused fragment begins."""
+    return [
+        each
+        for each in listed
+        if each.data_key.first_offset == bad.offset
+        and each.data_key.kind == "fragment"
+        and root.ledger.accepts(
+            each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
+        )
+    ]
+
+
+def _refuse_doubles(
+    world: World,
+    ledger: Ledger,
+    last_chunk: LastChunk | None,
+    doubles: Sequence[Listed],
+    tails: dict[str, bytes | RefusedFragmentError],
+    refused: dict[str, RefusedFragmentError],
+) -> None:
+    """Look at other uploads of a refused range, many at once, until one is good.
+
+    A writer that uploads one range badly again and again would else cost a request and a new
+    resolution for each of them, one after the other.
+    """
+    for begin in range(0, len(doubles), _DOUBLES_AT_ONCE):
+        batch = doubles[begin : begin + _DOUBLES_AT_ONCE]
+        tails |= _fetch_tails(world, [each for each in batch if each.path not in tails])
+        good = len(batch)
+        for each in batch:
+            try:
+                _verify(each, tails[each.path], ledger, last_chunk)
+            except RefusedFragmentError as exc:
+                refused[each.path] = exc
+                good -= 1
+        if good:
+            return
 
 
 def _verify(
@@ -154,11 +197,13 @@ def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | Re
         return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
 
 
-def _list_candidates(world: World, stream: str, root: Root) -> list[Listed]:
-    """Everything that may continue `root`, in one LIST unless a page ends inside the run.
+def _list_candidates(world: World, stream: str, root: Root, limit: int) -> list[Listed]:
+    """What may continue `root`, in one LIST unless a page ends inside the run.
 
     Keys sort by first offset. So once the page's last key begins above the end of the best run,
-    every fragment that could continue that run has been seen.
+    every fragment that could continue that run has been seen. And once the run has more than
+    `limit` fragments, one commit takes no more: what a manifest that is far behind lacks beyond
+    them is for the next one.
     """
     listed: list[Listed] = []
     start = list_start(world.prefix, stream, root.next_offset)
@@ -174,7 +219,7 @@ def _list_candidates(world: World, stream: str, root: Root) -> list[Listed]:
             return listed
         run = resolve_run(root.next_offset, root.ledger, listed)
         end = run[-1].data_key.next_offset if run else root.next_offset
-        if listed and listed[-1].data_key.first_offset > end:
+        if len(run) > limit or (listed and listed[-1].data_key.first_offset > end):
             return listed
         start = page[-1].key
 

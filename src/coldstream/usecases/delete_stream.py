@@ -160,6 +160,12 @@ def _check_hold(item: CatalogItem, policies: PolicySet) -> None:
             f"the stream is under a legal hold by {', '.join(rules.hold_rules)}",
             stream=item.stream,
         )
+    if rules.unsure_holds:
+        raise ConflictError(
+            "nobody has recorded which queue this is, and it may be under a legal hold by "
+            f"{', '.join(rules.unsure_holds)}; its agent records the name when it claims",
+            stream=item.stream,
+        )
 
 
 def _token(world: World) -> int:

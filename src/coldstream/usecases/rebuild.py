@@ -24,12 +24,19 @@ from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root, parse_root
-from coldstream.names import data_prefix, group_path, root_path, stream_prefix
+from coldstream.names import (
+    RootKey,
+    data_prefix,
+    group_path,
+    metadata_prefix,
+    parse_metadata_key,
+    root_path,
+    stream_prefix,
+)
 from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
-from coldstream.plans.reconcile import adoption, next_version
+from coldstream.plans.reconcile import ListedRoot, adoption, next_version
 from coldstream.plans.resolve import Listed
 from coldstream.ports import Landed, ObjectInfo
-from coldstream.usecases.adopt import list_roots
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
 
 _PAGE = 1000
@@ -98,7 +105,7 @@ def rebuild(
     if not dry_run:
         item = _stop_others(world, stream, item)
     roots = sorted(
-        list_roots(world, stream),
+        _roots(world, stream),
         key=lambda each: (each.key.version, each.key.epoch, -each.key.uid),
         reverse=True,
     )
@@ -213,6 +220,34 @@ def _newest(world: World, paths: Sequence[str]) -> tuple[Root | None, str, tuple
         except (CorruptDataError, NotFoundError):
             continue
     return None, "", tuple(paths)
+
+
+def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
+    """All roots of a stream in the bucket.
+
+    By a LIST of the whole folder from just before the first root: a LIST below a part of a name
+    finds nothing in a store that takes prefixes for folders, and a version below that of a root
+    which was overlooked would be refused for ever.
+    """
+    under = metadata_prefix(world.prefix, stream)
+    begin = f"{under}root."
+    after = begin[:-1]
+    while True:
+        page = world.store.list(under, start_after=after, limit=_PAGE)
+        for row in page:
+            if not row.key.startswith(begin):
+                if row.key > begin:
+                    return
+                continue
+            try:
+                key = parse_metadata_key(row.key, world.prefix)
+            except InvalidInputError:
+                continue
+            if isinstance(key, RootKey):
+                yield ListedRoot(key, row.key)
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
 
 
 def _pages(world: World, stream: str) -> Iterator[list[ObjectInfo]]:

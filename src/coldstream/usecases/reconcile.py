@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldstream.errors import ConflictError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.root import Root
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
@@ -45,6 +47,24 @@ def reconcile(
     try:
         return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), False)
     except (ConflictError, NotFoundError):
-        if adopt(world, stream) is None:
+        item = adopt(world, stream)
+        if item is None:
             raise
+    if item.state is not StreamState.LIVE:
+        return Reconciled(_nothing(item), True)
     return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), True)
+
+
+def _nothing(item: CatalogItem) -> CommitReport:
+    """The report on a stream that takes no commits: a tombstone in a restored table."""
+    return CommitReport(
+        stream=item.stream,
+        commits=0,
+        conflicts=0,
+        fragments=0,
+        bytes=0,
+        version=item.version,
+        next_offset=item.next_offset,
+        root=Root(first_offset=item.next_offset, next_offset=item.next_offset),
+        refused=(),
+    )

@@ -21,7 +21,8 @@ class RetentionReport:
         stream: which one.
         landed: whether anything was committed.
         effective: rules that apply to the stream.
-        ranges: what goes, each with its reason; nothing under a legal hold.
+        ranges: what goes, each with its reason; nothing under a legal hold, and nothing where a
+            rule may hold or keep the stream by a name that nobody has recorded.
         first_offset: of the manifest afterwards.
         next_offset: of the manifest.
         total_size: bytes that stay.
@@ -85,7 +86,7 @@ def retain(
 
     def plan(loaded: Loaded) -> _Planned:
         rules = effective(policies, stream, loaded.item.name)
-        rule = Rule() if rules.hold else Rule(rules.max_age_ms, rules.max_bytes)
+        rule = Rule() if rules.retains else Rule(rules.max_age_ms, rules.max_bytes)
         fetch = world.fetch(stream)
         return _Planned(plan_retention(loaded.root, rule, now_ms=now_ms, fetch=fetch), rules)
 

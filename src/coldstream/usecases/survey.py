@@ -6,11 +6,13 @@ table and not a GET for each.
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.errors import CorruptDataError, InvalidInputError, PermissionDeniedError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.plans.consolidate import may_be_worth_it
@@ -22,8 +24,9 @@ from coldstream.ports import Catalog, ObjectStore
 PAGE = 400
 _STREAMS_AT_ONCE = 200
 
-# Where a survey is: in the table, in one that was lost or restored, or in the bucket after that.
-_TABLE, _LOST_TABLE, _BUCKET = "table", "lost", "bucket"
+# Where a survey is: in the table; in one that may lack streams; in the bucket after that; and in
+# the bucket when one was found that the table lacks.
+_TABLE, _LOST_TABLE, _BUCKET, _MISSING = "table", "lost", "bucket", "missing"
 
 
 class Surveyed(StrEnum):
@@ -82,8 +85,10 @@ def survey(
 ) -> Survey:
     """One page of the streams that `workflow` has something to do with.
 
-    Where `reconcile` finds an empty table, or an item that was written to another one, the table
-    was lost or restored, and streams may be missing from it; then it also goes through the bucket.
+    A table that was lost or restored may lack streams. So for `reconcile` a survey also goes
+    through the bucket, until it has once found every stream of the bucket in this very table; then
+    it says so with an object beside the streams, and no later survey does it again. An empty table
+    is one that may lack streams, whatever the object says.
 
     Args:
         tier: where.
@@ -97,13 +102,15 @@ def survey(
         UnavailableError: S3 or DynamoDB did not answer.
     """
     where, _, begin = (cursor or f"{_TABLE}:").partition(":")
-    if where == _BUCKET:
-        return _in_the_bucket(tier, begin)
+    if where in (_BUCKET, _MISSING):
+        return _in_the_bucket(tier, begin, found_one=where == _MISSING)
     page = tier.catalog.page(begin or None, PAGE)
     table_id = tier.catalog.table_id()
     foreign = {item.stream for item in page.items if item.table_id != table_id}
-    if workflow is Surveyed.RECONCILE and (foreign or (not begin and not page.items)):
-        where = _LOST_TABLE
+    if workflow is Surveyed.RECONCILE and not begin:
+        empty = not page.items and not page.damaged and page.cursor is None
+        if empty or not _is_complete(tier, table_id):
+            where = _LOST_TABLE
     wanted = tuple(
         item.stream
         for item in page.items
@@ -116,7 +123,28 @@ def survey(
     return Survey(wanted, len(page.items), page.damaged, following)
 
 
-def _in_the_bucket(tier: RemoteTier, after: str) -> Survey:
+def complete_path(prefix: str, table_id: str) -> str:
+    """Key of the object that says: every stream of the bucket is in this table.
+
+    No stream's directory has a dot in its name, so nobody takes it for one.
+    """
+    digest = hashlib.sha256(table_id.encode()).hexdigest()[:32]
+    return f"{prefix}stream/.complete/metadata/{digest}.table"
+
+
+def _is_complete(tier: RemoteTier, table_id: str) -> bool:
+    path = complete_path(tier.prefix, table_id)
+    return any(row.key == path for row in tier.store.list(path, limit=1))
+
+
+def _set_complete(tier: RemoteTier) -> None:
+    path = complete_path(tier.prefix, tier.catalog.table_id())
+    # Who may not write here, a dry run say, leaves it to the next survey.
+    with suppress(PermissionDeniedError):
+        tier.store.put(path, b"", write_id="complete")
+
+
+def _in_the_bucket(tier: RemoteTier, after: str, *, found_one: bool) -> Survey:
     """Streams of the bucket that the table does not know; one LIST for each stream there is."""
     missing: list[str] = []
     under = f"{tier.prefix}stream/"
@@ -125,6 +153,8 @@ def _in_the_bucket(tier: RemoteTier, after: str) -> Survey:
         start = f"{under}{after}0" if after else under
         found = tier.store.list(under, start_after=start, limit=1)
         if not found:
+            if not missing and not found_one:
+                _set_complete(tier)
             return Survey(tuple(missing), seen, (), None)
         after = found[0].key.removeprefix(under).split("/", 1)[0]
         try:
@@ -133,7 +163,8 @@ def _in_the_bucket(tier: RemoteTier, after: str) -> Survey:
             continue
         if tier.catalog.get(after) is None:
             missing.append(after)
-    return Survey(tuple(missing), _STREAMS_AT_ONCE, (), f"{_BUCKET}:{after}")
+    where = _MISSING if missing or found_one else _BUCKET
+    return Survey(tuple(missing), _STREAMS_AT_ONCE, (), f"{where}:{after}")
 
 
 def _wanted(

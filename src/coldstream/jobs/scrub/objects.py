@@ -24,6 +24,7 @@ from coldstream.names import (
     parse_metadata_key,
 )
 from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root
+from coldstream.plans.repair import chunks_in, known_of
 from coldstream.ports import ObjectInfo, ObjectStore
 
 _PAGE = 1000
@@ -63,11 +64,17 @@ def listed(store: ObjectStore, prefix: str, stream: str, first: int, following: 
 
 
 def judge_listed(
-    tree: Tree, prefix: str, rows: Sequence[ObjectInfo], leaves: Sequence[Entry], ages: Ages
+    store: ObjectStore,
+    tree: Tree,
+    prefix: str,
+    rows: Sequence[ObjectInfo],
+    leaves: Sequence[Entry],
+    ages: Ages,
 ) -> Iterator[Finding]:
     """What is wrong with data objects that were listed: those that no leaf refers to, and why.
 
     Args:
+        store: the bucket, to see whether an object over a hole has good chunks for it.
         tree: of the stream.
         prefix: of all keys.
         rows: from LIST, whose first offset lies in `leaves`, or outside of the manifest.
@@ -90,7 +97,12 @@ def judge_listed(
         for hole in holes:
             low = max(hole.first_offset, key.first_offset)
             high = min(hole.next_offset, key.next_offset)
-            if key.kind == "fragment" and accepted and low < high:
+            if (
+                key.kind == "fragment"
+                and accepted
+                and low < high
+                and _has_chunks(store, row, key, low, high)
+            ):
                 yield Finding(
                     stream=tree.stream,
                     kind=FindingKind.HOLE_OVER_DATA,
@@ -105,6 +117,19 @@ def judge_listed(
                     f" {hole.next_offset - 1} as lost, but this fragment holds some of them",
                 )
         yield from _data_finding(tree, root, row, key, ages)
+
+
+def _has_chunks(store: ObjectStore, row: ObjectInfo, key: DataKey, low: int, high: int) -> bool:
+    """Whether an object holds a good chunk in [low, high): what `repair` has replaced does not."""
+    try:
+        data = memoryview(store.get(row.key, 0, row.size)) if row.size else memoryview(b"")
+    except (NotFoundError, CorruptDataError):
+        return False
+    entry = Entry(
+        key.first_offset, key.next_offset, 0, 0, EntryKind.FRAGMENT, row.size, 0, key.epoch, key.uid
+    )
+    found = chunks_in(data, known_of(data, entry, key))
+    return any(low <= each.header.chunk_id < high for each in found)
 
 
 def _data_finding(

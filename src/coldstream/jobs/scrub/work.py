@@ -145,9 +145,9 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
         for row in listed(store, prefix, tree.stream, first, following):
             rows.append(row)
             if len(rows) == 1000:
-                yield from judge_listed(tree, prefix, rows, oldest, ages)
+                yield from judge_listed(store, tree, prefix, rows, oldest, ages)
                 rows = []
-        yield from judge_listed(tree, prefix, rows, oldest, ages)
+        yield from judge_listed(store, tree, prefix, rows, oldest, ages)
 
 
 class _Stream:
@@ -225,7 +225,7 @@ class _Stream:
                 sizes[row.key] = row.size
             else:
                 extra.append(row)
-        for finding in judge_listed(self._tree, self._prefix, extra, run, ages):
+        for finding in judge_listed(self._store, self._tree, self._prefix, extra, run, ages):
             self._done.add(finding)
         return sizes
 

@@ -1,0 +1,76 @@
+"""scrub: every byte of the streams against its checksums, indexes, trailers and manifests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from coldstream.jobs.arguments import (
+    DATABASE,
+    WAREHOUSE,
+    WHERE,
+    Argument,
+    duration_seconds,
+    flag,
+    name_pattern,
+    parse,
+    size_bytes,
+    where,
+)
+from coldstream.jobs.report import reporting, script
+from coldstream.jobs.scrub.job import Place, run_job
+from coldstream.jobs.scrub.reading import Effort
+from coldstream.jobs.scrub.run import Settings
+from coldstream.jobs.session import client, connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import GlueTables, Snapshot
+
+STREAMS = Argument(
+    "streams",
+    name_pattern,
+    "Regular expression that the directory or the queue of a stream must match as a whole.",
+    ".*",
+)
+MAX_BYTES = Argument(
+    "max-bytes",
+    size_bytes,
+    "Read at most so much of fragments in this run, the longest unchecked first.",
+    2**40,
+)
+EVERY = Argument(
+    "every", duration_seconds, "Leave alone what was checked within this time.", 30 * 86_400
+)
+QUICK = Argument(
+    "quick", flag, "Manifests, objects, trailers and indexes only, no messages.", default=False
+)
+GRACE = Argument(
+    "grace", duration_seconds, "Grace time of collect; what is overdue is told.", 86_400
+)
+TASK_BYTES = Argument("task-bytes", size_bytes, "What one task reads.", 2**30)
+ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, MAX_BYTES, EVERY, QUICK, GRACE, TASK_BYTES)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the job; a run that has found something ends with an error that names the worst."""
+    given = parse("scrub", str(__doc__), ARGUMENTS, argv)
+    tier = where(given)
+    remote = connect(tier)
+    now_ms = time.time_ns() // 1_000_000
+    with reporting("scrub", given.run_id, metric_sink(tier)) as report:
+        settings = Settings(
+            now_ms=now_ms,
+            max_bytes=given[MAX_BYTES],
+            every_ms=given[EVERY] * 1000,
+            grace_ms=given[GRACE] * 1000,
+            task_bytes=given[TASK_BYTES],
+            effort=Effort(quick=given[QUICK]),
+        )
+        place = Place(Snapshot(given[WAREHOUSE], now_ms), given[STREAMS])
+        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        worst = run_job(spark_session("scrub"), remote, place, settings, tables, report)
+    # After metrics and report: an alarm and a table know of it, and the run itself does, too.
+    if worst is not None:
+        raise worst
+
+
+if __name__ == "__main__":
+    script(main)

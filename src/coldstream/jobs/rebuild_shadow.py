@@ -1,0 +1,409 @@
+"""A manifest made anew from LIST, beside the live one: where they differ, and how badly.
+
+Both are of one moment: the live tree is the one that an item named, and of the bucket only objects
+that end at or below its next offset take part. A commit, a consolidation or a collection meanwhile
+may still make the two differ; so a difference counts only if the item names the same root
+afterwards. Between two holes each section is built for itself, because a rebuild ends at a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedFragmentError,
+)
+from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
+from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import Fetch, leaves
+from coldstream.names import data_prefix, list_start, parse_data_key
+from coldstream.plans.rebuild import Rebuild
+from coldstream.plans.resolve import Listed
+from coldstream.ports import ObjectInfo
+from coldstream.usecases.load import World, load_item, load_root
+from coldstream.usecases.repair_sources import listed_size
+
+_PAGE = 1000
+_MOST = 10_000
+_REPEATS = 4
+_FRAGMENTS_A_PART = 1024
+_MOST_REFUSED = 100
+
+
+class DifferenceKind(StrEnum):
+    """How the rebuilt manifest differs from the live one."""
+
+    UNREADABLE = "unreadable"
+    ABSENT = "absent"
+    OTHER_OBJECT = "other_object"
+    ENTRY = "entry"
+
+    @property
+    def harmless(self) -> bool:
+        """Whether both manifests say what is so."""
+        return self is DifferenceKind.OTHER_OBJECT
+
+    @property
+    def meaning(self) -> str:
+        """The kind in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    DifferenceKind.UNREADABLE: "the live manifest cannot be read",
+    DifferenceKind.ABSENT: "the bucket has no acceptable object for what the manifest has",
+    DifferenceKind.OTHER_OBJECT: "the bucket has several objects of these offsets; a rebuild would"
+    " take others",
+    DifferenceKind.ENTRY: "the manifest says of an object what its key or trailer does not",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference.
+
+    Attributes:
+        stream: directory name.
+        kind: of which kind.
+        first_offset: first offset concerned.
+        next_offset: one past the last.
+        live: what the live manifest has, in short.
+        rebuilt: what the bucket has.
+    """
+
+    stream: str
+    kind: DifferenceKind
+    first_offset: int
+    next_offset: int
+    live: str
+    rebuilt: str
+
+
+DIFFERENCES = SnapshotTable(
+    "rebuild_differences",
+    "One row for each difference between a live manifest and one made anew from the bucket",
+    pa.schema(
+        [
+            column("stream", pa.string(), "directory name"),
+            column("kind", pa.string(), "unreadable, absent, other_object or entry"),
+            column("first_offset", pa.int64(), "first offset concerned"),
+            column("next_offset", pa.int64(), "one past the last"),
+            column("live", pa.string(), "what the live manifest has"),
+            column("rebuilt", pa.string(), "what the bucket has"),
+            column("found_at", TIME, "when the run began"),
+        ]
+    ),
+)
+
+
+def differences_batch(found: Sequence[Difference], now_ms: int) -> pa.RecordBatch:
+    """Differences as rows of the table; `now_ms` is when the run began, ms since the epoch."""
+    rows: list[dict[str, Any]] = [
+        {
+            **asdict(each),
+            "kind": str(each.kind),
+            "first_offset": min(each.first_offset, 2**63 - 1),
+            "next_offset": min(each.next_offset, 2**63 - 1),
+            "found_at": now_ms * 1000,
+        }
+        for each in found
+    ]
+    return pa.RecordBatch.from_pylist(rows, DIFFERENCES.schema)
+
+
+@dataclass(slots=True)
+class Shadow:
+    """What the comparison of one stream came to.
+
+    Attributes:
+        stream: directory name.
+        version: of the manifest that was compared.
+        fragments: of it.
+        differences: the first 10,000.
+        more: how many more there were.
+        repeats: how often it was made again because the manifest moved on.
+    """
+
+    stream: str
+    version: int = 0
+    fragments: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    more: int = 0
+    repeats: int = 0
+
+    def add(
+        self, kind: DifferenceKind, first: int, following: int, live: str, rebuilt: str
+    ) -> None:
+        """Note one difference."""
+        if len(self.differences) < _MOST:
+            self.differences.append(Difference(self.stream, kind, first, following, live, rebuilt))
+        else:
+            self.more += 1
+
+    def merge(self, part: Shadow) -> None:
+        """Add what came of a part."""
+        self.fragments += part.fragments
+        self.more += part.more
+        for each in part.differences:
+            self.add(each.kind, each.first_offset, each.next_offset, each.live, each.rebuilt)
+
+    @property
+    def harmful(self) -> list[Difference]:
+        """Differences of which one side must be wrong."""
+        return [each for each in self.differences if not each.kind.harmless]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Offsets [first, following) of a stream between two borders of its tree.
+
+    Attributes:
+        item: names the manifest.
+        first: first offset.
+        following: one past the last.
+        fragments: in it, about.
+    """
+
+    item: CatalogItem
+    first: int
+    following: int
+    fragments: int
+
+
+def parts_of(world: World, item: CatalogItem) -> list[Part]:
+    """The parts of a stream; each has the fragments of one group, or those of the root.
+
+    Raises:
+        CorruptDataError, NotFoundError: the root, or a group above groups, cannot be read.
+        UnavailableError: S3 did not answer.
+    """
+    root, fetch = load_root(world, item), world.fetch(item.stream)
+    found: list[Part] = []
+    for entry in _groups(root.entries, root.first_offset, fetch):
+        first = max(entry.first_offset, root.first_offset)
+        last = found[-1] if found else None
+        if not entry.kind.level and last is not None and last.fragments < _FRAGMENTS_A_PART:
+            joined = replace(last, following=entry.next_offset, fragments=last.fragments + 1)
+            found[-1] = joined
+        else:
+            found.append(Part(item, first, entry.next_offset, entry.fragments))
+    return found
+
+
+def _groups(entries: Iterable[Entry], first_offset: int, fetch: Fetch) -> Iterator[Entry]:
+    for entry in entries:
+        if entry.next_offset <= first_offset:
+            continue
+        if entry.kind.level > EntryKind.GROUP:
+            yield from _groups(fetch(entry).entries, first_offset, fetch)
+        else:
+            yield entry
+
+
+def compare_part(world: World, part: Part, *, branching: int, trailers: bool) -> Shadow:
+    """Compare a part of the live manifest with one made anew; changes nothing.
+
+    Args:
+        world: where.
+        part: of which stream and manifest.
+        branching: entries of a full group.
+        trailers: whether every fragment's trailer is read and compared, too.
+
+    Raises:
+        UnavailableError: S3 did not answer.
+    """
+    found = Shadow(part.item.stream, part.item.version)
+    section: list[Entry] = []
+    try:
+        root = load_root(world, part.item)
+        for leaf in leaves(root, world.fetch(found.stream), start=part.first):
+            if leaf.first_offset >= part.following:
+                break
+            found.fragments += leaf.kind is EntryKind.FRAGMENT
+            if leaf.kind is EntryKind.HOLE:
+                _compare_section(world, root, section, found, branching, trailers)
+                section = []
+            else:
+                section.append(leaf)
+        _compare_section(world, root, section, found, branching, trailers)
+    except (CorruptDataError, NotFoundError) as error:
+        kind = DifferenceKind.UNREADABLE
+        found.add(kind, part.first, part.following, str(error), "")
+    return found
+
+
+#: Compares parts, in any place, and gives the results in their order.
+Perform = Callable[[Sequence[Part]], Iterable[Shadow]]
+
+
+def shadow(world: World, stream: str, perform: Perform) -> Shadow:
+    """Compare all of a stream.
+
+    Args:
+        world: where.
+        stream: directory name.
+        perform: compares parts.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream.
+        ConflictError: the stream is being deleted or rebuilt, or moves on all the time.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+    for repeat in range(_REPEATS):
+        item = load_item(world, stream)
+        found = Shadow(stream, item.version, repeats=repeat)
+        try:
+            for part in perform(parts_of(world, item)):
+                found.merge(part)
+        except (CorruptDataError, NotFoundError) as error:
+            place = (item.first_offset, item.next_offset)
+            found.add(DifferenceKind.UNREADABLE, *place, str(error), "")
+        # Whatever was committed meanwhile explains any difference.
+        if not found.differences or load_item(world, stream).root_key == item.root_key:
+            return found
+    raise ConflictError(f"the manifest moved on {_REPEATS} times", stream=stream)
+
+
+def _compare_section(
+    world: World,
+    root: Root,
+    section: Sequence[Entry],
+    found: Shadow,
+    branching: int,
+    trailers: bool,
+) -> None:
+    if not section:
+        return
+    stream, begin, end = found.stream, section[0].first_offset, section[-1].next_offset
+    rebuilt: list[Entry] = []
+    while begin < end:
+        rebuilt += _rebuilt(world, root, stream, begin, end, branching, trailers)
+        reached = max(begin, rebuilt[-1].next_offset if rebuilt else begin)
+        # A chain ends at a gap; behind it another begins where the live manifest has a border.
+        begin = min((e.first_offset for e in section if e.first_offset > reached), default=end)
+        if reached >= end:
+            break
+    here = iter(rebuilt)
+    other = next(here, None)
+    for leaf in section:
+        while other is not None and other.next_offset <= leaf.first_offset:
+            other = next(here, None)
+        if other is None or other.first_offset >= leaf.next_offset:
+            place = (leaf.first_offset, leaf.next_offset)
+            found.add(DifferenceKind.ABSENT, *place, _in_short(leaf), "")
+        elif (other.uid, other.first_offset, other.next_offset) != (
+            leaf.uid,
+            leaf.first_offset,
+            leaf.next_offset,
+        ):
+            kind = DifferenceKind.OTHER_OBJECT
+            if listed_size(world.store, world.prefix, leaf.data_key(stream)) is None:
+                kind = DifferenceKind.ABSENT
+            found.add(kind, leaf.first_offset, leaf.next_offset, _in_short(leaf), _in_short(other))
+        elif not _alike(leaf, other, trailers):
+            place = (leaf.first_offset, leaf.next_offset)
+            found.add(DifferenceKind.ENTRY, *place, _in_short(leaf), _in_short(other))
+
+
+def _rebuilt(
+    world: World,
+    root: Root,
+    stream: str,
+    begin: int,
+    end: int,
+    branching: int,
+    trailers: bool,
+) -> list[Entry]:
+    """Fragments of a chain over [begin, end) as LIST has it."""
+    refused: set[str] = set()
+    while True:
+        plan = Rebuild(
+            world.prefix,
+            stream,
+            root.ledger,
+            branching=branching,
+            uids=iter(world.new_uid, None),
+            first_offset=begin,
+            trailers=(lambda listed: _trailers(world, listed)) if trailers else None,
+            refused=refused,
+        )
+        made: list[Entry] = []
+        try:
+            for node in plan.groups(_pages(world, stream, begin, end)):
+                if node.kind is EntryKind.GROUP:
+                    made += node.entries
+        except RefusedFragmentError as error:
+            if error.key is None or error.key in refused or len(refused) >= _MOST_REFUSED:
+                raise
+            refused.add(error.key)
+            continue
+        rest = plan.rebuilt(version=0).root.entries
+        return made + [each for each in rest if not each.kind.level]
+
+
+def _pages(world: World, stream: str, begin: int, end: int) -> Iterator[list[ObjectInfo]]:
+    """Pages of LIST from `begin` on, of objects that end at or below `end`."""
+    under, after = data_prefix(world.prefix, stream), ""
+    if begin:
+        after = list_start(world.prefix, stream, begin)
+    stop = list_start(world.prefix, stream, end)
+    while True:
+        page = world.store.list(under, start_after=after, limit=_PAGE)
+        yield [row for row in page if row.key < stop and _ends_by(row.key, world.prefix, end)]
+        if len(page) < _PAGE or page[-1].key >= stop:
+            return
+        after = page[-1].key
+
+
+def _ends_by(key: str, prefix: str, end: int) -> bool:
+    try:
+        return parse_data_key(key, prefix).next_offset <= end
+    except InvalidInputError:
+        return False
+
+
+def _trailers(world: World, listed: Sequence[Listed]) -> list[Trailer]:
+    found: list[Trailer] = []
+    for each in listed:
+        try:
+            found.append(parse_trailer(world.store.get_suffix(each.path, TRAILER_SIZE)))
+        except (CorruptDataError, NotFoundError) as error:
+            raise RefusedFragmentError(
+                error.reason,
+                stream=each.data_key.stream,
+                offset=each.data_key.first_offset,
+                key=each.path,
+            ) from error
+    return found
+
+
+def _alike(leaf: Entry, other: Entry, trailers: bool) -> bool:
+    if trailers:
+        return leaf == other
+    # LIST knows neither times nor records.
+    return leaf == replace(
+        other,
+        min_timestamp=leaf.min_timestamp,
+        max_timestamp=leaf.max_timestamp,
+        records=leaf.records,
+    )
+
+
+def _in_short(entry: Entry) -> str:
+    return (
+        f"{entry.first_offset}..{entry.next_offset} epoch {entry.epoch} uid {entry.uid:016x}"
+        f" {entry.size} bytes, {entry.records} records, times {entry.min_timestamp} to"
+        f" {entry.max_timestamp}"
+    )

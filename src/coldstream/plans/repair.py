@@ -1,0 +1,422 @@
+"""A damaged fragment put together again: which chunks of it can be proved, and where from.
+
+A chunk counts only if it holds by itself (its CRC, its entries, its tracking data) and is what is
+still known of it elsewhere: the index and the trailer where their checksums hold, the epochs of the
+neighbours where they do not. What no source has is missing, and stays a gap until somebody declares
+it lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from coldstream.crc import crc32
+from coldstream.errors import CorruptDataError
+from coldstream.fragment import (
+    HEADER,
+    INDEX_HEADER,
+    FragmentIndex,
+    IndexRecord,
+    Placement,
+    Trailer,
+    build_trailer,
+    encode_index,
+    parse_trailer,
+)
+from coldstream.manifest.entries import MAX_RECORDS, Entry
+from coldstream.names import DataKey
+from coldstream.osiris.bloom import check_bloom
+from coldstream.osiris.chunk import (
+    CHUNK_HEADER_SIZE,
+    CHUNK_MAGIC_VERSION,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    chunk_at,
+)
+from coldstream.osiris.entry import iter_messages
+from coldstream.osiris.tracking import parse_tracking
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is still known of a fragment's chunks, beside the chunks.
+
+    Attributes:
+        first_offset: where it begins.
+        next_offset: where it ends.
+        trailer: if its checksum holds and it is this fragment's.
+        data_crc: of all chunks, None if nothing says it: a trailer that was made of damaged data
+            proves nothing of good data.
+        records: of the index by chunk id, with the chunk's size in bytes and the offset after it;
+            empty unless the index holds.
+        lowest_epoch: no chunk is of a lower one.
+        highest_epoch: no chunk is of a higher one.
+        chain: where index and chunks contradict each other although both are whole: what the chunks
+            say; taken if no source has what the index says.
+    """
+
+    first_offset: int
+    next_offset: int
+    trailer: Trailer | None
+    data_crc: int | None
+    records: Mapping[int, tuple[IndexRecord, int, int]]
+    lowest_epoch: int
+    highest_epoch: int
+    chain: Mapping[int, tuple[IndexRecord, int, int]] = field(default_factory=dict)
+
+    def by_chain(self) -> Known:
+        """The same with the chunks' own word instead of the index."""
+        crc = self.trailer.data_crc if self.trailer else None
+        return replace(self, records=self.chain, data_crc=crc, chain={})
+
+    def allows(self, header: ChunkHeader) -> bool:
+        """Whether a chunk can be one of the fragment's."""
+        if not self.first_offset <= header.chunk_id < header.next_offset <= self.next_offset:
+            return False
+        if not self.lowest_epoch <= header.epoch <= self.highest_epoch:
+            return False
+        if not self.records:
+            return True
+        known = self.records.get(header.chunk_id)
+        if known is None:
+            return False
+        record, size, following = known
+        return (record.timestamp, size, following) == (
+            header.timestamp,
+            header.size,
+            header.next_offset,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A chunk, and the name of the source that has it."""
+
+    chunk: Chunk
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What the sources have of a fragment.
+
+    Attributes:
+        parts: chunks in offset order.
+        missing: offsets [first, next) that no source has, in order.
+        proved: whether the CRC of all of it is the one in the trailer, so that it is the lost
+            fragment byte for byte; or two sources have all of it alike.
+    """
+
+    parts: tuple[Part, ...]
+    missing: tuple[tuple[int, int], ...]
+    proved: bool
+
+    def runs(self) -> Iterator[list[Part]]:
+        """Parts without a gap between them."""
+        run: list[Part] = []
+        for part in self.parts:
+            if run and run[-1].chunk.header.next_offset != part.chunk.header.chunk_id:
+                yield run
+                run = []
+            run.append(part)
+        if run:
+            yield run
+
+    def taken_from(self) -> dict[str, int]:
+        """Number of chunks by source."""
+        counts: dict[str, int] = {}
+        for part in self.parts:
+            counts[part.source] = counts.get(part.source, 0) + 1
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A new object and what a manifest says of it."""
+
+    data: bytes
+    trailer: Trailer
+
+
+@dataclass(slots=True)
+class Sources:
+    """Chunks that hold by themselves, by their ids; the first source that has one wins."""
+
+    chunks: dict[int, list[Part]] = field(default_factory=dict)
+
+    def add(self, name: str, found: Iterable[Chunk]) -> None:
+        """Put a source behind those before it."""
+        for chunk in found:
+            self.chunks.setdefault(chunk.header.chunk_id, []).append(Part(chunk, name))
+
+
+def holds_by_itself(chunk: Chunk) -> bool:
+    """Whether CRC, entries, filter and tracking data of a chunk are whole."""
+    try:
+        chunk.check_crc()
+        check_bloom(chunk.bloom)
+        if chunk.header.chunk_type == ChunkType.USER:
+            for _ in iter_messages(chunk):
+                pass
+        parse_tracking(chunk)
+    except CorruptDataError:
+        return False
+    return not any(chunk.buffer[CHUNK_HEADER_SIZE - 3 : CHUNK_HEADER_SIZE])
+
+
+def known_of(data: memoryview, entry: Entry, key: DataKey) -> Known:
+    """What an object still proves of a fragment; `data` is all of the object, b"" if it is gone."""
+    trailer: Trailer | None = None
+    records: dict[int, tuple[IndexRecord, int, int]] = {}
+    for end in dict.fromkeys((len(data), min(entry.size, len(data)))):
+        try:
+            found = parse_trailer(data[:end])
+        except CorruptDataError:
+            continue
+        said = (found.first_offset, found.next_offset, found.epoch)
+        if said == (key.first_offset, key.next_offset, key.epoch) and found.size == end:
+            trailer = found
+            break
+    data_crc = None
+    chain: dict[int, tuple[IndexRecord, int, int]] = {}
+    if trailer is not None:
+        section = data[len(HEADER) : trailer.index_position]
+        chain = _chain(section, trailer)
+        if crc32(section) != trailer.data_crc:
+            data_crc, chain = trailer.data_crc, {}
+            records = _index_of(data, trailer)
+        else:
+            # The trailer was made of these very bytes: it proves nothing that they do not.
+            records = _index_of(data, trailer)
+            if chain and records in ({}, chain):
+                records, chain, data_crc = chain, {}, trailer.data_crc
+    return Known(
+        first_offset=entry.first_offset,
+        next_offset=entry.next_offset,
+        trailer=trailer,
+        data_crc=data_crc,
+        records=records,
+        lowest_epoch=trailer.first_chunk_epoch if trailer else 0,
+        highest_epoch=trailer.last_chunk_epoch if trailer else key.epoch,
+        chain=chain,
+    )
+
+
+def _index_of(data: memoryview, trailer: Trailer) -> dict[int, tuple[IndexRecord, int, int]]:
+    """The records of an index that holds, as in `Known`; none otherwise."""
+    at = trailer.index_position
+    try:
+        index = FragmentIndex(data[at : at + trailer.index_size], trailer)
+    except CorruptDataError:
+        return {}
+    rows = [index[number] for number in range(len(index))]
+    sizes = [row.position for row in rows[1:]] + [trailer.data_size]
+    nexts = [row.chunk_id for row in rows[1:]] + [trailer.next_offset]
+    return {
+        row.chunk_id: (row, end - row.position, following)
+        for row, end, following in zip(rows, sizes, nexts, strict=True)
+    }
+
+
+def _chain(section: memoryview, trailer: Trailer) -> dict[int, tuple[IndexRecord, int, int]]:
+    """What an index should say of chunks that are all whole and join; none if they do not."""
+    found: dict[int, tuple[IndexRecord, int, int]] = {}
+    at, expected, epoch = 0, trailer.first_offset, 0
+    while at < len(section):
+        chunk = _chunk_at(section, at)
+        if chunk is None or chunk.header.chunk_id != expected or not holds_by_itself(chunk):
+            return {}
+        header = chunk.header
+        if not epoch <= header.epoch <= trailer.epoch:
+            return {}
+        record = IndexRecord(header.chunk_id, header.timestamp, at)
+        found[header.chunk_id] = (record, header.size, header.next_offset)
+        at, expected, epoch = at + header.size, header.next_offset, header.epoch
+    return found if expected == trailer.next_offset else {}
+
+
+def is_sound(data: memoryview, entry: Entry, key: DataKey, floor: int | None) -> Entry | None:
+    """The entry that the manifest should have for an object that is whole; None if it is not whole.
+
+    Args:
+        data: the object.
+        entry: that the manifest has.
+        key: of the object.
+        floor: of its epoch in the ledger.
+    """
+    known = known_of(data, entry, key)
+    trailer = known.trailer
+    if trailer is None or not known.records or trailer.size != len(data):
+        return None
+    if bytes(data[: len(HEADER)]) != HEADER or floor not in (None, trailer.floor):
+        return None
+    section = data[len(HEADER) : trailer.index_position]
+    if crc32(section) != trailer.data_crc:
+        return None
+    epochs: list[int] = []
+    for record, size, _ in known.records.values():
+        chunk = _chunk_at(section, record.position)
+        if chunk is None or len(chunk.buffer) != size or not known.allows(chunk.header):
+            return None
+        if not holds_by_itself(chunk):
+            return None
+        epochs.append(chunk.header.epoch)
+    if epochs != sorted(epochs):
+        return None
+    if (epochs[0], epochs[-1]) != (trailer.first_chunk_epoch, trailer.last_chunk_epoch):
+        return None
+    if _index_of(data, trailer) != known.records:
+        return None
+    return Entry(
+        first_offset=trailer.first_offset,
+        next_offset=trailer.next_offset,
+        min_timestamp=trailer.min_timestamp,
+        max_timestamp=trailer.max_timestamp,
+        kind=entry.kind,
+        size=trailer.size,
+        records=min(trailer.records, MAX_RECORDS),
+        epoch=trailer.epoch,
+        uid=key.uid,
+    )
+
+
+def chunks_in(data: memoryview, known: Known) -> list[Chunk]:
+    """Chunks of a fragment's object that hold and are what is known of them.
+
+    With an index that holds they are looked for where it says, and every byte of their headers is
+    known from it. Without one a header could lie about its offsets and nobody would know; then a
+    chunk counts only between neighbours that begin where it ends and end where it begins.
+    """
+    section = data[len(HEADER) : known.trailer.index_position] if known.trailer else data
+    if known.records:
+        found = [_chunk_at(section, record.position) for record, _, _ in known.records.values()]
+        return [each for each in found if each and known.allows(each.header)
+                and holds_by_itself(each)]  # fmt: skip
+    chunks: list[Chunk] = []
+    at = 0 if known.trailer else len(HEADER)
+    expected = known.first_offset
+    while at + CHUNK_HEADER_SIZE <= len(section):
+        chunk = _chunk_at(section, at)
+        if chunk is None or not known.allows(chunk.header) or chunk.header.chunk_id != expected:
+            break
+        following = _chunk_at(section, at + len(chunk.buffer))
+        ends = chunk.header.next_offset == known.next_offset
+        joined = following is not None and following.header.chunk_id == chunk.header.next_offset
+        if not (ends or joined) or not holds_by_itself(chunk):
+            break
+        chunks.append(chunk)
+        at += len(chunk.buffer)
+        expected = chunk.header.next_offset
+    return chunks
+
+
+def assemble(known: Known, sources: Sequence[Sources]) -> Assembled:
+    """The fragment out of what the sources have.
+
+    Args:
+        known: what is still known of it.
+        sources: in the order in which they are asked. If what they have does not come to the CRC
+            in the trailer, the first are left out, one after the other: the CRC of a chunk does
+            not cover its filter, nor its tracking data.
+    """
+    best = Assembled((), ((known.first_offset, known.next_offset),), proved=False)
+    crcs: list[int] = []
+    for begin in range(len(sources)):
+        if begin and not sources[begin - 1].chunks:
+            continue  # the same as before
+        found, crc = _assembled(known, sources[begin:])
+        if found.proved:
+            return found
+        if not found.missing:
+            if crc in crcs:
+                return replace(found, proved=True)
+            crcs.append(crc)
+        if _covered(found) > _covered(best):
+            best = found
+    return best
+
+
+def _covered(assembled: Assembled) -> int:
+    return sum(part.chunk.header.records for part in assembled.parts)
+
+
+def _assembled(known: Known, sources: Sequence[Sources]) -> tuple[Assembled, int]:
+    parts: list[Part] = []
+    missing: list[tuple[int, int]] = []
+    at, epoch = known.first_offset, known.lowest_epoch
+    starts = sorted({each for source in sources for each in source.chunks} | set(known.records))
+    while at < known.next_offset:
+        part = next(
+            (
+                each
+                for source in sources
+                for each in source.chunks.get(at, ())
+                if known.allows(each.chunk.header) and each.chunk.header.epoch >= epoch
+            ),
+            None,
+        )
+        if part is not None:
+            parts.append(part)
+            at, epoch = part.chunk.header.next_offset, part.chunk.header.epoch
+            continue
+        following = next((each for each in starts if each > at), known.next_offset)
+        if missing and missing[-1][1] == at:
+            missing[-1] = (missing[-1][0], following)
+        else:
+            missing.append((at, following))
+        at = following
+    crc = 0
+    for part in parts:
+        crc = crc32(part.chunk.buffer, crc)
+    proved = not missing and crc == known.data_crc
+    return Assembled(tuple(parts), tuple(missing), proved), crc
+
+
+def fragment_of(run: Sequence[Part], known: Known, *, epoch: int, floor: int) -> Fragment:
+    """The object of a run of chunks, with the epoch, and so the rights, of what it replaces."""
+    chunks = [part.chunk for part in run]
+    first = chunks[0].header
+    records: list[IndexRecord] = []
+    position = 0
+    for chunk in chunks:
+        records.append(IndexRecord(chunk.header.chunk_id, chunk.header.timestamp, position))
+        position += len(chunk.buffer)
+    index = encode_index(records)
+    data = b"".join(chunk.buffer for chunk in chunks)
+    trailer = build_trailer(
+        placement=_placement(known, first.chunk_id, epoch, floor),
+        index=index,
+        next_offset=chunks[-1].header.next_offset,
+        first_chunk_epoch=first.epoch,
+        last_chunk_epoch=chunks[-1].header.epoch,
+        data_size=len(data),
+        data_crc=crc32(data),
+    )
+    body = b"".join((HEADER, data, INDEX_HEADER, index, trailer.encode()))
+    parse_trailer(body)  # nothing that readers would refuse is ever written
+    return Fragment(body, trailer)
+
+
+def _placement(known: Known, first: int, epoch: int, floor: int) -> Placement:
+    """Where the run stood in its segment, as far as that is still known."""
+    old, row = known.trailer, known.records.get(first)
+    if old is None or row is None:
+        return Placement(epoch, floor, first, 0, 8)
+    return Placement(
+        epoch,
+        floor,
+        old.segment_offset,
+        old.sequence,
+        old.segment_position + row[0].position,
+    )
+
+
+def _chunk_at(data: memoryview, at: int) -> Chunk | None:
+    if at >= len(data) or data[at] != CHUNK_MAGIC_VERSION:
+        return None
+    try:
+        return chunk_at(data, at, len(data))
+    except CorruptDataError:
+        return None

@@ -1,0 +1,105 @@
+"""A remote tier that lies in a directory: a copy of a bucket, read without AWS.
+
+    aws s3 sync s3://BUCKET/rabbitmq/ /backup/rabbitmq/
+    spark.read.format("rabbitmq_stream").option("endpoint", "file:///backup")...
+
+There is no table in it, so a stream's manifest is the root with the highest version, as when a lost
+table is adopted again (DESIGN section 5), and streams have no names but those of their directories.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.fragment import Buffer
+from coldstream.ports import ObjectInfo
+
+
+class DirectoryStore:
+    """The reading half of the `ObjectStore` port on files; keys are paths below a directory.
+
+    Args:
+        directory: path of it.
+
+    Raises:
+        InvalidInputError: there is no such directory.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._base = Path(directory)
+        if not self._base.is_dir():
+            raise InvalidInputError(f"there is no directory {directory[:300]!r}")
+
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+        """Refuse: a copy is for reading.
+
+        Raises:
+            PermissionDeniedError: always.
+        """
+        raise PermissionDeniedError("a directory is only read", key=key)
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        """As the port says."""
+        data = self._read(key, start, end - start)
+        if len(data) != end - start:
+            raise CorruptDataError(
+                f"bytes {start}-{end} were asked, the file gave {len(data)}", key=key
+            )
+        return data
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        """As the port says."""
+        data = self._read(key, 0, limit + 1)
+        if len(data) > limit:
+            raise CorruptDataError(f"the file has more than {limit} bytes", key=key)
+        return bytes(data)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        """As the port says."""
+        return bytes(self._read(key, None, length))
+
+    def folders(self, prefix: str) -> list[str]:
+        """Names of the directories below a key prefix that ends in "/"."""
+        base = self._base / prefix
+        return (
+            sorted(each.name for each in base.iterdir() if each.is_dir()) if base.is_dir() else []
+        )
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """As the port says; the files of one directory, which is all that is ever listed here."""
+        folder, _, begin = prefix.rpartition("/")
+        try:
+            paths = sorted((self._base / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        rows = []
+        for path in paths:
+            key = f"{folder}/{path.name}"
+            if path.name.startswith(begin) and key > start_after and path.is_file():
+                found = path.stat()
+                rows.append(ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000))
+                if len(rows) == min(limit, 1000):
+                    break
+        return rows
+
+    def _read(self, key: str, start: int | None, length: int) -> bytes:
+        """`length` bytes from `start` on, or the last ones where it is None; fewer at the end."""
+        try:
+            with (self._base / key).open("rb", buffering=0) as file:
+                if start is None:
+                    start = max(0, os.fstat(file.fileno()).st_size - length)
+                return os.pread(file.fileno(), length, start)
+        except (FileNotFoundError, NotADirectoryError) as exc:
+            raise NotFoundError("no such file", key=key) from exc
+        except PermissionError as exc:
+            raise PermissionDeniedError("the file cannot be read", key=key) from exc
+        except OSError as exc:
+            raise UnavailableError(f"the file cannot be read: {exc}", key=key) from exc

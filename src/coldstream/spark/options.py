@@ -1,0 +1,293 @@
+"""The options of the data source: what they are called, what they may say, what they mean.
+
+    spark.read.format("rabbitmq_stream").option("stream", "orders").option("columns", "offset,body")
+
+Names are the same whatever their case, as everywhere in Spark. `docs/how-to/spark.md` lists them.
+A name that is not known is refused: a misspelled limit would otherwise be no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TypeVar
+
+from coldstream.errors import InvalidInputError
+from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.reader.spec import First, OffsetSpec, parse_spec
+from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
+
+T = TypeVar("T")
+
+NAMES = (
+    "stream",
+    "vhost",
+    "bucket",
+    "table",
+    "prefix",
+    "region",
+    "endpoint",
+    "columns",
+    "rows",
+    "startingOffset",
+    "endingOffset",
+    "asOfVersion",
+    "partitionBytes",
+    "maxPartitions",
+    "failOnDataLoss",
+    "onCorrupt",
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+)
+_STREAMING = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?")
+_VERSION = re.compile(r"([0-9]{1,12})(?:\.([0-9a-f]{16}))?")
+_SWITCH = {"true": True, "false": False}
+FILE_SCHEME = "file://"
+
+
+class Rows(StrEnum):
+    """What one row is."""
+
+    MESSAGES = "messages"
+    CHUNKS = "chunks"
+    TRACKING = "tracking"
+    FRAGMENTS = "fragments"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a remote tier is. Holds no credentials: whoever connects finds its own.
+
+    Attributes:
+        bucket: of the fragments.
+        table: of the catalog.
+        prefix: of all keys.
+        region: of both; "" for what the environment says.
+        endpoint: URL of both services, "" for AWS's own; or file:// and a directory that holds the
+            bucket's objects, and then there is no table.
+    """
+
+    bucket: str
+    table: str
+    prefix: str
+    region: str = ""
+    endpoint: str = ""
+
+    @property
+    def directory(self) -> str:
+        """The directory of a remote tier that is one; "" otherwise."""
+        if not self.endpoint.startswith(FILE_SCHEME):
+            return ""
+        return self.endpoint.removeprefix(FILE_SCHEME)
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """An earlier manifest.
+
+    Attributes:
+        version: of the catalog item whose root it was.
+        uid: of the root, where several were made for that version; else None.
+    """
+
+    version: int
+    uid: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.version) if self.uid is None else f"{self.version}.{self.uid:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for; see `docs/how-to/spark.md`.
+
+    Attributes:
+        streams: names, directories or patterns.
+        place: where they are.
+        vhost: of the queues that are named; "" for any.
+        columns: names; None for the default ones.
+        rows: what one row is.
+        starting: where to begin.
+        ending: where to end; None for the end of the manifest.
+        as_of: an earlier manifest; None for the current one.
+        sizes: of the partitions.
+        fail_on_data_loss: whether offsets that exist nowhere stop a query.
+        fail_on_corrupt: whether damaged chunks stop a query.
+        max_bytes: of a micro-batch; None for no limit.
+        max_offsets: of a micro-batch; None for no limit.
+    """
+
+    streams: tuple[str, ...]
+    place: Place
+    vhost: str = ""
+    columns: tuple[str, ...] | None = None
+    rows: Rows = Rows.MESSAGES
+    starting: OffsetSpec = First()  # noqa: RUF009 - it is immutable
+    ending: OffsetSpec | None = None
+    as_of: AsOf | None = None
+    sizes: Sizes = Sizes()  # noqa: RUF009 - it is immutable
+    fail_on_data_loss: bool = True
+    fail_on_corrupt: bool = False
+    max_bytes: int | None = None
+    max_offsets: int | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one stream."""
+        return len(self.streams) > 1 or any(is_pattern(each) for each in self.streams)
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a name of a stream is a pattern; no queue that is named so can be asked for alone."""
+    return "*" in text
+
+
+def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> Options:
+    """Read and check options.
+
+    Args:
+        given: as Spark passes them.
+        environment: variables that stand in for what is not given, as for the command line.
+
+    Raises:
+        InvalidInputError: an option is not known, is missing, or says what it cannot mean.
+    """
+    canonical = {name.lower(): name for name in NAMES}
+    found: dict[str, str] = {}
+    for name, text in given.items():
+        if name.lower() not in canonical:
+            near = get_close_matches(name.lower(), canonical, 1)
+            hint = f"; did you mean {canonical[near[0]]}?" if near else ""
+            raise InvalidInputError(f"there is no option {name[:80]!r}{hint}")
+        found[canonical[name.lower()]] = text.strip()
+
+    def read(name: str, parse: Callable[[str], T], default: T) -> T:
+        if not found.get(name):
+            return default
+        try:
+            return parse(found[name])
+        except ValueError as exc:
+            reason = exc.reason if isinstance(exc, InvalidInputError) else exc
+            raise InvalidInputError(f"option {name}: {reason}") from exc
+
+    first: OffsetSpec = First()
+    options = Options(
+        streams=read("stream", _list, ()),
+        place=_place(found, environment),
+        vhost=found.get("vhost", ""),
+        columns=read("columns", _list, None),
+        rows=read("rows", _rows, Rows.MESSAGES),
+        starting=read("startingOffset", parse_spec, first),
+        ending=read("endingOffset", parse_spec, None),
+        as_of=read("asOfVersion", _as_of, None),
+        sizes=Sizes(
+            read("partitionBytes", size, DEFAULT_PARTITION_BYTES),
+            read("maxPartitions", size, DEFAULT_MAX_PARTITIONS),
+        ),
+        fail_on_data_loss=read("failOnDataLoss", _switch, True),
+        fail_on_corrupt=read("onCorrupt", _on_corrupt, False),
+        max_bytes=read("maxBytesPerTrigger", size, None),
+        max_offsets=read("maxOffsetsPerTrigger", size, None),
+    )
+    if not options.streams:
+        raise InvalidInputError(
+            "option stream is missing: a queue name, a directory, several of them separated by "
+            "commas, or a pattern such as orders-.*"
+        )
+    if options.as_of is not None and options.several:
+        raise InvalidInputError(
+            "option asOfVersion: every stream has versions of its own, so name one"
+        )
+    return options
+
+
+def refuse_for(options: Options, *, streaming: bool, given: Mapping[str, str]) -> None:
+    """Refuse what has no meaning for a streaming read, or for any other.
+
+    Raises:
+        InvalidInputError: such an option was given.
+    """
+    names = {name.lower() for name in given}
+    refused = ("asOfVersion", "endingOffset") if streaming else _STREAMING
+    for name in refused:
+        if name.lower() in names:
+            raise InvalidInputError(
+                f"option {name} is for {'batch' if streaming else 'streaming'} reads"
+            )
+    if streaming and options.rows is not Rows.MESSAGES:
+        raise InvalidInputError("option rows: a streaming read gives messages")
+
+
+def size(text: str) -> int:
+    """A positive number, with k, m, g or t for powers of 1024.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or not int(match[1]):
+        raise InvalidInputError(f"expected a number such as 1048576 or 64m, not {text[:80]!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _place(found: Mapping[str, str], environment: Mapping[str, str]) -> Place:
+    place = Place(
+        bucket=found.get("bucket") or environment.get(ENV_BUCKET, ""),
+        table=found.get("table") or environment.get(ENV_TABLE, ""),
+        prefix=found.get("prefix") or environment.get(ENV_PREFIX) or DEFAULT_PREFIX,
+        region=found.get("region", ""),
+        endpoint=found.get("endpoint", ""),
+    )
+    if not place.directory:
+        missing = [
+            f"{name} (or {variable})"
+            for name, variable, value in (
+                ("bucket", ENV_BUCKET, place.bucket),
+                ("table", ENV_TABLE, place.table),
+            )
+            if not value
+        ]
+        if missing:
+            raise InvalidInputError(f"option {' and option '.join(missing)} is missing")
+    try:
+        check_prefix(place.prefix)
+    except InvalidInputError as exc:
+        raise InvalidInputError(f"option prefix: {exc.reason}") from exc
+    return place
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(each for each in (part.strip() for part in text.split(",")) if each)
+
+
+def _rows(text: str) -> Rows:
+    try:
+        return Rows(text.lower())
+    except ValueError as exc:
+        raise InvalidInputError(f"expected {', '.join(Rows)}, not {text[:80]!r}") from exc
+
+
+def _on_corrupt(text: str) -> bool:
+    return _word(text, {"rows": False, "fail": True})
+
+
+def _switch(text: str) -> bool:
+    return _word(text, _SWITCH)
+
+
+def _word(text: str, words: Mapping[str, bool]) -> bool:
+    if text.lower() not in words:
+        raise InvalidInputError(f"expected {' or '.join(words)}, not {text[:80]!r}")
+    return words[text.lower()]
+
+
+def _as_of(text: str) -> AsOf:
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"expected the number of a version, not {text[:80]!r}")
+    return AsOf(int(match[1]), int(match[2], 16) if match[2] else None)

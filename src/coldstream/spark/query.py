@@ -1,0 +1,145 @@
+"""The driver's part of a batch query: which streams, which manifests, which splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.tree import Fetch
+from coldstream.nodes import fetcher
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.gap import Gap
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.snapshot import MAX_ROOT_SIZE, PROCESS_NODES, Snapshots
+from coldstream.spark.bounds import offset_of
+from coldstream.spark.connect import Remote
+from coldstream.spark.earlier import root_key_of
+from coldstream.spark.options import Options
+from coldstream.spark.plan import Part, Sizes, Split, plan
+from coldstream.spark.streams import meant
+from coldstream.spark.task import PlannedStream, Task
+from coldstream.spark.window import Window
+from coldstream.spark.wire import encode_split
+
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one task gets: the query with the streams that it has to do with, and its split."""
+
+    task: Task
+    split: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One stream and the manifest that a query reads it by."""
+
+    stream: PlannedStream
+    root: Root
+    groups: Fetch
+
+
+def plan_query(
+    options: Options, columns: Sequence[str], window: Window, remote: Remote
+) -> list[Work]:
+    """All tasks of a query; the manifest of each stream is looked at once.
+
+    Args:
+        options: of the query.
+        columns: that are asked for.
+        window: what filters ask for.
+        remote: where the streams are.
+
+    Raises:
+        NotFoundError: a stream or a version does not exist, or the manifest moves too fast.
+        InvalidInputError: a name stands for several streams.
+        CorruptDataError: a manifest is damaged.
+        UnavailableError, PermissionDeniedError: from the adapters.
+    """
+    task = Task(
+        options.place,
+        (),
+        tuple(columns),
+        options.rows,
+        options.fail_on_data_loss,
+        options.fail_on_corrupt,
+    )
+    for attempt in range(_TRIES):
+        try:
+            items = meant(remote.catalog, options.streams, vhost=options.vhost)
+            streams = [_planned(options, item, window, remote) for item in items]
+            return works(task, streams, splits_of(streams, options.sizes))
+        except NotFoundError as error:
+            # A group or root that was collected while we planned; the newer manifest has another.
+            if error.key is None or options.as_of is not None or attempt + 1 == _TRIES:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def splits_of(streams: Sequence[Planned], sizes: Sizes) -> list[Split]:
+    """The splits of some streams."""
+    return plan(
+        [each.root for each in streams],
+        [each.stream.window for each in streams],
+        [each.groups for each in streams],
+        sizes,
+    )
+
+
+def works(task: Task, streams: Sequence[Planned], splits: Sequence[Split]) -> list[Work]:
+    """What each task gets, with only the streams that it reads."""
+    planned = tuple(each.stream for each in streams)
+    if len(planned) <= 1:
+        alone = replace(task, streams=planned)
+        return [Work(alone, encode_split(split)) for split in splits]
+    return [_own(task, planned, split) for split in splits]
+
+
+def lost_work(task: Task, stream: Planned, gap: Gap) -> Work:
+    """A task that tells of offsets that were gone before it was planned."""
+    return Work(replace(task, streams=(stream.stream,), gaps=(gap,)), encode_split(Split(())))
+
+
+def _own(task: Task, planned: Sequence[PlannedStream], split: Split) -> Work:
+    numbers = sorted({part.stream for part in split.parts})
+    renumbered = {number: new for new, number in enumerate(numbers)}
+    parts: list[Part] = [replace(part, stream=renumbered[part.stream]) for part in split.parts]
+    own = replace(task, streams=tuple(planned[number] for number in numbers))
+    return Work(own, encode_split(Split(tuple(parts))))
+
+
+def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote) -> Planned:
+    if options.as_of is None:
+        snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
+        item, root, key = snapshot.item, snapshot.root, snapshot.item.root_key
+    else:
+        key = root_key_of(remote.store, remote.prefix, item, options.as_of)
+        root = load_root(remote, item.stream, key)
+    groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, item.stream)
+    fragments = Fragments(remote.store, remote.prefix, item.stream, ReaderSettings())
+    start = offset_of(root, options.starting, groups, fragments)
+    end = root.next_offset
+    if options.ending is not None:
+        end = offset_of(root, options.ending, groups, fragments)
+    asked = window.between(start, end)
+    stream = PlannedStream(item.stream, key, root.epoch, root.first_offset, root.next_offset, asked)
+    return Planned(stream, root, groups)
+
+
+def load_root(remote: Remote, stream: str, key: str) -> Root:
+    """A root by its key.
+
+    Raises:
+        NotFoundError: it is gone.
+        CorruptDataError: it is damaged.
+    """
+    try:
+        return parse_root(remote.store.get_all(key, limit=MAX_ROOT_SIZE))
+    except (NotFoundError, CorruptDataError) as error:
+        error.located(stream=stream, key=key)
+        raise

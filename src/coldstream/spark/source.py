@@ -1,0 +1,115 @@
+"""The data source `rabbitmq_stream` for Spark 4.1 and later (Python Data Source API).
+
+Spark makes these objects again and again, in processes of its own, and carries them from one to the
+other by pickle: they hold options, columns and windows, never a connection.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from coldstream.spark.connect import connect
+from coldstream.spark.filters import push
+from coldstream.spark.options import Options, parse_options, refuse_for
+from coldstream.spark.query import Work, plan_query
+from coldstream.spark.read import read
+from coldstream.spark.schema import columns_of, default_columns, spark_schema
+from coldstream.spark.window import Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+NAME = "rabbitmq_stream"
+
+
+class RabbitmqStream(DataSource):
+    """`spark.read.format("rabbitmq_stream")` and `spark.readStream.format("rabbitmq_stream")`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+        self._options = parse_options(options, os.environ)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for, or the default ones."""
+        options = self._options
+        return spark_schema(options.rows, default_columns(options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a batch read.
+
+        Raises:
+            InvalidInputError: an option or a column is not for this.
+        """
+        refuse_for(self._options, streaming=False, given=self.options)
+        return BatchReader(self._options, columns_of(self._options.rows, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Of a streaming read.
+
+        Raises:
+            InvalidInputError: an option or a column is not for this.
+        """
+        from coldstream.spark.stream_source import StreamReader
+
+        refuse_for(self._options, streaming=True, given=self.options)
+        return StreamReader(self._options, columns_of(self._options.rows, schema))
+
+
+class Partition(InputPartition):
+    """One task's work."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in a worker."""
+        work: Work = self.value
+        return read(work.task, work.split)
+
+
+class BatchReader(DataSourceReader):
+    """Plans a batch query in the driver, reads its partitions in workers.
+
+    Args:
+        options: of the query.
+        columns: that it asks for.
+    """
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._window = Window()
+
+    def pushFilters(self, filters: list[Filter]) -> list[Any]:  # noqa: N802 - Spark's name
+        """Take over what a window can say; the rest is Spark's."""
+        pushed = push(filters, self._options.rows)
+        self._window &= pushed.window
+        return pushed.left
+
+    def partitions(self) -> list[InputPartition]:
+        """The splits of the streams' manifests as they are now."""
+        remote = connect(self._options.place)
+        return [
+            Partition(work)
+            for work in plan_query(self._options, self._columns, self._window, remote)
+        ]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one split; of none where there is nothing to read."""
+        return partition.read() if isinstance(partition, Partition) else iter(())

@@ -1,0 +1,215 @@
+"""Streaming reads: `spark.readStream.format("rabbitmq_stream")`.
+
+What Spark 4.1 calls, in which order (tests/spark/test_streaming.py watches it):
+
+    a new checkpoint   latestOffset, initialOffset, partitions(initial, end), read ..., commit
+    after a restart    partitions(last, last), then partitions(start, last) again if that batch was
+                       not finished, then latestOffset ...
+
+`last` is the end of the last batch that the checkpoint has begun, so `partitions` is told the
+position before anybody asks how far to go, and an end never lies before what was committed. Where
+nothing was said, there is no batch yet. The initial position knows no stream at all: where a batch
+began in streams that were new to it stands in its end (`advance`), so it is the same after a crash.
+
+Spark 4.1 has no limit of its own for Python sources, so `latestOffset` honours the limits. With the
+trigger availableNow it asks once, so one run reads one batch of at most that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from coldstream.errors import LostRangeError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.nodes import fetcher
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.gap import Gap, GapReason
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
+from coldstream.reader.spec import First, Offset, Timestamp
+from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
+from coldstream.spark.bounds import offset_of
+from coldstream.spark.connect import Remote, connect
+from coldstream.spark.options import Options
+from coldstream.spark.query import Planned, Work, lost_work, splits_of, works
+from coldstream.spark.source import Partition
+from coldstream.spark.streams import meant
+from coldstream.spark.task import PlannedStream, Task
+from coldstream.spark.window import Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TRIES = 3
+
+
+class StreamReader(DataSourceStreamReader):
+    """Plans the batches of a streaming query in the driver, reads their partitions in workers.
+
+    Args:
+        options: of the query.
+        columns: that it asks for.
+        remote: where its streams are; by the options unless given.
+    """
+
+    def __init__(
+        self, options: Options, columns: tuple[str, ...], remote: Remote | None = None
+    ) -> None:
+        self._options = options
+        self._columns = columns
+        self._given = remote
+        self._snapshots: Snapshots | None = None
+        self._position: Position | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Before everything: no stream is known."""
+        return Position().to_json()
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the next batch ends; the same as before if there is nothing new.
+
+        Raises:
+            NotFoundError: a stream that is named does not exist.
+            LostRangeError: a stream was deleted before all of it was read (failOnDataLoss).
+        """
+        for attempt in range(_TRIES):
+            try:
+                return self._next().to_json()
+            except NotFoundError as error:
+                # A group that was collected meanwhile; the newer manifest has another.
+                if error.key is None or attempt + 1 == _TRIES:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits between two positions, in the manifests as they are now.
+
+        Raises:
+            LostRangeError: retention has overtaken the query (failOnDataLoss).
+        """
+        begin, until = parse_position(start), parse_position(end)
+        self._position = until
+        if start == end:
+            return []
+        task = Task(
+            self._options.place,
+            (),
+            self._columns,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            fail_on_corrupt=self._options.fail_on_corrupt,
+        )
+        planned: list[Planned] = []
+        lost: list[Work] = []
+        for stream, following in until.streams.items():
+            first = begin.streams.get(stream, until.began.get(stream, following))
+            if first < following:
+                one, gaps = self._planned(stream, first, following)
+                planned.append(one)
+                lost += [lost_work(task, one, gap) for gap in gaps]
+        splits = splits_of(planned, self._options.sizes)
+        return [Partition(work) for work in (*lost, *works(task, planned, splits))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split."""
+        assert isinstance(partition, Partition)
+        return partition.read()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint is Spark's, and nothing is kept for a query."""
+
+    @property
+    def _remote(self) -> Remote:
+        return self._given or connect(self._options.place)
+
+    def _snapshot(self, stream: str) -> Snapshot:
+        if self._snapshots is None:
+            self._snapshots = Snapshots(self._remote.store, self._remote.catalog, capacity=256)
+        return self._snapshots.load(stream)
+
+    def _next(self) -> Position:
+        known = self._position
+        read = {} if known is None else dict(known.streams)
+        items = {item.stream: item for item in self._meant()}
+        for stream in read.keys() - items.keys():
+            item = self._remote.catalog.get(stream)
+            if item is not None and item.state is not StreamState.DELETED:
+                items[stream] = item  # being deleted: it can be read until it is gone
+            else:
+                self._check_read(stream, read[stream], item, items)
+        backlogs = [self._backlog(stream, read.get(stream)) for stream in sorted(items)]
+        ends = advance(backlogs, Limits(self._options.max_bytes, self._options.max_offsets))
+        starts = {each.stream: each.start for each in backlogs}
+        new = {stream for stream in ends if stream not in read and ends[stream] > starts[stream]}
+        if known is None:
+            new = set(ends)  # where an empty stream begins, the first batch decides, too
+        after = read | {stream: ends[stream] for stream in ends if stream in read or stream in new}
+        if known is not None and after == read:
+            return known
+        return Position(after, {stream: starts[stream] for stream in new})
+
+    def _meant(self) -> list[CatalogItem]:
+        return meant(self._remote.catalog, self._options.streams, vhost=self._options.vhost)
+
+    def _check_read(
+        self, stream: str, position: int, item: CatalogItem | None, others: dict[str, CatalogItem]
+    ) -> None:
+        """A stream is gone: was all of it read?
+
+        Raises:
+            LostRangeError: no, or nobody can say, and failOnDataLoss is true.
+        """
+        if not self._options.fail_on_data_loss or (item and item.next_offset <= position):
+            return
+        again = [other.stream for other in others.values() if item and other.name == item.name]
+        hint = f"; its queue was declared again as {again[0]}" if again else ""
+        raise LostRangeError(
+            f"the stream was deleted before this query had read all of it{hint}; option "
+            "failOnDataLoss=false goes on without it",
+            stream=stream,
+            offset=position,
+        )
+
+    def _backlog(self, stream: str, position: int | None) -> Backlog:
+        root = self._snapshot(stream).root
+        groups = fetcher(self._remote.store, PROCESS_NODES, self._remote.prefix, stream)
+        if position is None:
+            position = self._start(stream, Backlog(stream, root, groups, root.first_offset))
+        return Backlog(stream, root, groups, position)
+
+    def _start(self, stream: str, whole: Backlog) -> int:
+        """Where a stream that is new to the query begins."""
+        spec = self._options.starting
+        if self._position is not None and not isinstance(spec, Offset | Timestamp):
+            spec = First()  # it appeared after the query had begun, so all of it is new
+        fragments = Fragments(self._remote.store, self._remote.prefix, stream, ReaderSettings())
+        return offset_of(whole.root, spec, whole.groups, fragments)
+
+    def _planned(self, stream: str, first: int, following: int) -> tuple[Planned, list[Gap]]:
+        """A stream's part of a batch, and what of it is nowhere any more."""
+        snapshot = self._snapshot(stream)
+        root = snapshot.root
+        gaps = []
+        if first < root.first_offset:
+            gaps.append(Gap(first, min(root.first_offset, following), GapReason.RETENTION))
+        if following > root.next_offset:
+            gaps.append(Gap(max(first, root.next_offset), following, GapReason.TRUNCATION))
+        if gaps and self._options.fail_on_data_loss:
+            raise LostRangeError(
+                f"{gaps[0]}; option failOnDataLoss=false makes it a row with an error",
+                stream=stream,
+                offset=gaps[0].first_offset,
+            )
+        planned = PlannedStream(
+            stream,
+            snapshot.item.root_key,
+            root.epoch,
+            root.first_offset,
+            root.next_offset,
+            Window().between(first, following),
+            root.first_timestamp,
+        )
+        groups = fetcher(self._remote.store, PROCESS_NODES, self._remote.prefix, stream)
+        return Planned(planned, root, groups), gaps

@@ -1,0 +1,92 @@
+"""Which streams a query means: directories, queues, or patterns over names of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import check_stream
+from coldstream.plans import name_pattern
+from coldstream.ports import Catalog
+from coldstream.spark.options import is_pattern
+
+_SHOWN = 10
+
+
+def meant(catalog: Catalog, wanted: Sequence[str], *, vhost: str = "") -> list[CatalogItem]:
+    """The items of all streams that are meant, sorted by directory, none twice.
+
+    A directory is looked up; only a name that is none costs a listing, one for all.
+
+    Args:
+        catalog: the table.
+        wanted: directories, QUEUE or VHOST/QUEUE, or patterns (`plans.name_pattern`) that the name
+            of a queue, or of a directory where nobody has recorded the queue, must match as a
+            whole.
+        vhost: of the queues; "" for any.
+
+    Raises:
+        NotFoundError: a name stands for nothing, or for a stream that was deleted for good.
+        InvalidInputError: a name stands for several streams, or a pattern is none.
+    """
+    found: dict[str, CatalogItem] = {}
+    names: list[str] = []
+    for text in wanted:
+        item = None if is_pattern(text) else _directory(catalog, text)
+        if item is None:
+            names.append(text)
+        else:
+            found[item.stream] = _readable(item)
+    if names:
+        items = [item for item in catalog.streams() if not vhost or item.name.vhost == vhost]
+        for text in names:
+            chosen = _matching(items, text) if is_pattern(text) else [_queue(items, text)]
+            found.update((item.stream, item) for item in chosen)
+    return [found[stream] for stream in sorted(found)]
+
+
+def _directory(catalog: Catalog, text: str) -> CatalogItem | None:
+    try:
+        return catalog.get(check_stream(text))
+    except InvalidInputError:
+        return None  # has characters that no directory has; it may still name a queue
+
+
+def _readable(item: CatalogItem) -> CatalogItem:
+    if item.state is StreamState.DELETED:
+        raise NotFoundError("the stream was deleted for good", stream=item.stream)
+    return item
+
+
+def _matching(items: Iterable[CatalogItem], pattern: str) -> list[CatalogItem]:
+    trouble = name_pattern.problem(pattern)
+    if trouble is not None:
+        raise InvalidInputError(f"the pattern {pattern[:80]!r} {trouble}")
+    matches = name_pattern.compiled(pattern).fullmatch
+    tombstones = (StreamState.DELETING, StreamState.DELETED)
+    return [
+        item
+        for item in items
+        if item.state not in tombstones and matches(item.name.queue or item.stream)
+    ]
+
+
+def _queue(items: Sequence[CatalogItem], text: str) -> CatalogItem:
+    """The one stream of that queue; of several directories the one that lives."""
+    matches = [
+        item
+        for item in items
+        if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
+    ]
+    alive = [item for item in matches if item.state is StreamState.LIVE] or matches
+    if not alive:
+        raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
+    if len(alive) > 1:
+        names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in alive)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise InvalidInputError(
+            f"{text!r} names {len(names)} streams, give the directory name of one: "
+            f"{', '.join(names[:_SHOWN])}{more}"
+        )
+    return _readable(alive[0])

@@ -1,0 +1,139 @@
+"""What roots refer to: whether it is all there, and which roots beside the current one matter.
+
+After the loss of the table the newest root of the bucket becomes the current one, also one that
+never landed. So such a root holds what it refers to as the current one does: `adopt` takes none
+that misses anything, and `collect` deletes nothing that one of them names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.tree import Fetch, nodes
+from coldstream.names import (
+    RootKey,
+    data_prefix,
+    list_start,
+    metadata_prefix,
+    parse_metadata_key,
+)
+from coldstream.nodes import NodeCache, fetcher
+from coldstream.plans.reconcile import ListedRoot
+from coldstream.usecases.load import MAX_ROOT_SIZE, World
+
+_PAGE = 1000
+_AT_ONCE = 16
+_SPANS_AT_ONCE = 256
+#: Roots beside the current one that are read; with more of them nobody looks who refers to what.
+MAX_RIVALS = 32
+
+
+def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
+    """All roots of a stream in the bucket, in the order of their keys."""
+    under = f"{metadata_prefix(world.prefix, stream)}root."
+    after = ""
+    while True:
+        page = world.store.list(under, start_after=after, limit=_PAGE)
+        for row in page:
+            try:
+                key = parse_metadata_key(row.key, world.prefix)
+            except InvalidInputError:
+                continue
+            if isinstance(key, RootKey):
+                yield ListedRoot(key, row.key)
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
+
+
+def rivals(world: World, item: CatalogItem) -> list[Root] | None:
+    """The roots that an adoption may take instead of the item's own; None if there are too many.
+
+    These are the roots of its version that lost, and those above it, which may land yet or never
+    did. One that cannot be read is none: nobody adopts it.
+    """
+    paths = [
+        each.path
+        for each in list_roots(world, item.stream)
+        if each.key.version >= item.version and each.path != item.root_key
+    ]
+    if len(paths) > MAX_RIVALS:
+        return None
+    found: list[Root] = []
+    for path in paths:
+        try:
+            found.append(parse_root(world.store.get_all(path, limit=MAX_ROOT_SIZE)))
+        except (CorruptDataError, NotFoundError):
+            continue
+    return found
+
+
+def first_missing(world: World, stream: str, root: Root) -> str | None:
+    """Key of an object that `root` refers to and the bucket lacks; None if all are there.
+
+    Every group is read and every fragment is listed, with many requests at once: a petabyte takes
+    minutes.
+
+    Raises:
+        CorruptDataError: a group is damaged.
+        UnavailableError: S3 did not answer.
+    """
+    # Not the process's own cache: a group in it need not be in the bucket any more.
+    fetch = fetcher(world.store, NodeCache(), world.prefix, stream)
+    if root.quarantine_key and not _is_there(world, root.quarantine_key):
+        return root.quarantine_key
+    spans = _spans(root, fetch)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            while batch := list(islice(spans, _SPANS_AT_ONCE)):
+                tasks = pool.map(lambda span: _missing(world, stream, root, span, fetch), batch)
+                for gone in tasks:
+                    if gone is not None:
+                        return gone
+        except NotFoundError as exc:
+            return exc.key or ""
+    return None
+
+
+def _is_there(world: World, key: str) -> bool:
+    return any(row.key == key for row in world.store.list(key, limit=1))
+
+
+def _spans(root: Root, fetch: Fetch) -> Iterator[Sequence[Entry]]:
+    """What one task looks at: a single group of the lowest level, or a page of fragments."""
+    for node in nodes(root.entries, fetch, first_offset=root.first_offset):
+        if node.kind is EntryKind.GROUP:
+            yield [node]
+    page: list[Entry] = []
+    for entry in root.entries:
+        if entry.kind.level:
+            continue
+        page.append(entry)
+        if len(page) == _PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _missing(
+    world: World, stream: str, root: Root, span: Sequence[Entry], fetch: Fetch
+) -> str | None:
+    entries = fetch(span[0]).entries if span[0].kind.level else span
+    live = [each for each in entries if each.next_offset > root.first_offset]
+    wanted = {each.data_key(stream).path(world.prefix) for each in live}
+    last = max(wanted, default="")
+    after = list_start(world.prefix, stream, live[0].first_offset) if live else ""
+    while wanted:
+        page = world.store.list(data_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
+        wanted.difference_update(row.key for row in page)
+        if len(page) < _PAGE or page[-1].key >= last:
+            break
+        after = page[-1].key
+    return min(wanted, default=None)

@@ -1,0 +1,396 @@
+"""Put a corrupt or missing range right: from its own object, the bucket, or a broker's replica.
+
+New objects first, then one commit that swaps them in, as consolidate does. What was replaced stays
+where it is until `collect` has proved that nobody needs it. A repair that dies leaves objects that
+nobody refers to; the next one finds the same damage and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
+from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.tree import Fetch, leaf_at, leaves
+from coldstream.names import DataKey
+from coldstream.plans.rebalance import Rebalance
+from coldstream.plans.repair import Assembled, Known, assemble, fragment_of, is_sound, known_of
+from coldstream.plans.substitute import substitute
+from coldstream.usecases.amend import amend
+from coldstream.usecases.load import Loaded, World, load
+from coldstream.usecases.repair_sources import OWN, Finder, Replica, listed_size
+
+#: Fragments in one commit: their bytes are held in memory until then.
+_AT_ONCE = 16
+
+
+class Action(StrEnum):
+    """What became, or would become, of a fragment that was not as it should be."""
+
+    REPLACE = "replace"  # all of it was found
+    RESTATE = "restate"  # the object is whole, only the manifest's entry was wrong
+    DECLARE_LOST = "declare_lost"  # some of it is nowhere, and becomes a hole
+    LEAVE = "leave"  # some of it is nowhere, and nobody has said that it may be given up
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One fragment or hole, and what is done about it.
+
+    Attributes:
+        entry: of the manifest.
+        key: of its object.
+        action: what is done.
+        taken: number of chunks by where they were found.
+        missing: offsets [first, next) that no source has.
+        proved: whether the result is, byte for byte, what the lost object's trailer says.
+        keys: of the new objects, once they are written.
+        why: what was wrong, in words.
+    """
+
+    entry: Entry
+    key: str
+    action: Action
+    taken: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[tuple[int, int], ...] = ()
+    proved: bool = False
+    keys: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a repair came to.
+
+    Attributes:
+        stream: directory name.
+        looked_at: fragments and holes.
+        repairs: of those that were not as they should be.
+        landed: whether a commit has changed the manifest.
+        overtaken: fragments that somebody else has replaced meanwhile.
+        version: of the manifest at the end.
+    """
+
+    stream: str
+    looked_at: int = 0
+    repairs: list[Repair] = field(default_factory=list)
+    landed: bool = False
+    overtaken: int = 0
+    version: int = 0
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """Offsets [first, next) that were declared lost, or would be."""
+        return [
+            span
+            for each in self.repairs
+            if each.action is Action.DECLARE_LOST and each.entry.kind is not EntryKind.HOLE
+            for span in each.missing
+        ]
+
+    @property
+    def left(self) -> list[Repair]:
+        """What stays as it is for want of a source."""
+        return [each for each in self.repairs if each.action is Action.LEAVE]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A repair with what is written for it."""
+
+    repair: Repair
+    known: Known
+    assembled: Assembled
+    restated: Entry | None = None
+
+
+def repair(
+    world: World,
+    stream: str,
+    *,
+    ranges: Sequence[tuple[int, int]] | None,
+    replicas: Sequence[Replica] = (),
+    lost: bool = False,
+    branching: int,
+    pause: Callable[[int], None],
+    dry_run: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> RepairReport:
+    """Repair what is damaged of a stream.
+
+    Args:
+        world: where.
+        stream: directory name.
+        ranges: offsets [first, next) that are looked at; None for all, which reads every byte.
+        replicas: brokers' copies, asked after the bucket.
+        lost: whether offsets that no source has are declared lost, as far as `ranges` name them.
+        branching: entries of a full group.
+        pause: as in `amend`.
+        dry_run: only say what would be done.
+        tell: told of every fragment that is not as it should be.
+
+    Raises:
+        NotFoundError: the catalog does not know the stream, or a group is gone: rebuild it first.
+        ConflictError: the stream takes no commits, or somebody else won again and again.
+        CorruptDataError: the manifest itself is damaged: rebuild it first.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+    step = _Step(world, stream, replicas, lost, ranges, tell)
+    waiting: list[_Plan] = []
+    for plan in step.look():
+        if plan.repair.action is not Action.LEAVE and not dry_run:
+            waiting.append(plan)
+        if len(waiting) >= _AT_ONCE:
+            _commit(world, stream, step, waiting, branching, pause)
+            waiting = []
+    _commit(world, stream, step, waiting, branching, pause)
+    return step.report
+
+
+class _Step:
+    def __init__(
+        self,
+        world: World,
+        stream: str,
+        replicas: Sequence[Replica],
+        lost: bool,
+        ranges: Sequence[tuple[int, int]] | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._ranges = ranges
+        self._world = world
+        self._stream = stream
+        self._replicas = replicas
+        self._lost = lost
+        self._tell = tell
+        self._fetch = world.fetch(stream)
+        self.report = RepairReport(stream)
+
+    def look(self) -> Iterator[_Plan]:
+        """Plans for everything in the ranges that is not as it should be."""
+        loaded = load(self._world, self._stream)
+        self.report.version = loaded.item.version
+        finder = Finder(self._world, loaded, self._replicas, self._tell)
+        for leaf in _leaves_in(loaded, self._fetch, self._ranges):
+            self.report.looked_at += 1
+            plan = self._plan(loaded, finder, leaf)
+            if plan is not None:
+                self.report.repairs.append(plan.repair)
+                self._tell(_in_words(plan.repair))
+                yield plan
+
+    def write(self, plan: _Plan, ledger: Ledger) -> tuple[Entry, ...]:
+        """PUT what replaces a fragment; the entries for it.
+
+        Raises:
+            ConflictError: the ledger does not want these offsets from the fragment's epoch.
+        """
+        entry = plan.repair.entry
+        epoch = _epoch_of(entry, ledger)
+        floor = None if epoch is None else ledger.floor(epoch)
+        if epoch is None or floor is None:
+            raise ConflictError(
+                "the ledger refuses what should be repaired; a higher epoch has claimed it",
+                stream=self._stream,
+                offset=entry.first_offset,
+            )
+        if plan.restated is not None:
+            return (plan.restated,)
+        pieces: list[Entry] = []
+        for run in plan.assembled.runs():
+            made = fragment_of(run, plan.known, epoch=epoch, floor=floor)
+            trailer = made.trailer
+            new = Entry(
+                trailer.first_offset,
+                trailer.next_offset,
+                trailer.min_timestamp,
+                trailer.max_timestamp,
+                EntryKind.FRAGMENT,
+                len(made.data),
+                min(trailer.records, MAX_RECORDS),
+                epoch,
+                self._world.new_uid(),
+            )
+            pieces.append(new)
+            self._put(new, made.data, f"{new.uid:016x}-{trailer.data_crc:08x}")
+        for first, following in plan.assembled.missing:
+            at = entry.max_timestamp
+            hole = Entry(
+                first, following, at, at, EntryKind.HOLE, 0, 0, epoch, self._world.new_uid()
+            )
+            pieces.append(hole)
+            self._put(hole, b"", f"{hole.uid:016x}")
+        return tuple(sorted(pieces, key=lambda each: each.first_offset))
+
+    def path(self, entry: Entry) -> str:
+        """The key of a fragment or hole."""
+        return entry.data_key(self._stream).path(self._world.prefix)
+
+    def _put(self, entry: Entry, data: bytes, write_id: str) -> None:
+        self._world.store.put(self.path(entry), data, write_id=write_id)
+
+    def _plan(self, loaded: Loaded, finder: Finder, leaf: Entry) -> _Plan | None:
+        """What to do about one fragment or hole; None if it is as it should be."""
+        key, path = leaf.data_key(self._stream), self.path(leaf)
+        floor = loaded.root.ledger.floor(leaf.epoch)
+        if leaf.kind is EntryKind.HOLE:
+            return self._plan_hole(finder, leaf, key, path)
+        data, why = self._read(leaf, key, path)
+        restated = is_sound(data, leaf, key, floor)
+        known = known_of(data, leaf, key)
+        if restated == leaf:
+            return None
+        if restated is not None and why in ("", "size"):
+            repair = Repair(
+                leaf, path, Action.RESTATE, {OWN: len(known.records)}, (), proved=True,
+                why="the manifest's entry is not what its object says",
+            )  # fmt: skip
+            return _Plan(repair, known, Assembled((), (), proved=True), restated)
+        epoch = _epoch_of(leaf, loaded.root.ledger)
+        known = finder.bounded(leaf, known, leaf.epoch if epoch is None else epoch)
+        assembled = assemble(known, finder.sources(leaf, known, data))
+        if assembled.missing and known.chain:
+            known = known.by_chain()
+            assembled = assemble(known, finder.sources(leaf, known, data))
+        words = "the object is gone" if why == "gone" else "the object is damaged"
+        if not assembled.missing:
+            action = Action.REPLACE
+            if known.data_crc is not None and not assembled.proved:
+                words += "; its trailer has another CRC than what was found for it"
+                # Every chunk holds, and yet a byte that no chunk's CRC covers is not what it was.
+                action = Action.REPLACE if self._lost else Action.LEAVE
+        else:
+            given_up = self._lost and self._asked_for(assembled.missing)
+            action = Action.DECLARE_LOST if given_up else Action.LEAVE
+        repair = Repair(
+            leaf, path, action, assembled.taken_from(), assembled.missing, assembled.proved,
+            why=words,
+        )  # fmt: skip
+        return _Plan(repair, known, assembled)
+
+    def _asked_for(self, missing: Sequence[tuple[int, int]]) -> bool:
+        """Whether all that is missing lies in the ranges: more is never given up."""
+        if self._ranges is None:
+            return True
+        for first, following in missing:
+            at = first
+            for low, high in sorted(self._ranges):
+                if low <= at < high:
+                    at = high
+            if at < following:
+                return False
+        return True
+
+    def _plan_hole(self, finder: Finder, leaf: Entry, key: DataKey, path: str) -> _Plan | None:
+        """A hole over offsets that some source has: data always wins."""
+        nothing = memoryview(b"")
+        known = finder.bounded(leaf, known_of(nothing, leaf, key), leaf.epoch)
+        assembled = assemble(known, finder.sources(leaf, known, nothing))
+        if not assembled.parts:
+            return None
+        action = Action.DECLARE_LOST if assembled.missing else Action.REPLACE
+        repair = Repair(
+            leaf, path, action, assembled.taken_from(), assembled.missing,
+            why="the manifest has a hole here, and some of it was found",
+        )  # fmt: skip
+        return _Plan(repair, known, assembled)
+
+    def _read(self, leaf: Entry, key: DataKey, path: str) -> tuple[memoryview, str]:
+        """The object as far as it is there, and in a word what is wrong with that."""
+        size = listed_size(self._world.store, self._world.prefix, key)
+        if size is None:
+            return memoryview(b""), "gone"
+        if not size:
+            return memoryview(b""), "empty"
+        try:
+            data = memoryview(self._world.store.get(path, 0, size))
+        except NotFoundError:
+            return memoryview(b""), "gone"
+        return data, "" if size == leaf.size else "size"
+
+
+def _commit(
+    world: World,
+    stream: str,
+    step: _Step,
+    plans: Sequence[_Plan],
+    branching: int,
+    pause: Callable[[int], None],
+) -> None:
+    """Write what replaces the damage, and swap it in by one commit."""
+    if not plans:
+        return
+    report = step.report
+    ledger = load(world, stream).root.ledger
+    changes = {plan.repair.entry: step.write(plan, ledger) for plan in plans}
+    valid: dict[Entry, tuple[Entry, ...]] = {}
+
+    def change(loaded: Loaded) -> Rebalance:
+        nonlocal valid
+        fetch = world.fetch(stream)
+        valid = {
+            old: new
+            for old, new in changes.items()
+            if leaf_at(loaded.root, max(old.first_offset, loaded.root.first_offset), fetch) == old
+        }
+        return substitute(
+            loaded.root,
+            valid,
+            branching=branching,
+            fetch=fetch,
+            uids=iter(world.new_uid, None),
+        )
+
+    amended = amend(world, stream, change, pause=pause)
+    report.landed = report.landed or amended.landed
+    report.overtaken += len(changes) - len(valid)
+    report.version = amended.item.version
+    report.repairs = [
+        replace(each, keys=tuple(step.path(new) for new in changes[each.entry]))
+        if each.entry in changes
+        else each
+        for each in report.repairs
+    ]
+
+
+def _epoch_of(entry: Entry, ledger: Ledger) -> int | None:
+    """The epoch under which a fragment is replaced: its own, if that has the right to it.
+
+    An epoch that nobody has ever claimed cannot be a fragment's: then the entry lies, and it is the
+    epoch's that has the right.
+    """
+    epochs = [entry.epoch]
+    if ledger.floor(entry.epoch) is None:
+        epochs = [claim.epoch for claim in reversed(ledger.claims)]
+    accepted = (e for e in epochs if ledger.accepts(e, entry.first_offset, entry.next_offset))
+    return next(accepted, None)
+
+
+def _leaves_in(
+    loaded: Loaded, fetch: Fetch, ranges: Sequence[tuple[int, int]] | None
+) -> Iterable[Entry]:
+    """Live fragments and holes that hold some of the offsets, each once, in order."""
+    root = loaded.root
+    wanted = sorted(ranges) if ranges is not None else [(root.first_offset, root.next_offset)]
+    at = root.first_offset
+    for first, following in wanted:
+        if not first < following:
+            raise InvalidInputError(f"[{first}, {following}) is no range of offsets")
+        for leaf in leaves(root, fetch, start=max(first, at)):
+            if leaf.first_offset >= following:
+                break
+            yield leaf
+            at = leaf.next_offset
+
+
+def _in_words(repair: Repair) -> str:
+    entry = repair.entry
+    where = ", ".join(f"{count} chunks from {name}" for name, count in repair.taken.items())
+    gaps = ", ".join(f"{first} to {following - 1}" for first, following in repair.missing)
+    return (
+        f"offsets {entry.first_offset} to {entry.next_offset - 1}: {repair.why}; {repair.action}"
+        f" ({where or 'nothing was found'}{f'; nowhere: {gaps}' if gaps else ''})"
+    )

@@ -1,0 +1,99 @@
+"""`coldstream repair`: what it says, and what it does only when it is told twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream.cli import repair
+from coldstream.cli.connect import Remote
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.testing.generator import append_chunks
+from tests.cli.conftest import Run
+from tests.unit.reader.tier import PREFIX, Tier
+from tests.unit.scrub.corruptions import CORRUPTIONS
+from tests.unit.scrub.site import STREAM, groups_of, scrub_all
+
+
+@pytest.fixture
+def damaged(tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stream with one damaged chunk, at offsets 152 to 161."""
+    monkeypatch.setattr(
+        repair,
+        "connect",
+        lambda **_: Remote(tier.store, tier.catalog, PREFIX, None),  # type: ignore[arg-type]
+    )
+    tier.add(STREAM, groups_of(14))
+    return CORRUPTIONS["a raw flip in the data"](tier)
+
+
+def test_without_a_source_it_names_the_range_and_exits_with_65(
+    damaged: Any, run: Run, tier: Tier
+) -> None:
+    before = dict(tier.catalog.items)
+
+    result = run("repair", STREAM, "--range", "152..162")
+
+    assert result.exit_code == ExitCode.DATA
+    assert "nobody has 152 to 161" in result.stderr
+    assert "152..162" in result.stdout
+    assert tier.catalog.items == before
+
+
+def test_a_data_directory_gives_it_back(damaged: Any, run: Run, tier: Tier, tmp_path: Path) -> None:
+    for group in groups_of(14):
+        append_chunks(tmp_path / STREAM, group)
+
+    result = run("repair", STREAM, "--from-dir", str(tmp_path), "--json")
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["landed"]
+    [row] = document["repairs"]
+    assert (row["action"], row["proved"]) == ("replace", True)
+    assert row["new_keys"][0] in tier.store.objects
+    assert scrub_all(tier).bad == []
+    again = run("repair", STREAM)
+    assert "nothing to repair" in again.stderr
+
+
+def test_to_give_a_range_up_takes_two_words(damaged: Any, run: Run, tier: Tier) -> None:
+    before = dict(tier.catalog.items)
+    assert run("repair", STREAM, "--lost").exit_code == ExitCode.USAGE
+    dry = run("repair", STREAM, "--lost", "--dry-run")
+    assert "offsets 152 to 161 of __orders_1 would be declared lost" in dry.stderr
+    assert tier.catalog.items == before
+
+    result = run("repair", STREAM, "--range", "152..162", "--lost", "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert "offsets 152 to 161 of __orders_1 are declared lost" in result.stderr
+    assert scrub_all(tier).bad == []
+
+
+def test_findings_of_scrub_say_where(damaged: Any, run: Run, tier: Tier, tmp_path: Path) -> None:
+    path = tmp_path / "findings.json"
+    outcome = scrub_all(tier)
+    path.write_text(json.dumps({"worst": [each.document() for each in outcome.bad]}) + "\n")
+
+    result = run("repair", STREAM, "--findings", str(path), "--lost", "--yes", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert (document["looked_at"], document["lost"]) == (1, [[152, 162]])
+
+
+@pytest.mark.parametrize("text", ["7", "7..7", "9..7", "a..b", "7-9"])
+def test_a_range_that_is_none_is_refused(damaged: Any, run: Run, text: str) -> None:
+    assert run("repair", STREAM, "--range", text).exit_code == ExitCode.USAGE
+
+
+def test_a_file_without_findings_is_refused(damaged: Any, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("[1, 2]\n")
+
+    assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
+    assert run("repair", STREAM, "--from-dir", str(tmp_path)).exit_code == ExitCode.NO_STREAM

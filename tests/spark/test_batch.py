@@ -1,0 +1,327 @@
+"""`spark.read.format("rabbitmq_stream")`: rows, columns, filters, versions, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from coldstream.columns.schema import COLUMNS, select
+from coldstream.manifest.entries import Entries
+from coldstream.manifest.root import LastChunk
+from coldstream.names import DataKey
+from tests.spark.conftest import Site, Stream, collected, in_groups, plain_chunks
+from tests.unit.reader.tier import FIXTURES, PREFIX, fragment_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.emulator
+
+EVERYTHING = tuple(COLUMNS)
+
+
+def load(spark: SparkSession, stream: str, **options: Any) -> DataFrame:
+    reader = spark.read.format("rabbitmq_stream").option("stream", stream)
+    return reader.options(**{"partitionBytes": "20k", **options}).load()
+
+
+@pytest.mark.parametrize("name", sorted(FIXTURES))
+def test_every_message_of_a_real_broker_is_a_row(
+    spark: SparkSession, fixtures: dict[str, Stream], name: str
+) -> None:
+    stream = fixtures[name]
+    frame = load(spark, stream.name, columns=",".join(EVERYTHING))
+
+    right = stream.table(EVERYTHING)
+    assert collected(frame, right.schema).equals(right)
+
+
+def test_every_codec_property_and_damaged_message_is_as_the_plain_decoder_says(
+    spark: SparkSession, drawn: Stream
+) -> None:
+    frame = load(spark, "drawn", columns=",".join(EVERYTHING))
+
+    right = drawn.table(EVERYTHING)
+    assert right.num_rows > 3000
+    assert right["error"].null_count < right.num_rows - 100
+    assert frame.rdd.getNumPartitions() > 5
+    assert collected(frame, right.schema).equals(right)
+
+
+def test_the_default_columns_are_all_but_stream_and_raw(spark: SparkSession, drawn: Stream) -> None:
+    right = drawn.table()
+    found = collected(load(spark, "drawn"), right.schema)
+
+    assert found.schema.names == [name for name in COLUMNS if name not in ("stream", "raw")]
+    assert found.equals(right)
+
+
+def test_columns_come_in_the_order_asked_for(spark: SparkSession, drawn: Stream) -> None:
+    names = ["body", "properties.subject", "properties.message_id", "offset"]
+
+    frame = load(spark, "drawn", columns=",".join(names))
+
+    right = drawn.table(names)
+    assert frame.columns == ["body", "properties", "offset"]
+    assert collected(frame, right.schema).equals(right)
+
+
+def test_a_schema_of_the_user_prunes_columns_and_fields(spark: SparkSession, drawn: Stream) -> None:
+    text = "offset long, properties struct<subject: string, creation_time: timestamp>, raw binary"
+
+    frame = load_with_schema(spark, text)
+
+    right = drawn.table(["offset", "properties.subject", "properties.creation_time", "raw"])
+    assert collected(frame, right.schema).equals(right)
+
+
+def load_with_schema(spark: SparkSession, text: str) -> DataFrame:
+    return spark.read.format("rabbitmq_stream").schema(text).option("stream", "drawn").load()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("offset string", "column offset is bigint, not string"),
+        ("offest long", "there is no column 'offest'"),
+        ("properties struct<sub: string>", "there is no column 'properties.sub'"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_refused_in_words(
+    spark: SparkSession, drawn: Stream, text: str, words: str
+) -> None:
+    with pytest.raises(Exception, match=words):
+        load_with_schema(spark, text).collect()
+
+
+def test_filters_give_the_rows_that_spark_itself_would_keep(
+    spark: SparkSession, plain: Stream
+) -> None:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    rng = random.Random(7)
+    start = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+    assert plain.table(["timestamp"])["timestamp"][0].as_py() == start
+    frame = load(spark, "plain", columns="offset,timestamp,body", partitionBytes="8k")
+    unfiltered = frame.toArrow().to_pylist()
+
+    def drawn_filter() -> tuple[Any, Any]:
+        """A filter for Spark, and the same as a function of a row."""
+        if rng.random() < 0.5:
+            column, value = F.col("offset"), rng.randrange(-20, 1520)
+            get: Any = lambda row: row["offset"]  # noqa: E731
+            values = [rng.randrange(0, 1500) for _ in range(4)]
+        else:
+            step = rng.choice([0, 0, 500, 1])
+            value = start + timedelta(milliseconds=rng.randrange(-50, 3100), microseconds=step)
+            column, get = F.col("timestamp"), lambda row: row["timestamp"]
+            values = [start + timedelta(milliseconds=10 * rng.randrange(300)) for _ in range(3)]
+        kind = rng.randrange(7)
+        return [
+            (column == value, lambda row: get(row) == value),
+            (column < value, lambda row: get(row) < value),
+            (column <= value, lambda row: get(row) <= value),
+            (column > value, lambda row: get(row) > value),
+            (column >= value, lambda row: get(row) >= value),
+            (column.isin(values), lambda row: get(row) in values),
+            (column != value, lambda row: get(row) != value),
+        ][kind]
+
+    for _ in range(24):
+        tests = [drawn_filter() for _ in range(rng.choice([1, 1, 2, 3]))]
+        filtered, right = frame, unfiltered
+        for test, keeps in tests:
+            filtered = filtered.filter(test)
+            right = [row for row in right if keeps(row)]
+        found = filtered.toArrow().to_pylist()
+        assert sorted(found, key=offset) == sorted(right, key=offset), tests
+
+
+def offset(row: dict[str, Any]) -> int:
+    return int(row["offset"])
+
+
+def test_a_filter_on_something_else_stays_with_spark(spark: SparkSession, plain: Stream) -> None:
+    frame = load(spark, "plain").filter("length(body) > 0 and epoch = 1 and offset < 10")
+
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+
+    assert "epoch" in plan.split("Filter")[1].split("\n")[0]
+    assert [row["offset"] for row in frame.sort("offset").collect()] == list(range(10))
+
+
+def test_a_query_begins_and_ends_where_it_is_told(spark: SparkSession, plain: Stream) -> None:
+    def offsets(**options: str) -> list[int]:
+        rows = load(spark, "plain", columns="offset", **options).sort("offset").collect()
+        return [row["offset"] for row in rows]
+
+    assert offsets(startingOffset="7", endingOffset="23") == list(range(7, 23))
+    assert offsets(startingOffset="last") == list(range(1495, 1500))
+    assert offsets(endingOffset="2026-09-21T14:13:20.020Z") == list(range(10))
+
+
+def test_streams_are_found_by_queue_directory_list_and_pattern(
+    spark: SparkSession, fixtures: dict[str, Stream], plain: Stream
+) -> None:
+    def streams(text: str) -> set[str]:
+        return {row["stream"] for row in load(spark, text).select("stream").distinct().collect()}
+
+    one = fixtures["plain-3.10.8"].name
+    assert streams(f"{one},plain") == {one, "__plain_1"}
+    assert streams("fx.codecs.*,fx.plain.*") == {
+        each.name for name, each in fixtures.items() if name.startswith(("codecs", "plain"))
+    }
+    assert load(spark, "//plain", columns="offset").count() == 1500
+    with pytest.raises(Exception, match="no stream has the directory or queue name 'nobody'"):
+        load(spark, "nobody").collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"colums": "offset"}, "there is no option 'colums'; did you mean columns"),
+        ({"columns": "offset,bdy"}, "there is no column 'bdy'"),
+        ({"rows": "bytes"}, "option rows: expected messages, chunks, tracking, fragments"),
+        ({"startingOffset": "soon"}, "option startingOffset: expected first, last, next"),
+        ({"partitionBytes": "-1"}, "option partitionBytes: expected a number"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: expected true or false"),
+        ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is for streaming reads"),
+        ({"bucket": "", "prefix": "no"}, "option prefix: not a key prefix"),
+        ({"asOfVersion": "99"}, "there is no version 99 yet"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_in_words(
+    spark: SparkSession, plain: Stream, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(Exception, match=words):
+        load(spark, "plain", **options).collect()
+
+
+def test_chunks_tracking_and_fragments_are_tables_too(
+    spark: SparkSession, fixtures: dict[str, Stream], site: Site
+) -> None:
+    stream = fixtures["dedup-4.3.6"]
+
+    chunks = load(spark, stream.name, rows="chunks").collect()
+    tracking = load(spark, stream.name, rows="tracking", columns="reference,type,value")
+    fragments = load(spark, stream.name, rows="fragments").collect()
+
+    assert sum(row["size"] for row in chunks) == sum(len(each) for each in stream.chunks)
+    assert {row["reference"] for row in tracking.collect()} >= {"prod-A", "prod-B"}
+    item = site.tier.catalog.get(stream.name)
+    assert item is not None
+    assert sum(row["size"] for row in fragments) == item.total_size
+
+
+def test_nothing_to_read_is_no_rows(spark: SparkSession, plain: Stream) -> None:
+    assert load(spark, "plain", startingOffset="next").count() == 0
+    assert load(spark, "plain").filter("offset > 5000").count() == 0
+
+
+def test_an_earlier_version_is_read_as_it_was(spark: SparkSession, site: Site) -> None:
+    chunks = plain_chunks(20)
+    root = site.tier.add("__versions_1", in_groups(chunks[:10], 5))
+    more = site.tier.upload("__versions_1", chunks[10:], epoch=1, floor=0)
+    site.tier.commit("__versions_1", root.appended([more], LastChunk(95, 1)))
+
+    counts = [load(spark, "__versions_1", **given).count() for given in ({}, {"asOfVersion": "1"})]
+
+    assert counts == [100, 50]
+
+
+def test_a_query_outlives_consolidation_and_tells_of_retention(
+    spark: SparkSession, site: Site
+) -> None:
+    chunks = plain_chunks(40)
+    root = site.tier.add("__moving_1", in_groups(chunks, 10))
+    frame = load(spark, "__moving_1", partitionBytes="3k", columns="offset,raw")
+    right = Stream("__moving_1", chunks).table(["offset", "raw"])
+    old = [site.tier.key(root, "__moving_1", number) for number in range(4)]
+    halves = [
+        site.tier.upload("__moving_1", part, epoch=1, floor=0)
+        for part in (chunks[:20], chunks[20:])
+    ]
+
+    # Spark has planned once it knows the partitions; only then the manifest moves.
+    planned = frame.rdd
+    assert planned.getNumPartitions() > 4
+    root = site.tier.commit("__moving_1", replace(root, entries=Entries.of(halves)))
+    delete(site, *old)
+    assert sorted(row["offset"] for row in planned.collect()) == right["offset"].to_pylist()
+
+    strict = frame.rdd
+    assert strict.getNumPartitions() > 4
+    lax = load(spark, "__moving_1", partitionBytes="3k", failOnDataLoss="false").rdd
+    assert lax.getNumPartitions() > 4
+    site.tier.commit("__moving_1", replace(root, first_offset=100, entries=Entries.of(halves[1:])))
+    delete(site, site.tier.key(root, "__moving_1", 0))
+    with pytest.raises(Exception, match="removed by retention during the read"):
+        strict.collect()
+    rows = lax.collect()
+    assert [row["offset"] for row in rows if row["error"] is None] == list(range(100, 200))
+    assert all("retention" in row["error"] for row in rows if row["offset"] < 100)
+
+
+def delete(site: Site, *keys: str) -> None:
+    for key in keys:
+        site.emulator.client("s3").delete_object(Bucket="fragments", Key=key)
+
+
+def test_damage_and_holes_are_rows_with_an_error(spark: SparkSession, site: Site) -> None:
+    chunks = plain_chunks(30)
+    stream = "__damaged_1"
+    good = site.tier.upload(stream, chunks[:10], epoch=1, floor=0)
+    bad = upload_damaged(site, stream, chunks[10:20], 3 * len(chunks[0]) + 90)
+    rest = site.tier.upload(stream, plain_chunks(5, first=200), epoch=1, floor=0)
+    site.add(stream, [good, bad, site.tier.hole(100, 200), rest])
+
+    rows = load(spark, stream, failOnDataLoss="false").sort("offset").collect()
+
+    errors = {row["offset"]: row["error"] for row in rows if row["error"]}
+    assert list(errors) == [65, 66, 67, 68, 69, 100]
+    assert "CRC" in errors[66]
+    assert "lost before they could be uploaded" in errors[100]
+    assert [row["offset"] for row in rows] == [*range(101), *range(200, 225)]
+    with pytest.raises(Exception, match="offsets 100 to 199 were lost"):
+        load(spark, stream).collect()
+    with pytest.raises(Exception, match="the chunk's CRC does not match"):
+        load(spark, stream, failOnDataLoss="false", onCorrupt="fail").collect()
+
+
+def upload_damaged(site: Site, stream: str, chunks: list[bytes], position: int) -> Any:
+    data, trailer = fragment_of(chunks, epoch=1)
+    broken = bytearray(data)
+    broken[8 + position] ^= 1
+    uid = next(site.tier.uids)
+    key = DataKey(stream, trailer.first_offset, trailer.next_offset, 1, uid)
+    site.tier.store.put(key.path(PREFIX), bytes(broken), write_id=str(uid))
+    from coldstream.manifest.entries import Entry, EntryKind
+
+    return Entry(
+        trailer.first_offset, trailer.next_offset, trailer.min_timestamp, trailer.max_timestamp,
+        EntryKind.FRAGMENT, len(data), trailer.records, 1, uid,
+    )  # fmt: skip
+
+
+def test_a_large_result_is_summed_by_spark_as_by_the_plain_decoder(
+    spark: SparkSession, drawn: Stream
+) -> None:
+    frame = load(spark, "drawn", partitionBytes="10k").selectExpr(
+        "count(*)", "sum(length(body))", "max(offset)", "count(properties.subject)"
+    )
+    right = drawn.table()
+    bodies = [each.as_py() for each in right["body"]]
+    subjects = pa.compute.struct_field(right["properties"], "subject")
+
+    assert tuple(frame.collect()[0]) == (
+        right.num_rows,
+        sum(len(each) for each in bodies if each is not None),
+        right["offset"][-1].as_py(),
+        len(subjects) - subjects.null_count,
+    )
+    assert select().names

@@ -1,0 +1,287 @@
+"""A shadow differs where one side is wrong, and nowhere else; LIST in parallel is LIST."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from coldstream.errors import ConflictError
+from coldstream.jobs.rebuild_listing import (
+    ListedAhead,
+    Lister,
+    Shard,
+    read_shard,
+    shards_of,
+)
+from coldstream.jobs.rebuild_shadow import (
+    DIFFERENCES,
+    DifferenceKind,
+    Part,
+    Shadow,
+    compare_part,
+    differences_batch,
+    parts_of,
+    shadow,
+)
+from coldstream.manifest.entries import EntryKind
+from coldstream.names import MAX_OFFSET, data_prefix
+from coldstream.usecases.load import World
+from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.repair import repair
+from tests.unit.reader.tier import PREFIX, Tier
+from tests.unit.remote import STREAM as CHAIN
+from tests.unit.remote import Remote, chain, no_pause
+from tests.unit.scrub.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
+from tests.unit.scrub.site import STREAM, a_tier, leaf, path_of, root_of
+
+_SEEDS = iter(range(10_000))
+
+
+def world_of(tier: Tier) -> World:
+    ids = random.Random(next(_SEEDS))
+    return World(tier.store, tier.catalog, PREFIX, lambda: ids.getrandbits(64))
+
+
+def compared(tier: Tier, *, trailers: bool = True, meanwhile: Any = None) -> Shadow:
+    world = world_of(tier)
+
+    def perform(parts: Any) -> Any:
+        if meanwhile is not None:
+            meanwhile()
+        return [compare_part(world_of(tier), p, branching=4, trailers=trailers) for p in parts]
+
+    return shadow(world, STREAM, perform)
+
+
+@pytest.mark.parametrize("trailers", [False, True])
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+def test_a_sound_stream_has_no_difference(tree: bool, trailers: bool) -> None:
+    found = compared(a_tier(tree=tree, fragments=40), trailers=trailers)
+
+    assert (found.differences, found.fragments, found.repeats) == ([], 40, 0)
+
+
+def test_parts_tile_the_stream_and_have_about_a_group_each() -> None:
+    tier = a_tier(tree=True, fragments=40)
+    root = root_of(tier)
+
+    parts = parts_of(world_of(tier), tier.catalog.items[STREAM])
+
+    assert parts[0].first == root.first_offset
+    assert parts[-1].following == root.next_offset
+    assert all(a.following == b.first for a, b in pairwise(parts))
+    assert sum(part.fragments for part in parts) == 40
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("an object that is gone", DifferenceKind.ABSENT),
+        ("another size in a manifest entry", DifferenceKind.ENTRY),
+        ("another uid in a manifest entry", DifferenceKind.ABSENT),
+        ("another epoch in a manifest entry", DifferenceKind.ENTRY),
+        ("other records in a manifest entry", DifferenceKind.ENTRY),
+        ("another minimum time in a manifest entry", DifferenceKind.ENTRY),
+    ],
+)
+def test_what_the_manifest_has_and_the_bucket_has_not_is_a_difference(
+    name: str, kind: DifferenceKind, tree: bool
+) -> None:
+    tier = a_tier(tree=tree)
+    planted = CORRUPTIONS[name](tier)
+
+    found = compared(tier)
+
+    assert [each.kind for each in found.harmful] == [kind]
+    [difference] = found.harmful
+    assert difference.first_offset < planted.following
+    assert planted.first < difference.next_offset
+    assert differences_batch(found.differences, 1).schema == DIFFERENCES.schema
+
+
+def test_a_second_upload_of_a_range_is_no_harm() -> None:
+    tier = a_tier()
+    old = leaf(tier, 4)
+    tier.store.put(path_of(replace(old, uid=0)), tier.store.objects[path_of(old)], write_id="x")
+
+    found = compared(tier)
+
+    assert [each.kind for each in found.differences] == [DifferenceKind.OTHER_OBJECT]
+    assert found.harmful == []
+
+
+def test_what_is_ahead_of_the_manifest_plays_no_part() -> None:
+    tier = a_tier()
+    last = leaf(tier, 13)
+    ahead = replace(last, next_offset=last.next_offset + 50, uid=last.uid + 1)
+    tier.store.put(path_of(ahead), b"later", write_id="ahead")
+
+    assert compared(tier).differences == []
+
+
+def test_a_hole_is_no_difference_and_the_data_behind_it_is_compared() -> None:
+    tier = a_tier()
+    CORRUPTIONS["a raw flip in the data"](tier)
+    repair(world_of(tier), STREAM, ranges=None, lost=True, branching=4, pause=no_pause)
+    assert EntryKind.HOLE in {each.kind for each in tier.leaves(STREAM, root_of(tier))}
+    assert compared(tier).differences == []
+
+    del tier.store.objects[path_of(leaf(tier, 14))]
+
+    assert [each.kind for each in compared(tier).harmful] == [DifferenceKind.ABSENT]
+
+
+@pytest.mark.parametrize("name", ["a root that is gone", "a raw flip in the root"])
+def test_a_root_that_cannot_be_read_is_a_difference(name: str) -> None:
+    tier = a_tier()
+    CORRUPTIONS[name](tier)
+
+    assert [each.kind for each in compared(tier).harmful] == [DifferenceKind.UNREADABLE]
+
+
+def test_a_damaged_group_does_not_hide_what_lies_behind_it() -> None:
+    tier = a_tier(tree=True)
+    planted = GROUP_CORRUPTIONS["a raw flip in a group"](tier)
+    gone = leaf_behind(tier)
+    del tier.store.objects[gone[0]]
+
+    found = compared(tier)
+
+    kinds = [(each.kind, each.first_offset) for each in found.harmful]
+    assert kinds == [
+        (DifferenceKind.UNREADABLE, planted.first),
+        (DifferenceKind.ABSENT, gone[1]),
+    ]
+
+
+def leaf_behind(tier: Tier) -> tuple[str, int]:
+    entry = [each for each in root_of(tier).entries if not each.kind.level][1]
+    return path_of(entry), entry.first_offset
+
+
+def test_a_commit_meanwhile_is_no_difference() -> None:
+    tier = a_tier()
+    times = iter([True])
+
+    def retire() -> None:
+        if next(times, False):
+            root = root_of(tier)
+            gone = root.entries[0]
+            tier.commit(
+                STREAM, replace(root, first_offset=gone.next_offset, entries=root.entries.part(1))
+            )
+            del tier.store.objects[path_of(gone)]
+
+    found = compared(tier, meanwhile=retire)
+
+    assert (found.differences, found.repeats) == ([], 1)
+
+
+def test_a_manifest_that_never_stands_still_is_an_error_and_no_difference() -> None:
+    tier = a_tier()
+    del tier.store.objects[path_of(leaf(tier, 3))]
+
+    with pytest.raises(ConflictError):
+        compared(tier, meanwhile=lambda: tier.commit(STREAM, root_of(tier)))
+
+
+# LIST in parallel.
+
+
+def here(store: Lister, shards: Any) -> Any:
+    return [read_shard(store, PREFIX, shard) for shard in shards]
+
+
+@pytest.mark.parametrize("fragments", [None, 0, 25, 10**6])
+def test_shards_together_are_all_keys_each_once(
+    fragments: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.jobs.rebuild_listing.SHARD_KEYS", 7)
+    remote = Remote().claimed()
+    remote.upload(*chain(40, start=3))
+
+    shards = shards_of(remote.memory, PREFIX, CHAIN, fragments=fragments, trailers=False)
+
+    rows = [row.key for shard in here(remote.memory, shards) for row in shard.rows]
+    assert rows == [row.key for row in remote.memory.list(data_prefix(PREFIX, CHAIN))]
+    assert (shards[0].first, shards[-1].following) == (0, MAX_OFFSET)
+
+
+def test_a_stream_without_objects_has_one_empty_shard() -> None:
+    [shard] = shards_of(Remote().memory, PREFIX, CHAIN, fragments=None, trailers=True)
+
+    assert read_shard(Remote().memory, PREFIX, shard).rows == []
+
+
+@pytest.mark.parametrize("trailers", [True, False])
+@pytest.mark.parametrize("lost_roots", [False, True])
+def test_a_rebuild_from_shards_is_the_rebuild_from_pages(
+    trailers: bool, lost_roots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.jobs.rebuild_listing.SHARD_KEYS", 5)
+    monkeypatch.setattr("coldstream.jobs.rebuild_listing._PAGE", 4)
+    monkeypatch.setattr("coldstream.usecases.rebuild._PAGE", 4)
+    tier = a_tier(tree=True, fragments=30)
+    bad = leaf(tier, 4)
+    good = tier.store.objects[path_of(bad)]
+    # The one with the smaller uid would win, but its trailer does not hold.
+    tier.store.put(path_of(replace(bad, uid=0)), good[:-9] + b"x" + good[-8:], write_id="bad")
+    if lost_roots:
+        for key in [each for each in tier.store.objects if "/root." in each]:
+            tier.store.objects[key] = b"garbage"
+    store = ListedAhead(
+        tier.store,
+        PREFIX,
+        STREAM,
+        fragments=30,
+        trailers=trailers,
+        perform=partial(here, tier.store),
+        at_once=2,
+    )
+
+    plain = rebuild(world_of(tier), STREAM, branching=4, trailers=trailers)
+    parallel = rebuild(replace(world_of(tier), store=store), STREAM, branching=4, trailers=trailers)
+
+    assert _fields(parallel) == _fields(plain)
+    assert len(parallel.refused) == (1 if trailers else 0)
+
+
+def _fields(report: Any) -> Any:
+    root = report.rebuilt.root
+    return (
+        root.first_offset, root.next_offset, root.fragments, root.total_size, root.ledger,
+        report.groups, report.rebuilt.listed, [each.key for each in report.refused],
+    )  # fmt: skip
+
+
+def test_workers_read_the_trailers_and_nobody_reads_them_again() -> None:
+    tier = a_tier()
+    asked: list[str] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tier.store, name)
+
+        def get_suffix(self, key: str, length: int) -> bytes:
+            asked.append(key)
+            return tier.store.get_suffix(key, length)
+
+    store = ListedAhead(
+        Watched(),  # type: ignore[arg-type]
+        PREFIX,
+        STREAM,
+        fragments=14,
+        trailers=True,
+        perform=partial(here, tier.store),
+    )
+    rebuild(replace(world_of(tier), store=store), STREAM, branching=4, trailers=True)
+
+    assert asked == []
+    assert isinstance(Shard("s", 0, 1, True), Shard)
+    assert isinstance(Part(tier.catalog.items[STREAM], 0, 1, 1), Part)

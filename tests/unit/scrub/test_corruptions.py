@@ -1,0 +1,116 @@
+"""Every corruption that is planted is found, and located: the object, the offsets, nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
+from coldstream.jobs.scrub.reading import Effort
+from coldstream.jobs.scrub.run import Outcome, first_error
+from tests.unit.scrub.corruptions import (
+    CORRUPTIONS,
+    GROUP_CORRUPTIONS,
+    Planted,
+    check_headers,
+)
+from tests.unit.scrub.site import BY_RANGES, SMALL, a_tier, scrub_all
+
+QUICK = Effort(quick=True, in_flight=3)
+
+
+def found(outcome: Outcome, planted: Planted) -> list[Finding]:
+    return [
+        each
+        for each in outcome.findings
+        if each.kind in planted.kinds
+        and (not planted.key or each.key == planted.key)
+        and each.first_offset < planted.following
+        and planted.first < each.next_offset
+    ]
+
+
+def elsewhere(outcome: Outcome, planted: Planted) -> list[str]:
+    """Findings that are more than notes, at offsets that are sound."""
+    first, following = planted.around or (planted.first, planted.following)
+    return [
+        str(each)
+        for each in outcome.bad
+        if not (each.first_offset < following and first < each.next_offset)
+    ]
+
+
+def test_there_are_far_more_than_twenty_ways() -> None:
+    assert len(CORRUPTIONS) + len(GROUP_CORRUPTIONS) >= 80
+    check_headers(a_tier())
+
+
+@pytest.mark.parametrize("effort", [SMALL, BY_RANGES], ids=["whole", "by ranges"])
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_it_is_found_and_located(name: str, tree: bool, effort: Effort) -> None:
+    tier = a_tier(tree=tree)
+    planted = CORRUPTIONS[name](tier)
+
+    outcome = scrub_all(tier, effort=effort)
+
+    hits = found(outcome, planted)
+    assert hits, [str(each) for each in outcome.findings]
+    # What is told reaches no further than what is wrong.
+    assert min(each.first_offset for each in hits) >= planted.first, hits
+    assert max(each.next_offset for each in hits) <= planted.following, hits
+    if name != "two damaged chunks of one fragment":
+        assert elsewhere(outcome, planted) == []
+    assert all("nobody can say why" not in each.words for each in outcome.findings)
+
+
+@pytest.mark.parametrize("name", GROUP_CORRUPTIONS)
+def test_damage_of_a_group_is_found_and_located(name: str) -> None:
+    tier = a_tier(tree=True)
+    planted = GROUP_CORRUPTIONS[name](tier)
+
+    outcome = scrub_all(tier)
+
+    assert found(outcome, planted), [str(each) for each in outcome.findings]
+    assert elsewhere(outcome, planted) == []
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, plant in CORRUPTIONS.items() if plant(a_tier()).quick]
+)
+def test_a_quick_look_finds_what_metadata_trailers_and_indexes_show(name: str) -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS[name](tier)
+
+    assert found(scrub_all(tier, effort=QUICK), planted)
+
+
+def test_damage_does_not_hide_the_next() -> None:
+    tier = a_tier()
+    planted = [CORRUPTIONS["two damaged chunks of one fragment"](tier)]
+
+    outcome = scrub_all(tier)
+
+    crcs = [each for each in outcome.findings if each.kind is FindingKind.CHUNK_CRC]
+    assert len(crcs) == 2
+    assert crcs[1].first_offset == planted[0].first
+    assert crcs[0].next_offset <= crcs[1].first_offset
+
+
+def test_the_worst_finding_becomes_an_error_that_says_where() -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["a raw flip in the data"](tier)
+
+    error = first_error(scrub_all(tier))
+
+    assert error is not None
+    assert (error.offset, error.key) == (planted.first, planted.key)
+
+
+def test_notes_are_no_error() -> None:
+    tier = a_tier()
+    CORRUPTIONS["a second object for a range"](tier)
+
+    outcome = scrub_all(tier)
+
+    assert [each.severity for each in outcome.findings] == [Severity.NOTE]
+    assert first_error(outcome) is None

@@ -1,0 +1,455 @@
+"""Splits read in the worker against the plain decoder over the same chunks."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.columns.reference import decode_reference
+from coldstream.columns.schema import select
+from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError
+from coldstream.fragment import Buffer
+from coldstream.manifest.entries import Entries, Entry
+from coldstream.osiris.chunk import iter_chunks
+from coldstream.plans.retention import Rule, plan_retention
+from coldstream.spark.intervals import Intervals
+from coldstream.spark.window import Window
+from coldstream.testing.messages import any_chunks
+from tests.unit.reader.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
+from tests.unit.spark.world import query, reference
+
+STREAM = "__orders_1"
+
+
+def small_chunks(count: int, *, first: int = 0, size: int = 300) -> list[bytes]:
+    """Chunks of three messages, one every 10 ms, three of ten from a clock that was behind."""
+    return [
+        chunk(
+            first + 3 * number,
+            *(b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes([number % 256]) * size,) * 3,
+            timestamp=10_000 + 10 * number - (35 if number % 10 in (4, 5, 6) else 0),
+        )
+        for number in range(count)
+    ]
+
+
+def in_groups(chunks: list[bytes], length: int) -> list[list[bytes]]:
+    return [chunks[at : at + length] for at in range(0, len(chunks), length)]
+
+
+class CountingStore(MemoryObjectStore):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: Counter[str] = Counter()
+        self.bytes = 0
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        self.requests["get"] += 1
+        self.bytes += end - start
+        return super().get(key, start, end)
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        self.requests["get_all"] += 1
+        return super().get_all(key, limit=limit)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        self.requests["get_suffix"] += 1
+        self.bytes += length
+        return super().get_suffix(key, length)
+
+
+@pytest.mark.parametrize("name", sorted(FIXTURES))
+def test_every_fixture_is_read_as_the_plain_decoder_reads_it(name: str) -> None:
+    tier = Tier()
+    stream = tier.add_fixture(name)
+    chunks = [each for segment in segments_of(name) for each in segment]
+
+    found = query(
+        tier,
+        stream=stream,
+        columns="stream,offset,timestamp,chunk_id,epoch,publishers,"
+        "body_kind,body,properties,application_properties,message_annotations,raw,error",
+    )
+
+    assert len(found.works) > 1 or sum(map(len, chunks)) < 6000
+    names = found.schema.names
+    assert found.rows() == reference(chunks, names, stream=stream)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1000, 20_000))
+def test_any_stream_in_any_splits_is_read_as_the_plain_decoder_reads_it(
+    seed: int, length: int, partition_bytes: int
+) -> None:
+    rng = random.Random(seed)
+    data = any_chunks(rng, 30, first=rng.randrange(1000))
+    # Of one epoch: they are drawn at random, and in a fragment they never fall.
+    epoch = (3).to_bytes(8, "big")
+    chunks = [bytes(each.buffer) for each in iter_chunks(data)]
+    chunks = [each[:16] + epoch + each[24:] for each in chunks]
+    tier = Tier()
+    tier.add_tree(STREAM, in_groups(chunks, length))
+
+    found = query(tier, stream=STREAM, partitionBytes=str(partition_bytes))
+
+    # Not as Python values: times of any 64 bits have none.
+    parsed = [next(iter_chunks(each)) for each in chunks]
+    right = pa.Table.from_batches([decode_reference(select(), parsed)])
+    assert found.table().equals(right)
+
+
+spans = st.lists(st.tuples(st.integers(-5, 320), st.integers(-5, 320)), min_size=1, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(spans, st.lists(st.tuples(st.integers(9900, 11_100), st.integers(9900, 11_100)), max_size=2))
+def test_a_window_lets_through_exactly_the_rows_inside_it(
+    offsets: list[tuple[int, int]], times: list[tuple[int, int]]
+) -> None:
+    chunks = small_chunks(100)
+    tier = Tier()
+    tier.add_tree(STREAM, in_groups(chunks, 7))
+    window = Window(offsets=Intervals.of(*offsets))
+    if times:
+        window &= Window(times=Intervals.of(*times))
+
+    rows = query(tier, window, stream=STREAM, columns="offset,timestamp,body").rows()
+
+    expected = [
+        row
+        for row in reference(chunks, ["offset", "timestamp", "body"])
+        if window.offsets.overlaps(row["offset"], row["offset"] + 1)
+        and window.times.overlaps(milliseconds(row), milliseconds(row) + 1)
+    ]
+    assert rows == expected
+
+
+def milliseconds(row: dict[str, Any]) -> int:
+    return round(row["timestamp"].timestamp() * 1000)
+
+
+def test_splits_of_a_fragment_share_its_chunks() -> None:
+    chunks = small_chunks(60)
+    tier = Tier()
+    tier.add(STREAM, [chunks])
+
+    found = query(tier, stream=STREAM, columns="chunk_id", partitionBytes="5000")
+
+    ids = [
+        {row["chunk_id"] for batch in batches for row in batch.to_pylist()}
+        for batches in found.batches()
+    ]
+    assert len(ids) > 5
+    assert sum(len(each) for each in ids) == len(set().union(*ids)) == 60
+    assert all(max(one) < min(other) for one, other in pairwise([i for i in ids if i]))
+
+
+def test_a_hundredth_of_a_stream_costs_a_hundredth_of_its_bytes_and_its_indexes() -> None:
+    chunks = small_chunks(2000, size=2000)
+    tier = Tier(store=CountingStore())
+    root = tier.add(STREAM, in_groups(chunks, 500))
+    window = Window(times=Intervals.of((20_000, 20_200)))
+
+    found = query(tier, window, stream=STREAM, partitionBytes="256m")
+    tier.store.bytes = 0
+    rows = found.rows()
+
+    assert 17 <= len(rows) / 3 <= 23
+    indexes = 2 * 128 * 1024
+    assert tier.store.bytes - indexes <= 0.015 * root.total_size
+
+
+def test_columns_of_chunks_are_read_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = small_chunks(20)
+    tier = Tier()
+    tier.add(STREAM, [chunks])
+    import coldstream.columns.decode as decode
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("no entry is looked at")
+
+    monkeypatch.setattr(decode.Decoder, "_with_messages", refuse)
+    names = ["offset", "timestamp", "chunk_id", "epoch"]
+
+    assert query(tier, stream=STREAM, columns=",".join(names)).rows() == reference(chunks, names)
+
+
+def test_starting_and_ending_offsets_bound_a_query() -> None:
+    chunks = small_chunks(40)
+    tier = Tier()
+    tier.add(STREAM, in_groups(chunks, 7))
+
+    def offsets(**given: str) -> list[int]:
+        rows = query(tier, stream=STREAM, columns="offset", **given).rows()
+        return [row["offset"] for row in rows]
+
+    assert offsets(startingOffset="10", endingOffset="17") == list(range(10, 17))
+    assert offsets(startingOffset="last") == [117, 118, 119]
+    assert offsets(startingOffset="next") == []
+    assert offsets(startingOffset="1970-01-01T00:00:10.200Z")[0] == 60
+    assert offsets(endingOffset="timestamp:10100") == list(range(30))
+
+
+def test_a_hole_stops_a_query_or_becomes_a_row() -> None:
+    first, second = small_chunks(4), small_chunks(4, first=50)
+    tier = Tier()
+    tier.add(STREAM, [first, tier.hole(12, 50), second])
+
+    with pytest.raises(LostRangeError, match="offsets 12 to 49") as failed:
+        query(tier, stream=STREAM).rows()
+    rows = query(tier, stream=STREAM, failOnDataLoss="false").rows()
+
+    assert failed.value.stream == STREAM
+    (gap,) = [row for row in rows if row["error"]]
+    assert gap["offset"] == 12
+    assert "lost before they could be uploaded" in gap["error"]
+    assert gap["timestamp"] is not None
+    assert gap["body"] is gap["chunk_id"] is None
+    assert [row for row in rows if not row["error"]] == reference([*first, *second])
+    assert query(tier, Window(Intervals.of((0, 12))), stream=STREAM).rows() == reference(first)
+
+
+def test_a_damaged_chunk_becomes_rows_and_its_neighbours_are_read() -> None:
+    chunks = small_chunks(30)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    tier.flip(tier.key(root, STREAM, 1), 8 + 4 * len(chunks[0]) + 100)
+
+    for partition_bytes in ("256m", "2500"):
+        rows = query(tier, stream=STREAM, partitionBytes=partition_bytes).rows()
+        assert [row["offset"] for row in rows] == list(range(90))
+        bad = [row for row in rows if row["error"]]
+        assert [row["offset"] for row in bad] == [42, 43, 44]
+        assert all("CRC" in row["error"] and row["timestamp"] for row in bad)
+        good = [row for row in rows if not row["error"]]
+        assert good == [r for r in reference(chunks) if r["offset"] not in (42, 43, 44)]
+    with pytest.raises(CorruptDataError) as failed:
+        query(tier, stream=STREAM, onCorrupt="fail").rows()
+    assert (failed.value.stream, failed.value.offset) == (STREAM, 42)
+
+
+def test_a_fragment_whose_index_is_damaged_becomes_rows_once() -> None:
+    chunks = small_chunks(30)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    key = tier.key(root, STREAM, 1)
+    tier.flip(key, len(tier.store.objects[key]) - 200)
+
+    for partition_bytes in ("256m", "2500"):
+        rows = query(tier, stream=STREAM, partitionBytes=partition_bytes).rows()
+        assert [row["offset"] for row in rows] == list(range(90))
+        assert [row["offset"] for row in rows if row["error"]] == list(range(30, 60))
+
+
+def test_a_filter_on_time_does_not_hide_damage_within_it() -> None:
+    chunks = small_chunks(30)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    key = tier.key(root, STREAM, 1)
+    tier.flip(key, len(tier.store.objects[key]) - 200)
+    window = Window(times=Intervals.of((10_150, 10_160)))
+
+    rows = query(tier, window, stream=STREAM).rows()
+
+    assert {row["offset"] for row in rows if row["error"]} == set(range(30, 60))
+    assert {milliseconds(row) for row in rows} <= set(range(10_150, 10_160))
+
+
+def test_a_query_reads_on_in_the_fragments_that_took_the_place_of_its_own() -> None:
+    chunks = small_chunks(60)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    before = query(tier, stream=STREAM, partitionBytes="2500").rows()
+    found = query(tier, stream=STREAM, partitionBytes="2500")
+    merge(tier, root, chunks)
+
+    assert found.rows() == before == reference(chunks)
+
+
+def merge(tier: Tier, root: Any, chunks: list[bytes]) -> None:
+    """Replace all fragments by two and delete the old ones, as consolidate and collect do."""
+    old = [tier.key(root, STREAM, number) for number in range(len(root.entries))]
+    half = len(chunks) // 2
+    entries = [
+        tier.upload(STREAM, part, epoch=1, floor=0) for part in (chunks[:half], chunks[half:])
+    ]
+    from dataclasses import replace
+
+    tier.commit(STREAM, replace(root, entries=Entries.of(entries)))
+    tier.store.delete(old)
+
+
+def test_what_retention_takes_under_a_query_stops_it_or_becomes_rows() -> None:
+    chunks = small_chunks(60)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    for partition_bytes in ("256m", "9000", "2500"):
+        tier = Tier()
+        root = tier.add(STREAM, in_groups(chunks, 10))
+        strict = query(tier, stream=STREAM, partitionBytes=partition_bytes)
+        lax = query(tier, stream=STREAM, partitionBytes=partition_bytes, failOnDataLoss="false")
+        retain(tier, root, fragments=2)
+
+        with pytest.raises(LostRangeError, match="retention"):
+            strict.rows()
+        rows = lax.rows()
+        assert [row for row in rows if not row["error"]] == reference(chunks[20:])
+        gaps = [row for row in rows if row["error"]]
+        assert gaps
+        assert all(0 <= row["offset"] < 60 and "retention" in row["error"] for row in gaps)
+
+
+def retain(tier: Tier, root: Any, *, fragments: int) -> None:
+    size = sum(each.size for each in root.entries) - sum(
+        root.entries[number].size for number in range(fragments)
+    )
+    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch(STREAM))
+    assert plan.root.first_offset == root.entries[fragments].first_offset
+    tier.commit(STREAM, plan.root)
+    tier.store.delete([tier.key(root, STREAM, number) for number in range(fragments)])
+
+
+def test_part_of_a_fragment_that_was_read_in_time_does_not_hide_that_the_rest_is_lost() -> None:
+    chunks = small_chunks(60)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    found = query(tier, stream=STREAM, partitionBytes="2500")
+    retain(tier, root, fragments=2)
+
+    found.works = found.works[1:2]
+    with pytest.raises(LostRangeError):
+        found.rows()
+
+
+def test_data_of_a_higher_epoch_is_not_taken_for_what_was_planned() -> None:
+    chunks = small_chunks(40)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    lax = query(tier, stream=STREAM, failOnDataLoss="false")
+    strict = query(tier, stream=STREAM)
+    cut(tier, root)
+
+    with pytest.raises(LostRangeError, match="higher epoch"):
+        strict.rows()
+    rows = lax.rows()
+    assert [row for row in rows if not row["error"]] == reference(chunks[:30])
+    assert next(row["offset"] for row in rows if row["error"]) == 90
+
+
+def cut(tier: Tier, root: Any) -> None:
+    """Cut the last fragment off under a higher epoch, and write another one in its place."""
+    from dataclasses import replace
+
+    from coldstream.manifest.ledger import Ledger
+
+    other = [chunk(90 + 3 * n, *[b"\x00\x53\x75\xa0\x01x"] * 3, epoch=2) for n in range(10)]
+    entry = tier.upload(STREAM, other, epoch=2, floor=90)
+    kept: list[Entry] = list(root.entries)[:3]
+    tier.commit(
+        STREAM,
+        replace(
+            root, epoch=2, entries=Entries.of([*kept, entry]), ledger=Ledger.of([(1, 0), (2, 90)])
+        ),
+    )
+    tier.store.delete([tier.key(root, STREAM, 3)])
+
+
+def test_an_object_that_is_missing_without_a_reason_stops_a_query() -> None:
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(small_chunks(20), 10))
+    tier.store.delete([tier.key(root, STREAM, 1)])
+
+    with pytest.raises(NotFoundError) as failed:
+        query(tier, stream=STREAM, failOnDataLoss="false").rows()
+    assert failed.value.key == tier.key(root, STREAM, 1)
+
+
+def test_an_earlier_version_is_read_as_it_was() -> None:
+    chunks = small_chunks(20)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks[:10], 5))
+    more = root.appended([tier.upload(STREAM, chunks[10:], epoch=1, floor=0)], last_chunk())
+    tier.commit(STREAM, more)
+
+    def count(**given: str) -> int:
+        return len(query(tier, stream=STREAM, columns="offset", **given).rows())
+
+    assert (count(), count(asOfVersion="2"), count(asOfVersion="1")) == (60, 60, 30)
+    with pytest.raises(NotFoundError, match="no version 3 yet, the latest is 2"):
+        count(asOfVersion="3")
+    tier.store.delete([key for key in tier.store.objects if ".000000000001." in key])
+    with pytest.raises(NotFoundError, match="version 1 is no longer there"):
+        count(asOfVersion="1")
+
+
+def last_chunk() -> Any:
+    from coldstream.manifest.root import LastChunk
+
+    return LastChunk(57, 1)
+
+
+def test_of_two_roots_of_one_version_somebody_must_say_which() -> None:
+    chunks = small_chunks(20)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks[:10], 5))
+    key = next(key for key in tier.store.objects if key.endswith(".manifest"))
+    uid = key.split(".")[-2]
+    tier.store.put(key.replace(uid, "00000000000000ff"), root.encode(), write_id="lost")
+    entry = tier.upload(STREAM, chunks[10:], epoch=1, floor=0)
+    tier.commit(STREAM, root.appended([entry], last_chunk()))
+
+    with pytest.raises(Exception, match=f"give one of 1.{uid}, 1.00000000000000ff"):
+        query(tier, stream=STREAM, asOfVersion="1")
+    assert len(query(tier, stream=STREAM, asOfVersion=f"1.{uid}").rows()) == 30
+
+
+def test_several_streams_are_told_apart() -> None:
+    tier = Tier()
+    names = [tier.add_fixture(name) for name in sorted(FIXTURES)]
+    both = query(tier, stream=",".join(names[:2]), columns="stream,offset").rows()
+    pattern = query(tier, stream="fx_codecs.*,fx_plain.*", columns="stream").rows()
+    everything = query(tier, stream=".*", partitionBytes="64m")
+
+    assert {row["stream"] for row in both} == set(names[:2])
+    assert {row["stream"] for row in pattern} <= set(names)
+    assert len(everything.works) == 1
+    assert "stream" in everything.schema.names
+    assert {row["stream"] for row in everything.rows()} == set(names)
+
+
+def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
+    tier = Tier()
+    stream = tier.add_fixture("dedup-4.3.6")
+    chunks = [each for segment in segments_of("dedup-4.3.6") for each in segment]
+    parsed = [next(iter_chunks(each)) for each in chunks]
+
+    seen = query(tier, stream=stream, rows="chunks").rows()
+    tracked = query(tier, stream=stream, rows="tracking").rows()
+    fragments = query(tier, stream=stream, rows="fragments").rows()
+
+    assert [row["offset"] for row in seen] == [each.header.chunk_id for each in parsed]
+    assert [row["size"] for row in seen] == [len(each) for each in chunks]
+    assert {row["kind"] for row in seen} >= {"user"}
+    from coldstream.osiris.tracking import parse_tracking
+
+    expected = [(c.header.chunk_id, t.name, t.value) for c in parsed for t in parse_tracking(c)]
+    assert expected
+    assert [(r["offset"], r["reference"], r["value"]) for r in tracked] == expected
+    item = tier.catalog.get(stream)
+    assert item is not None
+    assert (len(fragments), sum(row["size"] for row in fragments)) == (
+        item.fragments,
+        item.total_size,
+    )
+    assert all(row["key"] in tier.store.objects for row in fragments)
+    assert fragments[0]["key"].startswith(PREFIX)

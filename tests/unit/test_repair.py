@@ -1,0 +1,352 @@
+"""A damaged stream reads back as the broker wrote it; nothing is lost but what was given up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream.cli.repair_replica import LogReplica
+from coldstream.errors import ConflictError, CorruptDataError, UnavailableError
+from coldstream.fragment import HEADER, parse_trailer
+from coldstream.jobs.scrub.findings import FindingKind
+from coldstream.manifest.entries import EntryKind
+from coldstream.reader import First
+from coldstream.reader.gap import Gap
+from coldstream.testing.generator import append_chunks
+from coldstream.usecases.load import World
+from coldstream.usecases.repair import Action, RepairReport, repair
+from tests.simulation.crashes import Crash, OverWire, Wire
+from tests.unit.reader.tier import PREFIX, Tier
+from tests.unit.scrub.corruptions import CORRUPTIONS, Planted
+from tests.unit.scrub.site import (
+    STREAM,
+    a_tier,
+    chunk_of,
+    groups_of,
+    leaf,
+    path_of,
+    root_of,
+    scrub_all,
+)
+
+#: Corruptions of an object or of the entry that names it.
+OF_OBJECTS = [
+    name
+    for name in CORRUPTIONS
+    if not any(
+        word in name
+        for word in ("root", "catalog", "ledger", "second object", "not ours", "border", "hole")
+    )
+]
+_SEEDS = iter(range(10_000))
+
+
+def world_of(tier: Tier, **changes: Any) -> World:
+    ids = random.Random(next(_SEEDS))
+    return World(
+        changes.get("store", tier.store),
+        changes.get("catalog", tier.catalog),
+        PREFIX,
+        lambda: ids.getrandbits(64),
+    )
+
+
+def mend(tier: Tier, planted: Planted | None = None, **more: Any) -> RepairReport:
+    settings = {
+        "ranges": [(planted.first, planted.following)] if planted else None,
+        "branching": 4,
+        "pause": lambda _: None,
+        **more,
+    }
+    return repair(world_of(tier, **settings.pop("world", {})), STREAM, **settings)
+
+
+def read(tier: Tier) -> bytes:
+    return b"".join(bytes(each.buffer) for each in tier.reader(STREAM).chunks(First()))
+
+
+def copy_of(tier: Tier) -> None:
+    """A second, good upload of every fragment's range, two by two: what consolidate leaves."""
+    leaves = tier.leaves(STREAM, root_of(tier))
+    chunks = {each: chunks_of(tier, path_of(each)) for each in leaves}
+    for one, other in zip(leaves[::2], leaves[1::2], strict=True):
+        tier.upload(STREAM, chunks[one] + chunks[other], epoch=one.epoch, floor=0)
+
+
+def chunks_of(tier: Tier, path: str) -> list[bytes]:
+    from coldstream.osiris.chunk import iter_chunks
+
+    data = tier.store.objects[path]
+    end = parse_trailer(data).index_position
+    return [bytes(each.buffer) for each in iter_chunks(data, len(HEADER), end)]
+
+
+def directory(tmp_path: Path, groups: Sequence[Sequence[bytes]]) -> LogReplica:
+    told: list[str] = []
+    for number, group in enumerate(groups):
+        append_chunks(tmp_path / STREAM, group, roll=number % 3 == 0)
+    return LogReplica(tmp_path, STREAM, told.append)
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+@pytest.mark.parametrize("name", OF_OBJECTS)
+def test_another_upload_of_the_range_repairs_it_byte_for_byte(name: str, tree: bool) -> None:
+    tier = a_tier(tree=tree)
+    wanted = read(tier)
+    copy_of(tier)
+    planted = CORRUPTIONS[name](tier)
+    old = dict(tier.store.objects)
+
+    report = mend(tier, planted)
+
+    assert report.landed
+    assert not report.left
+    assert read(tier) == wanted
+    outcome = scrub_all(tier)
+    assert outcome.bad == []
+    assert {key: tier.store.objects[key] for key in old} == old  # nothing was overwritten
+    assert mend(tier, planted).repairs == []
+
+
+@pytest.mark.parametrize("name", OF_OBJECTS)
+def test_a_replica_repairs_it_byte_for_byte(name: str, tmp_path: Path) -> None:
+    tier = a_tier()
+    wanted = read(tier)
+    replica = directory(tmp_path, groups_of(14))
+    planted = CORRUPTIONS[name](tier)
+
+    report = mend(tier, planted, replicas=[replica])
+
+    assert report.landed
+    assert read(tier) == wanted
+    assert scrub_all(tier).bad == []
+
+
+@pytest.mark.parametrize("name", OF_OBJECTS)
+def test_what_no_source_has_stays_unless_it_is_given_up(name: str) -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS[name](tier)
+
+    report = mend(tier, planted)
+
+    if report.left:
+        assert not report.landed
+        again = mend(tier, ranges=report.left[0].missing or None, lost=True)
+        assert again.landed
+        assert again.lost == list(report.left[0].missing)
+        gaps: list[Gap] = []
+        seen = [
+            offset
+            for chunk in tier.reader(STREAM).chunks(First(), on_gap=gaps.append)
+            for offset in range(chunk.header.chunk_id, chunk.header.next_offset)
+        ]
+        lost = [offset for gap in gaps for offset in range(gap.first_offset, gap.next_offset)]
+        root = root_of(tier)
+        assert sorted(seen + lost) == list(range(root.first_offset, root.next_offset))
+        assert len(lost) == sum(following - first for first, following in again.lost)
+    assert scrub_all(tier).bad == []
+
+
+def test_only_the_damaged_chunk_is_lost_and_the_rest_of_its_fragment_stays() -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["a raw flip in the data"](tier)
+    before = tier.leaves(STREAM, root_of(tier))
+
+    report = mend(tier, planted, lost=True)
+
+    assert report.lost == [(planted.first, planted.following)]
+    after = tier.leaves(STREAM, root_of(tier))
+    new = [each for each in after if each not in before]
+    assert [each.kind for each in new] == [EntryKind.FRAGMENT, EntryKind.HOLE, EntryKind.FRAGMENT]
+    assert (new[1].first_offset, new[1].next_offset) == (planted.first, planted.following)
+    assert root_of(tier).version == 2
+
+
+def test_no_more_is_given_up_than_was_asked_for() -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["two damaged chunks of one fragment"](tier)
+
+    report = mend(tier, planted, lost=True)
+
+    assert not report.landed
+    assert len(report.left[0].missing) == 2
+
+
+def test_nothing_is_given_up_when_some_source_has_it(tmp_path: Path) -> None:
+    tier = a_tier()
+    wanted = read(tier)
+    planted = CORRUPTIONS["an object that is gone"](tier)
+
+    report = mend(tier, planted, lost=True, replicas=[directory(tmp_path, groups_of(14))])
+
+    assert report.lost == []
+    assert read(tier) == wanted
+
+
+def test_a_replica_of_another_history_is_not_asked(tmp_path: Path) -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["an object that is gone"](tier)
+    other = [
+        [_of_epoch(chunk, 9) for chunk in group] for group in groups_of(14)
+    ]  # the same offsets, written by another leader
+
+    report = mend(tier, planted, replicas=[directory(tmp_path, other)])
+
+    assert [each.action for each in report.left] == [Action.LEAVE]
+    assert report.left[0].taken == {}
+
+
+def _of_epoch(chunk: bytes, epoch: int) -> bytes:
+    return chunk[:16] + epoch.to_bytes(8, "big") + chunk[24:]
+
+
+def test_damage_in_the_replica_is_not_copied(tmp_path: Path) -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["an object that is gone"](tier)
+    groups = groups_of(14)
+    bad = bytearray(groups[4][1])
+    bad[-5] ^= 1
+    groups[4][1] = bytes(bad)
+
+    report = mend(tier, planted, replicas=[directory(tmp_path, groups)], lost=True)
+
+    [lost] = report.lost
+    assert planted.first < lost[0] < lost[1] < planted.following
+    assert scrub_all(tier).bad == []
+
+
+def test_a_hole_over_data_is_filled_again() -> None:
+    tier = a_tier()
+    wanted = read(tier)
+    planted = CORRUPTIONS["a hole where data is"](tier)
+    assert [each.kind for each in scrub_all(tier).bad] == [FindingKind.HOLE_OVER_DATA]
+
+    report = mend(tier, planted)
+
+    assert report.landed
+    assert report.lost == []
+    assert read(tier) == wanted
+
+
+def test_a_hole_that_nobody_can_fill_stays_as_it_is() -> None:
+    tier = a_tier()
+    CORRUPTIONS["an object that is gone"](tier)
+    mend(tier, lost=True)
+    before = root_of(tier)
+
+    report = mend(tier, lost=True)
+
+    assert (report.repairs, report.landed) == ([], False)
+    assert root_of(tier) == before
+
+
+def test_all_damage_of_a_stream_is_repaired_in_one_commit_without_being_told_where() -> None:
+    tier = a_tier(tree=True)
+    wanted = read(tier)
+    copy_of(tier)
+    for number in (0, 3, 4, 13):
+        tier.flip(path_of(leaf(tier, number)), 100)
+    before = root_of(tier).version
+
+    report = mend(tier)
+
+    assert (len(report.repairs), report.looked_at) == (4, 14)
+    assert root_of(tier).version == before + 1
+    assert read(tier) == wanted
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    tier = a_tier()
+    planted = CORRUPTIONS["an object that is gone"](tier)
+    before = dict(tier.store.objects), dict(tier.catalog.items)
+
+    report = mend(tier, planted, lost=True, dry_run=True)
+
+    assert (dict(tier.store.objects), dict(tier.catalog.items)) == before
+    assert report.lost == [(planted.first, planted.following)]
+
+
+def test_whoever_replaced_the_fragment_meanwhile_is_not_undone() -> None:
+    tier = a_tier()
+    copy_of(tier)
+    planted = CORRUPTIONS["a raw flip in the data"](tier)
+
+    def other() -> None:
+        mend(tier, planted)
+
+    wire = Wire(25, meanwhile=other)
+    for calls in range(40):
+        tier = a_tier()
+        copy_of(tier)
+        planted = CORRUPTIONS["a raw flip in the data"](tier)
+        wire = Wire(calls, meanwhile=other)
+        store, catalog = OverWire(tier.store, wire), OverWire(tier.catalog, wire)
+        mend(tier, planted, world={"store": store, "catalog": catalog})
+        assert scrub_all(tier).bad == []
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_repair_can_be_killed_between_any_two_of_its_calls(carried_out: bool, lost: bool) -> None:
+    for calls in range(60):
+        tier = a_tier(tree=True)
+        if not lost:
+            copy_of(tier)
+        wanted = read(tier)
+        planted = CORRUPTIONS["a raw flip in the data"](tier)
+        wire = Wire(calls, carried_out=carried_out)
+        store, catalog = OverWire(tier.store, wire), OverWire(tier.catalog, wire)
+        try:
+            mend(tier, planted, lost=lost, world={"store": store, "catalog": catalog})
+        except Crash:
+            mend(tier, planted, lost=lost)
+            assert scrub_all(tier).bad == []
+            if not lost:
+                assert read(tier) == wanted
+            continue
+        break
+    else:
+        raise AssertionError("the repair never ended by itself")
+    assert calls > 8
+
+
+def test_a_store_that_does_not_answer_loses_nothing() -> None:
+    tier = a_tier()
+    before = dict(tier.catalog.items)
+
+    class Deaf:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tier.store, name)
+
+        def get(self, *_: Any) -> bytes:
+            raise UnavailableError("no answer")
+
+    with pytest.raises(UnavailableError):
+        mend(tier, lost=True, world={"store": Deaf()})
+    assert dict(tier.catalog.items) == before
+
+
+def test_a_damaged_root_is_no_case_for_repair() -> None:
+    tier = a_tier()
+    CORRUPTIONS["a raw flip in the root"](tier)
+
+    with pytest.raises(CorruptDataError):
+        mend(tier)
+
+
+def test_what_a_higher_epoch_has_cut_off_is_not_repaired() -> None:
+    tier = a_tier()
+    copy_of(tier)
+    tier.flip(path_of(leaf(tier, 12)), 100)
+    CORRUPTIONS["a manifest entry that the ledger refuses"](tier)
+
+    with pytest.raises(ConflictError):
+        mend(tier, lost=True)
+
+
+def test_the_chunks_of_the_tier_are_as_the_generator_makes_them() -> None:
+    assert chunk_of(0, 0) == groups_of(1)[0][0]
