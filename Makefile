@@ -92,6 +92,10 @@ bench-spark: setup ## The Spark source against Parquet and against binaryFile wi
 bench-materialise: setup ## Materialise against Spark writing the same rows
 	$(BIN)/python -m bench.materialise
 
+.PHONY: soak-jobs
+soak-jobs: setup ## A stream of several GB through every Glue job, rows exact (GB=3)
+	$(BIN)/python -m bench.soak_jobs $(or $(GB),3)
+
 .PHONY: spark35
 spark35: .spark35/.stamp ## A virtual environment with Spark 3.5, as on Glue 5
 .spark35/.stamp: pyproject.toml kernel/pyproject.toml kernel/kernel.c

@@ -69,7 +69,7 @@ class JobsDemo:
             self._start("scrub"),
             self._start("profile", window="36500d"),
             self._start("fleet", objects="true"),
-            self._start("rebuild", stream=self._big, shadow="true"),
+            self._start("rebuild", streams=self._big, shadow="true"),
         ]
         table = Table(title="what the jobs did", box=SIMPLE_HEAD, pad_edge=False)
         for column in ("job", "what it says", "as it should be"):
@@ -120,16 +120,18 @@ class JobsDemo:
                 rows + dead == sum(self._streams.values()),
             )
         if job == "scrub":
-            return f"{said['bytes']:,} bytes checked, {said['findings']} findings", not said[
-                "findings"
-            ]
+            found = sum(said["findings"].values())
+            return (
+                f"{said['bytes']:,} bytes of {said['chunks']:,} chunks: {found} findings",
+                not found,
+            )
         if job == "fleet":
-            return f"{said['streams']} streams, {said['fragments']} fragments", said[
-                "streams"
-            ] >= len(self._streams)
+            words = f"{said['streams']} streams, {said['fragments']} fragments"
+            return words, said["streams"] >= len(self._streams)
         if job == "profile":
             return f"{said['streams']} streams; page {said['report']}", bool(said["report"])
-        return f"differences from the live manifest: {said['differences']}", not said["differences"]
+        words = f"{self._big} from the bucket alone: {said['fragments']} fragments, "
+        return f"{words}{len(said['differences'])} differences", not said["differences"]
 
     def _counted(self, table: str) -> int:
         """Rows of the demo's streams in a table, by another client of the catalog."""
