@@ -33,6 +33,17 @@ def accept_arn(construct: IConstruct, arn: str, reason: str) -> None:
     accept(construct, f"IAM5[Resource::{arn}]", reason)
 
 
+def accept_marks(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> None:
+    """Accept a right to the marks of the survey: one key for each table there ever was."""
+    resource = bucket.node.default_child
+    logical_id = Stack.of(bucket).resolve(resource.logical_id)  # type: ignore[union-attr]
+    accept(
+        construct,
+        f"IAM5[Resource::<{logical_id}.Arn>/{prefix}stream/.complete/metadata/*]",
+        "The key has a digest of the table's id, which a restore changes",
+    )
+
+
 def accept_keys(
     construct: IConstruct, *, bucket: s3.IBucket, prefix: str, kinds: Iterable[str]
 ) -> None:

@@ -15,7 +15,7 @@ from constructs import Construct
 from infra import rights
 from infra.config import Settings
 from infra.function import Function
-from infra.nag import accept_keys
+from infra.nag import accept_keys, accept_marks
 from infra.workflow import Workflow, accept_executions
 
 # A page is one Query and a few reads; a report is a line in a log.
@@ -125,6 +125,7 @@ class SharedSteps(Construct):
             timeout_seconds=SURVEY_TIMEOUT_SECONDS,
             description="Finds the streams that a workflow should look at",
         )
+        accept_marks(self, bucket=site.bucket, prefix=site.settings.prefix)
         self.report = site.step(
             Construct(self, "Report"),
             "report",

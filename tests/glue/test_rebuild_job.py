@@ -8,7 +8,7 @@ import pytest
 
 from coldstream import names
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
-from coldstream.jobs.rebuild_shadow import DIFFERENCES
+from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.tree import leaves
 from coldstream.names import metadata_prefix

@@ -78,6 +78,9 @@ STEPS: dict[str, dict[str, list[str]]] = {
         "dynamodb:GetItem": ["<CatalogTable.Arn>"],
         "dynamodb:Query": ["<CatalogTable.Arn>"],
         "dynamodb:Scan": ["<CatalogTable.Arn>"],
+        "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
+        "s3:PutObject": ["<Bucket.Arn>/rabbitmq/stream/.complete/metadata/*"],
+        **LIST,
     },
     "StepsReport": {},
 }

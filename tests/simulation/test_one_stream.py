@@ -1,10 +1,11 @@
 """One stream and everything that works on it, in any order.
 
 Hypothesis plays uploads (late, twice, in any order), commits, claims, rebalance, retention,
-consolidation, collection, deletion and undeletion on the in-memory ports with a branching factor of
-4, each killed, or overtaken by another, between any two of its calls. A small model knows what the
-broker wrote. After every step the named invariants must hold, every offset of the manifest must
-read back byte for byte, and everything that a root of the last grace time refers to must be there.
+consolidation, collection, deletion, undeletion and restores of a lost table on the in-memory ports
+with a branching factor of 4, each killed, or overtaken by another, between any two of its calls. A
+small model knows what the broker wrote. After every step the named invariants must hold, every
+offset of the manifest must read back byte for byte, and everything that a root of the last grace
+time refers to must be there.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamSt
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaf_at, leaves
+from coldstream.names import RootKey, SightingsKey, parse_data_key, parse_metadata_key
 from coldstream.plans.claim import LocalChunk
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
 from coldstream.testing.bucket import compare, referenced
@@ -40,6 +42,7 @@ from coldstream.testing.invariants import (
     prefix_retention,
     tree_sums,
 )
+from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.collect import collect, sweep_stragglers
 from coldstream.usecases.commit_runs import commit_runs
@@ -51,6 +54,7 @@ from coldstream.usecases.delete_stream import (
 )
 from coldstream.usecases.load import Loaded, World, load
 from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.references import rivals
 from coldstream.usecases.retention import retain
 from tests.simulation.crashes import Crash, OverWire, Wire
 
@@ -98,7 +102,17 @@ disturbances = st.one_of(
     st.none(),
     st.tuples(
         st.integers(0, 25),
-        st.sampled_from(["dies", "is carried out and dies", "commit", "group", "retire", "join"]),
+        st.sampled_from(
+            [
+                "dies",
+                "is carried out and dies",
+                "commit",
+                "group",
+                "retire",
+                "join",
+                "collect",
+            ]
+        ),
     ),
 )
 
@@ -106,8 +120,8 @@ disturbances = st.one_of(
 class Catalog(MemoryCatalog):
     """The catalog, with every item that a commit has made."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, table_id: str = "table") -> None:
+        super().__init__(table_id)
         self.landed: list[CatalogItem] = []
 
     def commit(self, commit: Commit) -> CommitOutcome:
@@ -137,6 +151,8 @@ class OneStream(RuleBasedStateMachine):
         self.old_roots: list[tuple[int, set[str]]] = []
         self.deleted_for_good = False
         self.crashed = 0
+        self.tables = 0
+        self.backups: list[CatalogItem] = []
 
     @initialize()
     def begin(self) -> None:
@@ -166,6 +182,7 @@ class OneStream(RuleBasedStateMachine):
             "group": lambda: self.group_now(None),
             "retire": lambda: self.retire_now(3000, None),
             "join": lambda: self.join_now(TARGET, None),
+            "collect": lambda: self.collect_now(None),
         }
         if what not in others:
             return Wire(calls, carried_out=what != "dies")
@@ -365,6 +382,9 @@ class OneStream(RuleBasedStateMachine):
 
     @rule(crash=disturbances)
     def take_out_the_garbage(self, crash: Disturbance | None) -> None:
+        self.collect_now(crash)
+
+    def collect_now(self, crash: Disturbance | None) -> None:
         def act(world: World) -> object:
             if self.state is StreamState.DELETED:
                 return sweep_stragglers(world, self.deleter, STREAM)
@@ -415,6 +435,72 @@ class OneStream(RuleBasedStateMachine):
                 time_left=lambda: True,
             ),
         )
+
+    @precondition(lambda self: self.state in (StreamState.LIVE, StreamState.DELETED))
+    @rule(lost=st.booleans(), crashes=st.lists(disturbances, max_size=2))
+    def lose_the_table(self, lost: bool, crashes: list[Disturbance | None]) -> None:
+        """The table is gone; there is an empty one, or one from a backup, and adoptions may die.
+
+        Whatever root is adopted, also one that never landed: everything must be there.
+        """
+        if not self.store.objects or (lost and not self.live):
+            return  # nobody can know of it any more; and a tombstone that is lost is no tombstone
+        self.tables += 1
+        backup = self.backups[-1 if self.tables % 2 else 0] if self.backups else None
+        current = self.catalog.items[STREAM]
+        if not self.live:
+            backup = current
+        self.catalog = Catalog(f"table {self.tables}")
+        if not lost and backup is not None:
+            self.catalog.items[STREAM] = backup
+        elif not lost:
+            self.catalog.items[STREAM] = current
+        for crash in crashes:
+            if crash is not None and crash[1].startswith(("dies", "is")):
+                self._adopting(crash)
+        self._adopting(None)
+        self.backups.clear()
+        item = self.catalog.items[STREAM]
+        assert item.table_id == self.catalog.table_id()
+        if item.state is StreamState.LIVE:
+            # Not to be compared with the root before it: one that never landed may be the newest.
+            self.catalog.landed.clear()
+            self.before = None
+
+    def _adopting(self, crash: Disturbance | None) -> None:
+        try:
+            adopt(self.world(crash), STREAM)
+        except Crash:
+            self.crashed += 1
+
+    @precondition(lambda self: self.live)
+    @rule(what=st.sampled_from(["group", "join", "retire"]), days=st.integers(0, 3))
+    def leave_a_root_that_never_landed(self, what: str, days: int) -> None:
+        """A machine dies after the PUT of its root; collect has all the time it wants."""
+        landing = self.catalog.commit
+
+        def dies(commit: Commit) -> CommitOutcome:
+            del commit
+            raise Crash
+
+        self.catalog.commit = dies  # type: ignore[method-assign]
+        try:
+            {
+                "group": lambda: self.group_now(None),
+                "join": lambda: self.join_now(100_000, None),
+                "retire": lambda: self.retire_now(3000, None),
+            }[what]()
+        finally:
+            self.catalog.commit = landing  # type: ignore[method-assign]
+        for _ in range(days):
+            self.now += 2 * GRACE_MS
+            self.collect_now(None)
+
+    @rule()
+    def back_up(self) -> None:
+        """A backup of the table, as it is now."""
+        if self.live:
+            self.backups.append(self.catalog.items[STREAM])
 
     # --- what must hold after every step ---
 
@@ -496,7 +582,8 @@ class OneStream(RuleBasedStateMachine):
             self._put(self.outbox.pop(0))
         commit_runs(world, STREAM, pause=lambda _: None)
         rebalance(world, STREAM, branching=M, pause=lambda _: None)
-        for _ in range(3):
+        # A root that lost goes first, then what only it has named, and each is seen twice.
+        for _ in range(6):
             self.now += 2 * GRACE_MS
             report = collect(
                 world, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
@@ -519,13 +606,20 @@ class OneStream(RuleBasedStateMachine):
 
 
 def _kind(world: World, loaded: Loaded, key: str) -> Kind:
-    from coldstream.names import parse_data_key
-
-    if key.endswith(".sightings"):
-        return Kind.RECORD
+    fetch = world.fetch(STREAM)
+    others = rivals(world, loaded.item) or []
     if "/data/" not in key:
-        return Kind.REFERENCED
+        node = parse_metadata_key(key, PREFIX)
+        if isinstance(node, SightingsKey):
+            return Kind.RECORD
+        if isinstance(node, RootKey):
+            # One that never landed may be adopted until the version after it has landed.
+            return Kind.PENDING if node.version > loaded.item.version else Kind.REFERENCED
+        named = any(refers(root, node, fetch) for root in others)
+        return Kind.PENDING if named else Kind.REFERENCED
     parsed = parse_data_key(key, PREFIX)
+    if any(refers(root, parsed, fetch) for root in others):
+        return Kind.PENDING
     leaf = leaf_at(loaded.root, parsed.first_offset, world.fetch(STREAM))
     if leaf is not None and leaf.data_key(STREAM) == parsed:
         return Kind.REFERENCED

@@ -3,7 +3,7 @@
 As a shadow it changes nothing and says where the two differ. Installed, it does what `coldstream
 rebuild --write` does, with LIST and trailers read by the workers: the state `rebuilding` comes
 first and stops commits and deleters, then groups, root, and the item in one conditional write
-(docs/decisions/0009).
+(docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from coldstream.errors import ColdstreamError, CorruptDataError, PermissionDeniedError
 from coldstream.jobs.arguments import Where
+from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differences_batch
 from coldstream.jobs.rebuild_listing import Listed, ListedAhead, Shard, read_shard
-from coldstream.jobs.rebuild_shadow import (
-    DIFFERENCES,
-    Difference,
-    Part,
-    Shadow,
-    compare_part,
-    differences_batch,
-    shadow,
-)
+from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register

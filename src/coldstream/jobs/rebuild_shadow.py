@@ -9,11 +9,7 @@ afterwards. Between two holes each section is built for itself, because a rebuil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
-from typing import Any
-
-import pyarrow as pa
+from dataclasses import dataclass, field, replace
 
 from coldstream.errors import (
     ConflictError,
@@ -23,7 +19,7 @@ from coldstream.errors import (
     RefusedFragmentError,
 )
 from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
-from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.jobs.rebuild_differences import Difference, DifferenceKind
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -40,87 +36,6 @@ _MOST = 10_000
 _REPEATS = 4
 _FRAGMENTS_A_PART = 1024
 _MOST_REFUSED = 100
-
-
-class DifferenceKind(StrEnum):
-    """How the rebuilt manifest differs from the live one."""
-
-    UNREADABLE = "unreadable"
-    ABSENT = "absent"
-    OTHER_OBJECT = "other_object"
-    ENTRY = "entry"
-
-    @property
-    def harmless(self) -> bool:
-        """Whether both manifests say what is so."""
-        return self is DifferenceKind.OTHER_OBJECT
-
-    @property
-    def meaning(self) -> str:
-        """The kind in words."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    DifferenceKind.UNREADABLE: "the live manifest cannot be read",
-    DifferenceKind.ABSENT: "the bucket has no acceptable object for what the manifest has",
-    DifferenceKind.OTHER_OBJECT: "the bucket has several objects of these offsets; a rebuild would"
-    " take others",
-    DifferenceKind.ENTRY: "the manifest says of an object what its key or trailer does not",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One difference.
-
-    Attributes:
-        stream: directory name.
-        kind: of which kind.
-        first_offset: first offset concerned.
-        next_offset: one past the last.
-        live: what the live manifest has, in short.
-        rebuilt: what the bucket has.
-    """
-
-    stream: str
-    kind: DifferenceKind
-    first_offset: int
-    next_offset: int
-    live: str
-    rebuilt: str
-
-
-DIFFERENCES = SnapshotTable(
-    "rebuild_differences",
-    "One row for each difference between a live manifest and one made anew from the bucket",
-    pa.schema(
-        [
-            column("stream", pa.string(), "directory name"),
-            column("kind", pa.string(), "unreadable, absent, other_object or entry"),
-            column("first_offset", pa.int64(), "first offset concerned"),
-            column("next_offset", pa.int64(), "one past the last"),
-            column("live", pa.string(), "what the live manifest has"),
-            column("rebuilt", pa.string(), "what the bucket has"),
-            column("found_at", TIME, "when the run began"),
-        ]
-    ),
-)
-
-
-def differences_batch(found: Sequence[Difference], now_ms: int) -> pa.RecordBatch:
-    """Differences as rows of the table; `now_ms` is when the run began, ms since the epoch."""
-    rows: list[dict[str, Any]] = [
-        {
-            **asdict(each),
-            "kind": str(each.kind),
-            "first_offset": min(each.first_offset, 2**63 - 1),
-            "next_offset": min(each.next_offset, 2**63 - 1),
-            "found_at": now_ms * 1000,
-        }
-        for each in found
-    ]
-    return pa.RecordBatch.from_pylist(rows, DIFFERENCES.schema)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from coldstream.columns.schema import select
+from coldstream.spark.by_index import enough
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Split
@@ -58,7 +59,8 @@ def read_split(task: Task, split: Split, remote: Remote) -> Iterator[pa.RecordBa
         if task.rows is Rows.FRAGMENTS:
             yield from fragment_rows(stream, parts, task.columns)
             continue
-        found = judged(stream.found(parts), task, planned.stream)
+        by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
+        found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
         if task.rows is Rows.MESSAGES:
             yield from messages(found, select(task.columns), planned.stream)
         elif task.rows is Rows.CHUNKS:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
-from coldstream.manifest.entries import Entries, Entry
+from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.nodes import fetcher
@@ -17,8 +18,10 @@ from coldstream.reader.check import Checked
 from coldstream.reader.fragments import Fragments, Piece
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.pieces import pieces
+from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
+from coldstream.spark.by_index import chunks_by_index
 from coldstream.spark.connect import Remote
 from coldstream.spark.newer import Newer
 from coldstream.spark.plan import Part, leaves
@@ -31,10 +34,13 @@ SETTINGS = ReaderSettings(in_flight=4)
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Chunks that hold, with where they are from, and which of their offsets are asked for."""
+    """Chunks that hold, which of their offsets are asked for, and where they are from.
+
+    The latter is None where only their headers are there.
+    """
 
     checked: Checked
-    piece: Piece
+    piece: Piece | None
     first: int
     following: int
 
@@ -74,6 +80,7 @@ class StreamRead:
         self.planned = planned
         self.groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, planned.stream)
         self.fragments = Fragments(remote.store, remote.prefix, planned.stream, settings)
+        self._store = remote.store
         self._settings = settings
         self._newer = Newer(
             planned, Snapshots(remote.store, remote.catalog), self.fragments, self.groups
@@ -85,8 +92,12 @@ class StreamRead:
         for part in parts:
             yield from leaves(part, alive, self.groups)
 
-    def found(self, parts: Sequence[Part]) -> Iterator[Found]:
+    def found(self, parts: Sequence[Part], *, by_index: bool = False) -> Iterator[Found]:
         """All that parts of this stream hold of what is asked for, in offset order.
+
+        Args:
+            parts: of splits.
+            by_index: whether headers of chunks will do, where the index tells them (`by_index`).
 
         Raises:
             NotFoundError: an object is gone, and no newer manifest explains it.
@@ -98,8 +109,33 @@ class StreamRead:
                 yield self._damaged(span, span.first, span.following, span.unreadable)
             elif span.lost:
                 yield self._lost(span, span.first, span.following, GapReason.RETENTION)
+            elif by_index:
+                by_index = yield from self._headers(span)
             else:
                 yield from self._read(span)
+
+    def _headers(self, span: Span) -> Generator[Found, None, bool]:
+        """A span by the indexes of its fragments; whether that is worth trying again."""
+        offsets = span.first, span.following
+        fetches = (
+            Fetch(0, partial(chunks_by_index, entry, *offsets, self.fragments, self._store))
+            for entry in span.entries
+        )
+        in_flight = self._settings.in_flight
+        position = span.first
+        with workers(in_flight) as pool:
+            results = in_order(fetches, pool, budget=PROCESS_BUDGET, in_flight=in_flight)
+            with closing(results):
+                for number, checked in enumerate(results):
+                    if checked is None:
+                        break
+                    following = min(span.entries[number].next_offset, span.following)
+                    yield Sound(checked, None, position, following)
+                    position = following
+                else:
+                    return True
+        yield from self._read(Span(span.entries[number:], position, span.following))
+        return span.entries[number].kind is EntryKind.HOLE
 
     def _read(self, span: Span) -> Iterator[Found]:
         position, following = span.first, span.following

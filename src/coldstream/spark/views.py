@@ -157,7 +157,7 @@ def _chunks(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
                 "epoch": fields["epoch"][number],
                 "kind": _KINDS[fields["chunk_type"][number]],
                 "size": size,
-                "fragment": each.piece.fragment.path,
+                "fragment": each.piece.fragment.path if each.piece else None,
                 **{
                     name: fields[name][number]
                     for name in ("entries", "records", "data_size", "trailer_size", "bloom_size")

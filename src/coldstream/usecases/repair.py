@@ -16,8 +16,9 @@ from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.tree import Fetch, leaf_at, leaves
 from coldstream.names import DataKey
+from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
-from coldstream.plans.repair import Assembled, Known, assemble, fragment_of, is_sound, known_of
+from coldstream.plans.repair import Known, is_sound, known_of
 from coldstream.plans.substitute import substitute
 from coldstream.usecases.amend import amend
 from coldstream.usecases.load import Loaded, World, load

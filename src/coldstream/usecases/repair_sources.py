@@ -13,7 +13,8 @@ from coldstream.manifest.root import LastChunk
 from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import DataKey, data_prefix, list_start, parse_data_key
 from coldstream.osiris.chunk import Chunk
-from coldstream.plans.repair import Known, Sources, chunks_in, holds_by_itself, known_of
+from coldstream.plans.assemble import Sources
+from coldstream.plans.repair import Known, chunks_in, holds_by_itself, known_of
 from coldstream.ports import ObjectStore
 from coldstream.usecases.load import Loaded, World
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from coldstream.errors import ConflictError
+from coldstream.jobs.rebuild_differences import DIFFERENCES, DifferenceKind, differences_batch
 from coldstream.jobs.rebuild_listing import (
     ListedAhead,
     Lister,
@@ -18,16 +19,7 @@ from coldstream.jobs.rebuild_listing import (
     read_shard,
     shards_of,
 )
-from coldstream.jobs.rebuild_shadow import (
-    DIFFERENCES,
-    DifferenceKind,
-    Part,
-    Shadow,
-    compare_part,
-    differences_batch,
-    parts_of,
-    shadow,
-)
+from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, parts_of, shadow
 from coldstream.manifest.entries import EntryKind
 from coldstream.names import MAX_OFFSET, data_prefix
 from coldstream.usecases.load import World

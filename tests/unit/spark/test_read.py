@@ -18,7 +18,7 @@ from coldstream.columns.schema import select
 from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.entries import Entries, Entry
-from coldstream.osiris.chunk import iter_chunks
+from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.spark.intervals import Intervals
 from coldstream.spark.window import Window
@@ -169,19 +169,50 @@ def test_a_hundredth_of_a_stream_costs_a_hundredth_of_its_bytes_and_its_indexes(
     assert tier.store.bytes - indexes <= 0.015 * root.total_size
 
 
-def test_columns_of_chunks_are_read_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks = small_chunks(20)
-    tier = Tier()
-    tier.add(STREAM, [chunks])
-    import coldstream.columns.decode as decode
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("no entry is looked at")
-
-    monkeypatch.setattr(decode.Decoder, "_with_messages", refuse)
+def test_columns_of_chunks_cost_the_indexes_only() -> None:
+    chunks = small_chunks(2000, size=2000)
+    # One chunk of a single message, and tracking data, which always is a single record.
+    chunks[700] = chunk(2100, b"\x00\x53\x77\x40", timestamp=17_000)
+    chunks[701] = chunk(2101, b"\x00", timestamp=17_000, kind=ChunkType.TRACKING_DELTA)
+    chunks[702] = chunk(2102, *[b"\x00\x53\x77\x40"] * 7, timestamp=17_000)
+    tier = Tier(store=CountingStore())
+    root = tier.add(STREAM, in_groups(chunks, 500))
     names = ["offset", "timestamp", "chunk_id", "epoch"]
 
-    assert query(tier, stream=STREAM, columns=",".join(names)).rows() == reference(chunks, names)
+    found = query(tier, stream=STREAM, columns=",".join(names), partitionBytes="3m")
+    tier.store.bytes = 0
+
+    assert found.rows() == reference(chunks, names)
+    assert tier.store.bytes < 0.15 * root.total_size  # 128 KiB of each fragment of 3 MB
+    tier.store.requests.clear()
+    query(tier, stream=STREAM, columns="offset").rows()
+    assert tier.store.requests["get"] <= 2
+
+
+def test_damage_is_not_looked_for_where_it_changes_nothing_and_stops_a_strict_query() -> None:
+    chunks = small_chunks(30)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    tier.flip(tier.key(root, STREAM, 1), 8 + 4 * len(chunks[0]) + 100)
+
+    names = ["offset", "timestamp"]
+    assert query(tier, stream=STREAM, columns="offset,timestamp").rows() == reference(chunks, names)
+    with pytest.raises(CorruptDataError):
+        query(tier, stream=STREAM, columns="offset", onCorrupt="fail").rows()
+
+
+def test_a_stream_of_single_messages_or_several_epochs_is_read_for_its_headers() -> None:
+    singles = [chunk(n, b"\x00\x53\x77\x40") for n in range(40)]
+    epochs = [chunk(40 + 3 * n, *[b"x"] * 3, epoch=1 + n // 5) for n in range(10)]
+    more = small_chunks(9, first=70)
+    tier = Tier()
+    groups = [singles, epochs, [each[:16] + (2).to_bytes(8, "big") + each[24:] for each in more]]
+    tier.add(STREAM, groups)
+    names = ["offset", "epoch"]
+
+    rows = query(tier, stream=STREAM, columns="offset,epoch", partitionBytes="64m").rows()
+
+    assert rows == reference([each for group in groups for each in group], names)
 
 
 def test_starting_and_ending_offsets_bound_a_query() -> None:

@@ -44,9 +44,9 @@ class Effort:
     """
 
     quick: bool = False
-    in_flight: int = 6
+    in_flight: int = 8
     range_size: int = 8 * 2**20
-    memory: int = 256 * 2**20
+    memory: int = 192 * 2**20
 
 
 @dataclass(slots=True)
@@ -89,6 +89,34 @@ class Got:
     last: int = -1
     gone: bool = False
     bad: bool = False
+
+
+def ahead(fetches: Iterator[Fetch[Got]], pool: ThreadPoolExecutor, effort: Effort
+          ) -> Iterator[Got]:  # fmt: skip
+    """The result of every fetch, in order, with as many ahead as there is room for.
+
+    Unlike a reader, scrub knows that it will want everything, so it begins with everything in
+    flight. As many results as there are GETs under way may wait to be checked.
+    """
+    window: deque[tuple[int, Future[Got]]] = deque()
+    held = 0
+    waiting = next(fetches, None)
+    try:
+        while window or waiting is not None:
+            while (
+                waiting is not None
+                and len(window) < 2 * effort.in_flight
+                and (not window or held + waiting.size <= effort.memory)
+            ):
+                window.append((waiting.size, pool.submit(waiting.run)))
+                held += waiting.size
+                waiting = next(fetches, None)
+            size, future = window.popleft()
+            yield future.result()
+            held -= size
+    finally:
+        for _, future in window:
+            future.cancel()
 
 
 class Reading:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.objects import Ages, judge_listed, judge_metadata, listed
-from coldstream.jobs.scrub.reading import Effort, Looked, Reading
+from coldstream.jobs.scrub.reading import Effort, Looked, Reading, ahead
 from coldstream.jobs.scrub.schedule import Unit, fragments_of
 from coldstream.jobs.scrub.tree import Tree, fenced, read_group
 from coldstream.manifest.entries import Entry, EntryKind
@@ -18,8 +17,7 @@ from coldstream.manifest.tree import head_of
 from coldstream.names import MAX_OFFSET
 from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import ObjectInfo, ObjectStore
-from coldstream.reader.budget import MemoryBudget
-from coldstream.reader.prefetch import in_order, workers
+from coldstream.reader.prefetch import workers
 
 #: So many findings a task are told one by one; the rest is counted.
 MOST_FINDINGS = 10_000
@@ -101,19 +99,16 @@ def scrub(store: ObjectStore, prefix: str, task: Task, effort: Effort, ages: Age
     for tree in task.metadata:
         for finding in _outside(store, prefix, tree, ages):
             done.add(finding)
-    budget = MemoryBudget(effort.memory)
     with workers(effort.in_flight) as pool:
         for stream, units in groupby(task.units, key=lambda unit: unit.stream):
             tree = task.trees[stream]
             part = _Stream(store, prefix, tree, done)
             reading = Reading(store, prefix, tree, effort, pool)
             plan = reading.fetches(part.blocks(list(units), ages))
-            fetched = in_order(plan, pool, budget=budget, in_flight=effort.in_flight)
-            with closing(fetched) as results:
-                for got in results:
-                    looked = reading.check(got)
-                    if looked is not None:
-                        part.take(got.leaf, looked)
+            for got in ahead(plan, pool, effort):
+                looked = reading.check(got)
+                if looked is not None:
+                    part.take(got.leaf, looked)
     return done
 
 

@@ -1,0 +1,80 @@
+"""Rows without their data: where only offsets, times and chunks are asked for, the index has all.
+
+The index of a fragment has every chunk's id and time, and so the number of its records. What it
+does not say is whether a chunk holds messages or tracking data; but tracking data is always one
+record, so only chunks of one record are in doubt, and their headers are looked at. A stream of many
+such chunks is read as ever. Counting a petabyte takes 0.02 % of its bytes.
+
+Data that is not read is not checked: a damaged chunk has the same rows, and nobody hears of the
+damage. So this is not done where damage is to stop the query, or `error` is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.osiris.chunk import CHUNK_DTYPE, CHUNK_HEADER_SIZE, ChunkType, parse_chunk_header
+from coldstream.ports import ObjectStore
+from coldstream.reader.check import Checked
+from coldstream.reader.fragments import Fragments, OpenFragment
+
+#: Columns that need nothing else.
+COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})
+#: So many headers of a fragment are looked at one by one, before all of it is read.
+_MOST_DOUBTS = 8
+
+
+def enough(columns: Iterable[str]) -> bool:
+    """Whether the index says all that these columns need."""
+    return COLUMNS.issuperset(columns)
+
+
+def chunks_by_index(
+    entry: Entry, first: int, following: int, fragments: Fragments, store: ObjectStore
+) -> Checked | None:
+    """The headers of a fragment's chunks as far as rows need them, and no data.
+
+    Only of chunks that hold some of the offsets `first` to `following` (left out). None where the
+    index does not say enough, or cannot be had: then it must be read, which tells what is wrong,
+    too.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: from the adapters.
+    """
+    if entry.kind is EntryKind.HOLE:
+        return None
+    try:
+        fragment = fragments.open(entry)
+        trailer, records = fragment.trailer, fragment.records
+        low = fragment.index.chunk_of_offset(first)
+        high = fragment.index.chunk_of_offset(following - 1) + 1
+        counts = np.diff(records.chunk_ids[low : high + 1]).astype(np.int64)
+        doubts = np.flatnonzero(counts == 1).tolist()
+        if trailer.first_chunk_epoch != trailer.last_chunk_epoch or len(doubts) > _MOST_DOUBTS:
+            return None
+        headers = np.zeros(len(counts), CHUNK_DTYPE)
+        headers["chunk_id"] = records.chunk_ids[low:high]
+        headers["timestamp"] = records.timestamps[low:high]
+        headers["records"] = counts
+        headers["entries"] = 1  # of no meaning for these columns
+        headers["epoch"] = trailer.first_chunk_epoch
+        for number in doubts:
+            headers["chunk_type"][number] = _kind(fragment, low + number, store)
+    except (NotFoundError, CorruptDataError):
+        return None
+    # Chunks of nothing but a header each.
+    bounds = list(range(0, (len(headers) + 1) * CHUNK_HEADER_SIZE, CHUNK_HEADER_SIZE))
+    return Checked(memoryview(headers.tobytes()), headers, bounds)
+
+
+def _kind(fragment: OpenFragment, number: int, store: ObjectStore) -> ChunkType:
+    """What a chunk holds, by its header."""
+    begin, _ = fragment.index.data_range(number, number)
+    header = parse_chunk_header(store.get(fragment.path, begin, begin + CHUNK_HEADER_SIZE))
+    if header.chunk_id != fragment.index[number].chunk_id:
+        raise CorruptDataError("the header is of another chunk")
+    return ChunkType(header.chunk_type)
