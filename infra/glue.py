@@ -104,6 +104,7 @@ class Jobs(Construct):
             ),
             "rebuild": JobPlan(
                 "Makes the manifest of a stream anew from the bucket",
+                tables="rebuild_*",
                 # Somebody has started it, and should look before it is tried again.
                 retries=0,
                 more=(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Arguments as JSON: options, trigger, out, checkpoint, log, kill (mid or ""), seconds."""
+    """Arguments as JSON: options, out, checkpoint, log, kill (mid or ""), seconds."""
     given = json.loads(sys.argv[1])
     from pyspark.sql import SparkSession
 
@@ -41,28 +41,20 @@ def main() -> None:
         .option("path", given["out"])
         .option("checkpointLocation", given["checkpoint"])
     )
-    trigger = (
-        {"availableNow": True}
-        if given["trigger"] == "availableNow"
-        else {"processingTime": "200 milliseconds"}
-    )
-    running = query.trigger(**trigger).start()
+    running = query.trigger(processingTime="200 milliseconds").start()
     print(jvm, flush=True)
     if given["kill"] == "mid":
         while not Path(given["log"]).exists():
             time.sleep(0.05)
         os.kill(jvm, 9)
         os._exit(9)
-    if given["trigger"] == "availableNow":
-        running.awaitTermination(90)
-    else:
-        deadline = time.monotonic() + given["seconds"]
-        committed = Path(given["checkpoint"]) / "commits"
-        while time.monotonic() < deadline and not running.exception():
-            batches = list(committed.glob("[0-9]*")) if committed.exists() else []
-            if len(batches) >= given["batches"]:
-                break
-            time.sleep(0.05)
+    deadline = time.monotonic() + given["seconds"]
+    committed = Path(given["checkpoint"]) / "commits"
+    while time.monotonic() < deadline and not running.exception():
+        batches = list(committed.glob("[0-9]*")) if committed.exists() else []
+        if len(batches) >= given["batches"]:
+            break
+        time.sleep(0.05)
     if given["kill"] == "between":
         os.kill(jvm, 9)
         os._exit(9)

@@ -27,7 +27,7 @@ EVERYTHING = tuple(COLUMNS)
 
 def load(spark: SparkSession, stream: str, **options: Any) -> DataFrame:
     reader = spark.read.format("rabbitmq_stream").option("stream", stream)
-    return reader.options(**{"partitionBytes": "20k", **options}).load()
+    return reader.options(**{"partitionBytes": "100k", **options}).load()
 
 
 @pytest.mark.parametrize("name", sorted(FIXTURES))
@@ -107,7 +107,7 @@ def test_filters_give_the_rows_that_spark_itself_would_keep(
     rng = random.Random(7)
     start = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
     assert plain.table(["timestamp"])["timestamp"][0].as_py() == start
-    frame = load(spark, "plain", columns="offset,timestamp,body", partitionBytes="8k")
+    frame = load(spark, "plain", columns="offset,timestamp,body", partitionBytes="60k")
     unfiltered = frame.toArrow().to_pylist()
 
     def drawn_filter() -> tuple[Any, Any]:
@@ -132,7 +132,7 @@ def test_filters_give_the_rows_that_spark_itself_would_keep(
             (column != value, lambda row: get(row) != value),
         ][kind]
 
-    for _ in range(24):
+    for _ in range(16):
         tests = [drawn_filter() for _ in range(rng.choice([1, 1, 2, 3]))]
         filtered, right = frame, unfiltered
         for test, keeps in tests:
@@ -311,7 +311,7 @@ def upload_damaged(site: Site, stream: str, chunks: list[bytes], position: int) 
 def test_a_large_result_is_summed_by_spark_as_by_the_plain_decoder(
     spark: SparkSession, drawn: Stream
 ) -> None:
-    frame = load(spark, "drawn", partitionBytes="10k").selectExpr(
+    frame = load(spark, "drawn", partitionBytes="60k").selectExpr(
         "count(*)", "sum(length(body))", "max(offset)", "count(properties.subject)"
     )
     right = drawn.table()

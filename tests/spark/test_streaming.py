@@ -41,7 +41,6 @@ class Query:
         log.unlink(missing_ok=True)
         given = {
             "options": self.options,
-            "trigger": trigger,
             "out": str(self.folder / "out"),
             "checkpoint": str(self.folder / "checkpoint"),
             "log": str(log),
@@ -119,16 +118,20 @@ def test_available_now_reads_what_is_there_and_goes_on_from_there(
 ) -> None:
     stream = "__available_1"
     site.tier.add(stream, in_groups(plain_chunks(30), 10))
-    query = Query(site, tmp_path, stream="__available_.*", columns="stream,offset")
 
-    assert query.run(trigger="availableNow") == ""
-    assert query.offsets(spark) == list(range(150))
+    def run() -> list[int]:
+        reader = spark.readStream.format("rabbitmq_stream").option("stream", "__available_.*")
+        frame = reader.option("columns", "stream,offset").load()
+        table, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+        query = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        query.trigger(availableNow=True).start(table).awaitTermination(90)
+        return sorted(row["offset"] for row in spark.read.parquet(table).collect())
+
+    assert run() == list(range(150))
+    assert run() == list(range(150))
     grow(site, stream, 150, 10)
     site.tier.add("__available_2", in_groups(plain_chunks(4, first=1000), 2))
-    query.run(trigger="availableNow", kill="mid")
-    assert query.run(trigger="availableNow") == ""
-
-    assert query.offsets(spark) == [*range(200), *range(1000, 1020)]
+    assert run() == [*range(200), *range(1000, 1020)]
 
 
 def test_what_makes_no_sense_for_a_stream_is_refused(spark: SparkSession, site: Site) -> None:

@@ -185,16 +185,29 @@ class S3ObjectStore:
             return b""  # no range of an empty object can be satisfied
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        def page() -> list[ObjectInfo]:
+        # obstore takes a prefix for a folder, so `root.` would find nothing in silence. The listing
+        # of the folder begins right before the first name that can match, and ends after the last.
+        folder = prefix[: prefix.rfind("/") + 1]
+        begin = start_after
+        if prefix != folder and start_after < prefix:
+            begin = f"{prefix[:-1]}{chr(ord(prefix[-1]) - 1)}\U0010ffff"
+
+        def page(after: str) -> list[ObjectInfo]:
             stream = obstore.list(
-                self._store, prefix, offset=start_after or None, chunk_size=min(limit, 1000)
+                self._store, folder, offset=after or None, chunk_size=min(limit, 1000)
             )
             return [
                 ObjectInfo(row["path"], row["size"], round(row["last_modified"].timestamp() * 1000))
                 for row in next(iter(stream), [])
             ]
 
-        return _translating(page, prefix)
+        while True:
+            rows = _translating(lambda after=begin: page(after), prefix)  # type: ignore[misc]
+            early = [each for each in rows if each.key < prefix]
+            if not early:
+                return [each for each in rows if each.key.startswith(prefix)]
+            # Names that only just sort before it; without them the page may hold more.
+            begin = early[-1].key
 
 
 def _translating(call: Callable[[], _T], key: str) -> _T:

@@ -231,6 +231,25 @@ class ObjectStoreSuite(StoreFixtures):
         assert numbers("004.x") == []
         assert numbers("") == [0, 1, 2, 3, 4]
 
+    def test_a_prefix_may_end_in_the_middle_of_a_name(
+        self, store: ObjectStore, prefix: str
+    ) -> None:
+        names = ["ro", "root", "root-1", "root.1", "root.2", "root.3", "root/4", "roots", "rpot"]
+        self.fill(store, [prefix + name for name in names])
+
+        def found(within: str, start: str = "", limit: int = 1000) -> list[str]:
+            after = prefix + start if start else ""
+            rows = store.list(prefix + within, start_after=after, limit=limit)
+            return [each.key.removeprefix(prefix) for each in rows]
+
+        assert found("root.") == ["root.1", "root.2", "root.3"]
+        assert found("root.", start="root.1") == ["root.2", "root.3"]
+        assert found("root.", start="a") == ["root.1", "root.2", "root.3"]
+        assert found("root.", limit=2) == ["root.1", "root.2"]
+        assert found("root.2") == ["root.2"]
+        assert found("root") == ["root", "root-1", "root.1", "root.2", "root.3", "root/4", "roots"]
+        assert found("roots.") == []
+
     def test_a_listing_stops_at_its_limit(self, store: ObjectStore, prefix: str) -> None:
         self.fill(store, [f"{prefix}{number}" for number in range(5)])
 
