@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
-ROUNDS = 5
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Extent:
     naive: int
 
 
-FULL = Extent(stream=2**30, naive=64 * 2**20)
+FULL = Extent(stream=2**32, naive=64 * 2**20)
 QUICK = Extent(stream=2**26, naive=2**23)
 
 

@@ -281,6 +281,7 @@ def test_a_survey_over_a_lost_table_finds_the_streams_of_the_bucket(remote: Remo
 
 
 def test_a_survey_over_a_good_table_goes_through_the_bucket_once(remote: Remote) -> None:
+    remote.forget()
     assert surveyed(remote.world) == [STREAM]
     assert remote.store.calls["put"] == 1
     remote.forget()
