@@ -25,6 +25,7 @@ def handler(event: dict[str, Any], _: LambdaContext) -> dict[str, Any]:
         now_ms=now_ms(),
         target_size=setting(names.ENV_FRAGMENT_SIZE),
         cursor=event.get("cursor"),
+        mark=True,
     )
     for error in page.damaged:
         tell(error)

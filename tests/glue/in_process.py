@@ -91,14 +91,16 @@ def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
         lambda: secrets.randbits(64),
     )
     fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=prefix))
+    from pyspark.sql import SparkSession
+
+    others = SparkSession.getActiveSession()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in emulator.environment().items():
             patch.setenv(name, value)
         yield Site(emulator, outputs, world)
-        from pyspark.sql import SparkSession
-
         session = SparkSession.getActiveSession()
-        if session is not None:
+        # A session that was there before belongs to other tests of this process.
+        if session is not None and others is None:
             session.stop()
 
 

@@ -56,7 +56,7 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>:"
             f"table/coldstream/{pattern}]"
-            for pattern in ("*", "scrub_*", "profile_*", "fleet_*")
+            for pattern in ("*", "scrub_*", "profile_*", "fleet_*", "rebuild_*")
         ),
     }
 

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "AWS::Glue::Job"
-TABLES = {"scrub": "scrub_*", "profile": "profile_*", "fleet": "fleet_*", "materialise": "*"}
+TABLES = {
+    "scrub": "scrub_*",
+    "profile": "profile_*",
+    "fleet": "fleet_*",
+    "materialise": "*",
+    "rebuild": "rebuild_*",
+}
 
 
 def jobs(assembly: Assembly) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,6 @@ from coldstream.errors import (
     ConflictError,
     CorruptDataError,
     NotFoundError,
-    PermissionDeniedError,
 )
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import ENTRY_SIZE, Entries
@@ -263,7 +262,13 @@ def surveyed(world: World) -> list[str]:
     cursor: str | None = None
     while True:
         page = survey(
-            world, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor=cursor
+            world,
+            Surveyed.RECONCILE,
+            PolicySet(),
+            now_ms=0,
+            target_size=1,
+            cursor=cursor,
+            mark=True,
         )
         found += page.streams
         cursor = page.cursor
@@ -314,13 +319,14 @@ def test_streams_that_a_restored_table_lacks_are_found_after_a_run_that_died(
     assert remote.store.calls["list"] == 1
 
 
-def test_a_survey_that_may_not_write_its_mark_goes_on(remote: Remote) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionDeniedError("no")
+def test_a_survey_that_is_only_to_read_leaves_no_mark(remote: Remote) -> None:
+    before = remote.tampered()
+    found = survey(
+        remote.world, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor="bucket:"
+    )
 
-    remote.store.before["put"] = refuse
-
-    assert surveyed(remote.world) == [STREAM]
+    assert found.cursor is None
+    assert remote.tampered() == before
 
 
 def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Remote) -> None:

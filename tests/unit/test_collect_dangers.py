@@ -12,7 +12,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import PermissionDeniedError
-from coldstream.manifest.tree import leaves
+from coldstream.manifest.tree import leaves, leaves_backwards
 from coldstream.names import DataKey
 from coldstream.plans.collect import Kind
 from coldstream.testing.bucket import referenced
@@ -314,3 +314,17 @@ def test_a_step_reads_no_record_of_another_part_of_the_listing() -> None:
     tier.collect(cursor="rest:")
 
     assert record.path not in read
+
+
+@pytest.mark.parametrize("keep", range(2, 12))
+def test_nobody_who_walks_backwards_asks_for_a_group_that_is_dead_and_gone(keep: int) -> None:
+    tier = Tier()
+    rebalance(tier.world, STREAM, branching=2, pause=no_pause)
+    sizes = [entry.size for entry in leaves(tier.root(), tier.world.fetch(STREAM))]
+    tier.retire(sum(sizes[-keep:]))
+    tier.settle()
+
+    world = tier.new_world()
+    walked = list(leaves_backwards(load(world, STREAM).root, world.fetch(STREAM)))
+
+    assert len(walked) == keep

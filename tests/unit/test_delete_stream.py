@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from coldstream.errors import ConflictError, NotFoundError, UnavailableError
-from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
+from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
@@ -235,3 +236,25 @@ def test_a_stream_that_nobody_knows_cannot_be_deleted_or_had_back(remote: Remote
     for act in (lambda: delete(remote), lambda: undelete_stream(remote.world, STREAM)):
         with pytest.raises(NotFoundError):
             act()
+
+
+def test_a_tombstone_of_a_restored_table_is_not_taken_for_an_earlier_one(remote: Remote) -> None:
+    first = delete(remote)
+    # Restored: the revision counts the same number a second time.
+    later = replace(first, undelete_until=first.undelete_until + 1, state_token=7)
+
+    assert reason(first) != reason(later)
+    swept = replace(first, state=StreamState.DELETED, revision=first.revision + 1, state_token=9)
+    assert reason(swept) == reason(first)
+
+
+def test_a_stream_without_a_name_is_not_deleted_while_a_hold_asks_for_names(
+    remote: Remote,
+) -> None:
+    rules = PolicySet((Rule("court", queue="orders", hold=True),))
+
+    with pytest.raises(ConflictError, match="court"):
+        delete(remote, rules)
+    remote.items.set_name(STREAM, QueueName("c", "/", "payments"))
+
+    assert delete(remote, rules).state is StreamState.DELETING

@@ -281,6 +281,7 @@ def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_a
     assert not site.keys(old)
     assert site.item(old).state is StreamState.DELETED
     assert site.bodies(new) == wanted
+    site.collected(new)
     site.assert_sound(new)
 
 

@@ -7,12 +7,11 @@ table and not a GET for each.
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from coldstream.errors import CorruptDataError, InvalidInputError, PermissionDeniedError
+from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.plans.consolidate import may_be_worth_it
@@ -82,6 +81,7 @@ def survey(
     now_ms: int,
     target_size: int,
     cursor: str | None = None,
+    mark: bool = False,
 ) -> Survey:
     """One page of the streams that `workflow` has something to do with.
 
@@ -97,13 +97,14 @@ def survey(
         now_ms: ms since the Unix epoch.
         target_size: bytes of a full fragment.
         cursor: of the page before, None for the first.
+        mark: whether to say in the bucket that the table lacks no stream; without it, only read.
 
     Raises:
         UnavailableError: S3 or DynamoDB did not answer.
     """
     where, _, begin = (cursor or f"{_TABLE}:").partition(":")
     if where in (_BUCKET, _MISSING):
-        return _in_the_bucket(tier, begin, found_one=where == _MISSING)
+        return _in_the_bucket(tier, begin, found_one=where == _MISSING, mark=mark)
     page = tier.catalog.page(begin or None, PAGE)
     table_id = tier.catalog.table_id()
     foreign = {item.stream for item in page.items if item.table_id != table_id}
@@ -139,12 +140,10 @@ def _is_complete(tier: RemoteTier, table_id: str) -> bool:
 
 def _set_complete(tier: RemoteTier) -> None:
     path = complete_path(tier.prefix, tier.catalog.table_id())
-    # Who may not write here, a dry run say, leaves it to the next survey.
-    with suppress(PermissionDeniedError):
-        tier.store.put(path, b"", write_id="complete")
+    tier.store.put(path, b"", write_id="complete")
 
 
-def _in_the_bucket(tier: RemoteTier, after: str, *, found_one: bool) -> Survey:
+def _in_the_bucket(tier: RemoteTier, after: str, *, found_one: bool, mark: bool) -> Survey:
     """Streams of the bucket that the table does not know; one LIST for each stream there is."""
     missing: list[str] = []
     under = f"{tier.prefix}stream/"
@@ -153,7 +152,7 @@ def _in_the_bucket(tier: RemoteTier, after: str, *, found_one: bool) -> Survey:
         start = f"{under}{after}0" if after else under
         found = tier.store.list(under, start_after=start, limit=1)
         if not found:
-            if not missing and not found_one:
+            if mark and not missing and not found_one:
                 _set_complete(tier)
             return Survey(tuple(missing), seen, (), None)
         after = found[0].key.removeprefix(under).split("/", 1)[0]
