@@ -38,7 +38,8 @@ def test_sound_streams_have_no_harmful_difference(
     assert (said["streams"], said["fragments"], said["failed"]) == (3, 43, {})
     # One fragment of the stream with the hole was uploaded twice.
     assert set(said["differences"]) <= {"other_object"}
-    assert {row["kind"] for row in site.rows(DIFFERENCES)} <= {"other_object"}
+    if said["differences"]:  # a run without any adds nothing to the table
+        assert {row["kind"] for row in site.rows(DIFFERENCES)} == {"other_object"}
 
 
 def test_a_missing_object_is_a_difference_in_table_line_and_error(
@@ -79,7 +80,8 @@ def test_a_manifest_without_its_groups_is_installed_anew(
 
     [said] = last_line(capsys)["installed"]
     assert (said["landed"], said["fragments"]) == (True, 40)
-    assert said["unverified"] == (0 if trailers == "true" else 40)
+    # Whatever was asked for: no manifest is installed from keys alone.
+    assert said["unverified"] == 0
     after = load(site.new_world(), DEEP)
     assert after.item.state is StreamState.LIVE
     assert after.item.version > before.item.version
@@ -88,8 +90,6 @@ def test_a_manifest_without_its_groups_is_installed_anew(
         for each in leaves(after.root, site.new_world().fetch(DEEP))
     ]
     assert found == wanted
-    if trailers == "false":  # the times are not known then, and the next test wants them
-        main(site.arguments("rebuild", install=DEEP, **{"verify-trailers": "true"}))
 
 
 def test_a_stream_that_is_nowhere_cannot_be_installed(site: Site) -> None:

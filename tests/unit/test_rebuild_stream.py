@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
-from coldstream.errors import ConflictError, LostRangeError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    LostRangeError,
+    NotFoundError,
+)
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.tree import leaves
+from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.usecases.collect import collect
@@ -17,6 +24,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.retention import retain
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 M = 2
@@ -63,16 +71,15 @@ def test_a_dry_run_changes_nothing_and_says_what_would_come_out(remote: Remote) 
     assert (new.fragments, new.total_size) == (root.fragments, root.total_size)
 
 
-@pytest.mark.parametrize("trailers", [True, False])
-def test_damaged_groups_are_made_anew(remote: Remote, trailers: bool) -> None:
+def test_damaged_groups_are_made_anew(remote: Remote) -> None:
     wanted = ranges(remote.world)
     spoil(remote, "group")
 
-    report = rebuild(remote.world, STREAM, branching=M, trailers=trailers, dry_run=False)
+    report = rebuild(remote.world, STREAM, branching=M, dry_run=False)
 
     world = remote.new_world()
     assert report.landed
-    assert report.rebuilt.unverified == (0 if trailers else 20)
+    assert report.rebuilt.unverified == 0
     assert ranges(world) == wanted
     assert_sound(world)
     assert remote.items.items[STREAM].state is StreamState.LIVE
@@ -170,3 +177,60 @@ def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:
 def test_a_stream_without_objects_is_not_made_up(remote: Remote) -> None:
     with pytest.raises(NotFoundError):
         rebuild(remote.world, "__nobody_1", branching=M, dry_run=False)
+
+
+def test_a_manifest_is_never_installed_from_keys_alone(remote: Remote) -> None:
+    with pytest.raises(InvalidInputError):
+        rebuild(remote.world, STREAM, branching=M, trailers=False, dry_run=False)
+    assert rebuild(remote.world, STREAM, branching=M, trailers=False).rebuilt.unverified == 20
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+
+
+def test_with_every_root_damaged_the_item_still_says_who_may_write_and_what_is_retired(
+    remote: Remote,
+) -> None:
+    remote.claim(2)
+    half = PolicySet((Rule("half", max_bytes=remote.items.items[STREAM].total_size // 2),))
+    retain(remote.world, STREAM, half, now_ms=0, pause=no_pause)
+    remote.upload(*chain(3, start=200))  # of epoch 1, which may write up to offset 200 only
+    before = remote.items.items[STREAM]
+    spoil(remote, ".manifest")
+
+    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+
+    after = remote.items.items[STREAM]
+    assert report.landed
+    assert after.ledger == before.ledger
+    assert (after.first_offset, after.next_offset) == (before.first_offset, before.next_offset)
+    assert_sound(remote.new_world())
+
+
+def test_a_manifest_that_would_end_earlier_is_refused_and_the_stream_goes_on(
+    remote: Remote,
+) -> None:
+    last = piece(190, 200).path(PREFIX)
+    remote.memory.objects[last] = b"x" * len(remote.memory.objects[last])
+
+    with pytest.raises(LostRangeError) as caught:
+        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+    assert caught.value.offset == 190
+    assert remote.items.items[STREAM].next_offset == 200
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+
+
+def test_uploads_that_are_ahead_out_of_order_hinder_no_rebuild(remote: Remote) -> None:
+    remote.upload(*chain(2, start=210))
+
+    assert rebuild(remote.world, STREAM, branching=M, dry_run=False).landed
+    remote.upload(piece(200, 210))
+    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 230
+
+
+def test_a_rebuild_that_cannot_be_done_gives_the_stream_back(remote: Remote) -> None:
+    spoil(remote, ".fragment")
+
+    with pytest.raises((CorruptDataError, LostRangeError)):
+        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE

@@ -33,8 +33,7 @@ def rebuild(
         bool,
         typer.Option(
             "--no-trailers",
-            help="Go by the keys alone: one LIST for 1,000 fragments and no GETs, but without "
-            "times, so that retention by age takes nothing.",
+            help="For a dry run: go by the keys alone, one LIST for 1,000 fragments and no GETs.",
         ),
     ] = False,
     branching: BranchingOption = DEFAULT_BRANCHING,

@@ -138,7 +138,7 @@ def run_install(
             remote.where.prefix,
             stream,
             fragments=item.fragments if item is not None else None,
-            trailers=settings.trailers,
+            trailers=True,
             perform=partial(_listed, spark, remote.where),
         )
         world = World(
@@ -148,7 +148,7 @@ def run_install(
             world,
             stream,
             branching=settings.branching,
-            trailers=settings.trailers,
+            trailers=True,
             dry_run=False,
         )
         done.append(_installed(result))

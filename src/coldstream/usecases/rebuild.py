@@ -13,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coldstream.errors import (
+    ColdstreamError,
     ConflictError,
     CorruptDataError,
     InvalidInputError,
     LostRangeError,
     NotFoundError,
     RefusedFragmentError,
+    UnknownOutcomeError,
 )
 from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
@@ -81,8 +83,10 @@ def rebuild(
 ) -> RebuildReport:
     """Rebuild the manifest of one stream from its objects.
 
-    Ledger and first offset come from the newest root that can be read; without one the ledger is
-    guessed from the keys, and the first offset is that of the first fragment.
+    Ledger, first offset and the least next offset come from the item, if it is of this table: it
+    has them even where the newest root is damaged. Otherwise they come from the newest root that
+    can be read; without one the ledger is guessed from the keys, and the first offset is that of
+    the first fragment. What would take the manifest back is refused, and the stream stays as it is.
 
     Args:
         world: where.
@@ -94,26 +98,60 @@ def rebuild(
 
     Raises:
         NotFoundError: the bucket has nothing of this stream.
+        InvalidInputError: it is to be committed, but no trailer was to be read.
         ConflictError: the stream is being deleted, or somebody else changed its item.
-        LostRangeError: there is a gap with acceptable data behind it; nothing was committed.
+        LostRangeError: the manifest would end before it does now, or below its end there is a
+            gap with acceptable data behind it; nothing was committed.
         CorruptDataError: too many trailers do not hold; nothing was committed.
         UnavailableError: S3 or DynamoDB did not answer.
     """
+    if not trailers and not dry_run:
+        # A fragment that commits have refused and the good one in its place look alike by keys.
+        raise InvalidInputError(
+            "a manifest is installed only from fragments whose trailers were read", stream=stream
+        )
     item = world.catalog.get(stream)
     if not world.store.list(stream_prefix(world.prefix, stream), limit=1):
         raise NotFoundError("the bucket has nothing of this stream", stream=stream)
-    if not dry_run:
-        item = _stop_others(world, stream, item)
+    if dry_run:
+        return _rebuild(world, stream, item, branching, trailers, dry_run=True)
+    item = _stop_others(world, stream, item)
+    try:
+        return _rebuild(world, stream, item, branching, trailers, dry_run=False)
+    except UnknownOutcomeError:
+        raise
+    except ColdstreamError:
+        # Commits and deletes must not stand still because a rebuild could not be done.
+        _give_back(world, stream, item)
+        raise
+
+
+def _rebuild(
+    world: World,
+    stream: str,
+    item: CatalogItem | None,
+    branching: int,
+    trailers: bool,
+    *,
+    dry_run: bool,
+) -> RebuildReport:
     roots = sorted(
         _roots(world, stream),
         key=lambda each: (each.key.version, each.key.epoch, -each.key.uid),
         reverse=True,
     )
     # The item's own root first: one of the same version that lost the race may say another offset.
-    own = item.root_key if item and item.table_id == world.catalog.table_id() else ""
-    paths = [*([own] if own else []), *(each.path for each in roots if each.path != own)]
+    own = item if item and item.root_key and item.table_id == world.catalog.table_id() else None
+    first = [own.root_key] if own else []
+    paths = [*first, *(each.path for each in roots if each.path not in first)]
     root, root_key, damaged = _newest(world, paths)
-    ledger = root.ledger if root else ledger_of_keys(_pages(world, stream), world.prefix, stream)
+    if own is not None:
+        ledger, first_offset, least = own.ledger, own.first_offset, own.next_offset
+    elif root is not None:
+        ledger, first_offset, least = root.ledger, root.first_offset, root.next_offset
+    else:
+        ledger = ledger_of_keys(_pages(world, stream), world.prefix, stream)
+        first_offset, least = None, None
     refused: dict[str, RefusedFragmentError] = {}
     while True:
         plan = Rebuild(
@@ -122,7 +160,7 @@ def rebuild(
             ledger,
             branching=branching,
             uids=iter(world.new_uid, None),
-            first_offset=root.first_offset if root else None,
+            first_offset=first_offset,
             trailers=(lambda listed: _trailers(world, listed)) if trailers else None,
             refused=refused.keys(),
         )
@@ -158,13 +196,21 @@ def rebuild(
     )
     if dry_run:
         return report
-    if rebuilt.beyond is not None:
-        _give_back(world, stream, item)
+    end = rebuilt.root.next_offset
+    if least is not None and end < least:
         raise LostRangeError(
-            f"offsets {rebuilt.root.next_offset} to {rebuilt.beyond - 1} are in no acceptable"
-            " fragment, but data follows; nothing was committed, and the stream stays as it is",
+            f"the objects of the bucket reach to offset {end} only, the manifest to {least};"
+            " nothing was committed, and the stream stays as it is",
             stream=stream,
-            offset=rebuilt.root.next_offset,
+            offset=end,
+        )
+    # Above its end, uploads may be ahead of one another; commits will join them.
+    if rebuilt.beyond is not None and (least is None or end < least):
+        raise LostRangeError(
+            f"offsets {end} to {rebuilt.beyond - 1} are in no acceptable fragment, but data"
+            " follows; nothing was committed, and the stream stays as it is",
+            stream=stream,
+            offset=end,
         )
     _land(world, stream, rebuilt.root, item, versions)
     return replace(report, landed=True)
