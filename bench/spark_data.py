@@ -64,11 +64,15 @@ class Made:
 
 
 def make(bucket: Path, stream: str, *, messages: int, message_size: int) -> Made:
-    """A stream of equally long messages in chunks of about 64 KiB and fragments of 64 MiB."""
+    """A stream of equally long texts in chunks of about 64 KiB and fragments of 64 MiB."""
     segments = bucket / "segments" / stream
     chunk_messages = max(1, 2**16 // (message_size + 12))
     write_stream(
-        segments, messages=messages, message_size=message_size, chunk_messages=chunk_messages
+        segments,
+        messages=messages,
+        message_size=message_size,
+        chunk_messages=chunk_messages,
+        text=True,
     )
     entries: list[Entry] = []
     waiting: list[Chunk] = []

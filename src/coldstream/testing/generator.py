@@ -27,6 +27,7 @@ from coldstream.osiris.segment import SEGMENT_HEADER, SEGMENT_HEADER_SIZE, segme
 #: AMQP 1.0: a described data section whose binary has a 32-bit length.
 _DATA_SECTION = b"\x00\x53\x75\xb0"
 _POOL = 1 << 20
+_TEXT_POOL = 1 << 24  # so that no two messages of a compressed page are slices of one text
 _STRIDE = 7919  # prime, so that messages begin all over the pool
 _MAX_ENTRIES = 0xFFFF
 
@@ -135,6 +136,7 @@ def write_stream(
     start_offset: int = 0,
     start_timestamp: int = 1_790_000_000_000,
     timestamp_step: int = 10,
+    text: bool = False,
 ) -> Written:
     """Write a stream of equally long messages, about as fast as they can be hashed.
 
@@ -149,6 +151,7 @@ def write_stream(
         start_offset: of the first message.
         start_timestamp: of the first chunk, ms.
         timestamp_step: between two chunks, ms.
+        text: whether payloads are JSON-like text, which compresses as such; random bytes otherwise.
 
     Raises:
         InvalidInputError: a chunk would hold no message or too many, or no epoch is there for the
@@ -163,7 +166,7 @@ def write_stream(
     digest = hashlib.sha256()
     segments: list[int] = []
     timestamp, position = start_timestamp, 0
-    rows = _Rows(seed, message_size, chunk_messages)
+    rows = _Rows(seed, message_size, chunk_messages, text=text)
     end = start_offset + messages
     if not messages:
         segments.append(start_offset)
@@ -230,10 +233,13 @@ class _Rows:
     and filling a chunk is one copy.
     """
 
-    def __init__(self, seed: int, message_size: int, most: int) -> None:
+    def __init__(self, seed: int, message_size: int, most: int, *, text: bool) -> None:
         body_size = len(_DATA_SECTION) + 4 + message_size
         prefix = body_size.to_bytes(4, "big") + _DATA_SECTION + message_size.to_bytes(4, "big")
-        pool = np.frombuffer(np.random.default_rng(seed).bytes(_POOL + message_size), np.uint8)
+        self._pool = _TEXT_POOL if text else _POOL
+        size = self._pool + message_size
+        random = np.random.default_rng(seed)
+        pool = np.frombuffer(_text(random, size) if text else random.bytes(size), np.uint8)
         # A row of `windows` is the pool from there on; nothing is copied until rows are picked.
         self._windows: NDArray[np.uint8] = np.lib.stride_tricks.sliding_window_view(
             pool, message_size
@@ -245,13 +251,29 @@ class _Rows:
     def fill(self, offset: int, count: int) -> memoryview:
         """The data section of `count` messages from `offset` on; valid until the next call."""
         starts = np.arange(offset, offset + count, dtype=np.uint64) * np.uint64(_STRIDE)
-        starts %= np.uint64(_POOL)
+        starts %= np.uint64(self._pool)
         self._rows[:count, self._payload :] = self._windows[starts.astype(np.int64)]
         return self._rows[:count].data.cast("B")
 
     def bodies(self, count: int) -> memoryview:
         """The same messages' wire bytes back to back, without the lengths before them."""
         return np.ascontiguousarray(self._rows[:count, 4:]).data.cast("B")
+
+
+def _text(random: np.random.Generator, size: int) -> bytes:
+    """Fields of made-up words and numbers, common words more often, as JSON logs have them."""
+    letters = random.integers(97, 123, (6000, 10), np.uint8)
+    lengths = random.integers(2, 11, 6000)
+    words = [bytes(row[:length]) for row, length in zip(letters, lengths.tolist(), strict=True)]
+    made = bytearray()
+    while len(made) < size:
+        picked = (random.zipf(1.3, 4096) % len(words)).tolist()
+        numbers = random.integers(0, 1_000_000, 4096).tolist()
+        for word, number in zip(picked, numbers, strict=True):
+            made += b'"%s":"%s",' % (words[word], words[number % len(words)])
+            if number % 5 == 0:
+                made += b'"n":%d}\n{' % number
+    return bytes(made[:size])
 
 
 def _chunk_ranges(
