@@ -253,7 +253,7 @@ class StreamFollower:
                 stream=self.log.stream,
                 offset=self._position,
             )
-        seen = (segments[-1], self.log.index_path(segments[-1]).stat().st_size, limit)
+        seen = (segments[-1], self.log.index_size(segments[-1]), limit)
         waiting = self._wake_ms is not None and now_ms >= self._wake_ms
         if seen == self._seen and not self._remaining and not waiting:
             return []

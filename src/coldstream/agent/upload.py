@@ -7,7 +7,6 @@ as the checksums.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,19 +149,15 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
 
 def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:
     path = log.segment_path(piece.segment_offset)
-    with path.open("rb", buffering=0) as file:
-        done = 0
-        while done < len(into):
-            count = os.preadv(file.fileno(), [into[done:]], piece.start + done)
-            if count == 0:
-                raise CorruptDataError(
-                    f"the segment ends at byte {piece.start + done}, its index goes on to"
-                    f" {piece.end}",
-                    stream=log.stream,
-                    offset=piece.first_offset,
-                    key=str(path),
-                )
-            done += count
+    with log.files.open(path) as file:
+        done = file.read_into(piece.start, into)
+    if done < len(into):
+        raise CorruptDataError(
+            f"the segment ends at byte {piece.start + done}, its index goes on to {piece.end}",
+            stream=log.stream,
+            offset=piece.first_offset,
+            key=str(path),
+        )
 
 
 def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,7 @@ def pieces(
         NotFoundError: an object is gone.
         CorruptDataError: a trailer, index or range is damaged; damage within a piece is told in it.
     """
-    with workers(settings.in_flight) as pool:
+    with workers(settings.in_flight, settings.pool) as pool:
         plan = _Plan(start, end, groups, fragments, settings, pool)
         results = in_order(
             plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight
@@ -95,7 +95,7 @@ class _Plan:
     groups: tree.Fetch
     fragments: Fragments
     settings: ReaderSettings
-    pool: ThreadPoolExecutor
+    pool: Executor
 
     def fetches(self, root: Root) -> Iterator[Fetch[Piece | Gap]]:
         """In order; waits for the index of a large fragment when its turn has come."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -35,12 +35,12 @@ class Fetch(Generic[T]):
 
 
 @contextmanager
-def workers(count: int) -> Iterator[ThreadPoolExecutor]:
+def workers(count: int, make: Callable[[int], Executor] = ThreadPoolExecutor) -> Iterator[Executor]:
     """A pool whose threads have ended when this is left, however it is left.
 
     What has not begun is dropped; what is in flight is waited for.
     """
-    pool = ThreadPoolExecutor(count, thread_name_prefix="coldstream-read")
+    pool = make(count)
     try:
         yield pool
     finally:
@@ -48,7 +48,7 @@ def workers(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def in_order(
-    fetches: Iterator[Fetch[T]], pool: ThreadPoolExecutor, *, budget: MemoryBudget, in_flight: int
+    fetches: Iterator[Fetch[T]], pool: Executor, *, budget: MemoryBudget, in_flight: int
 ) -> Generator[T, None, None]:
     """Yield the result of every fetch, in order, with at most `in_flight` of them ahead.
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from coldstream.errors import InvalidInputError
+
+
+def threads(count: int) -> Executor:
+    """So many threads, named after what they do."""
+    return ThreadPoolExecutor(count, thread_name_prefix="coldstream-read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,7 @@ class ReaderSettings:
             one GET more.
         refresh_seconds: a manifest that is older is read again before the next fragment; must be
             shorter than the grace time, after which objects that it refers to may be gone.
+        pool: makes what carries out so many GETs at once.
     """
 
     range_size: int = 4 * 2**20
@@ -30,6 +38,7 @@ class ReaderSettings:
     in_flight: int = 8
     index_guess: int = 128 * 2**10
     refresh_seconds: float = 3600
+    pool: Callable[[int], Executor] = threads
 
     def __post_init__(self) -> None:
         if min(self.range_size, self.first_range_size, self.in_flight, self.index_guess) < 1:

@@ -7,7 +7,6 @@ fragment, 1 PUT, 1 conditional write; and 1 GET of the root where it is not cach
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from coldstream.errors import (
@@ -192,7 +191,7 @@ def _fetch_tail(world: World, each: Listed) -> bytes | RefusedFragmentError:
 def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | RefusedFragmentError]:
     if len(wanted) < 2:
         return {each.path: _fetch_tail(world, each) for each in wanted}
-    with ThreadPoolExecutor(min(_TRAILERS_AT_ONCE, len(wanted))) as pool:
+    with world.pool(min(_TRAILERS_AT_ONCE, len(wanted))) as pool:
         tails = pool.map(lambda each: _fetch_tail(world, each), wanted)
         return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
 

@@ -7,7 +7,7 @@ with an older root goes on undisturbed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from coldstream.crc import crc32
@@ -136,7 +136,7 @@ class _Step:
         loaded = load(self._world, self._stream)
         runs, following = self._small_runs(loaded, cursor)
         self.report.cursor = following
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with self._world.pool(_AT_ONCE) as pool:
             with_trailers = [list(self._pieces(run, pool)) for run in runs]
         chosen = choose(
             [run for part in with_trailers for run in part],
@@ -178,7 +178,7 @@ class _Step:
         # The last run stays even if it is empty: whether it is the manifest's end matters.
         return [run for run in runs[:-1] if len(run) > 1] + runs[-1:], None
 
-    def _pieces(self, run: Sequence[Entry], pool: ThreadPoolExecutor) -> Iterator[list[Piece]]:
+    def _pieces(self, run: Sequence[Entry], pool: Executor) -> Iterator[list[Piece]]:
         """A run with its trailers; cut in two where one cannot be read."""
         pieces: list[Piece] = []
         for entry, found in zip(run, pool.map(self._piece, run), strict=True):
@@ -201,7 +201,7 @@ class _Step:
 
     def _make(self, pieces: tuple[Piece, ...]) -> _Made:
         """PUT the fragment that `pieces` become."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with self._world.pool(_AT_ONCE) as pool:
             indexes = list(pool.map(self._index, pieces))
             index = merged_index((i.trailer, [i[n] for n in range(len(i))]) for i in indexes)
             trailer = merged_trailer([piece.trailer for piece in pieces], index)
@@ -240,13 +240,13 @@ class _Step:
                 stream=self._stream, offset=piece.entry.first_offset, key=path
             ) from None
 
-    def _part(self, plan: PartPlan, pieces: Sequence[Piece], pool: ThreadPoolExecutor) -> Part:
+    def _part(self, plan: PartPlan, pieces: Sequence[Piece], pool: Executor) -> Part:
         if not plan.copy:
             return BytesPart(self._joined(plan, pieces, pool))
         span = plan.spans[0]
         return CopyPart(self._path(pieces[span.piece].entry), span.start, span.end)
 
-    def _joined(self, plan: PartPlan, pieces: Sequence[Piece], pool: ThreadPoolExecutor) -> bytes:
+    def _joined(self, plan: PartPlan, pieces: Sequence[Piece], pool: Executor) -> bytes:
         return b"".join(pool.map(lambda span: self._read(span, pieces), plan.spans))
 
     def _read(self, span: Span, pieces: Sequence[Piece]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, NotFoundError
@@ -53,6 +54,7 @@ class World:
         new_uid: gives a 64-bit id from a CSPRNG, new for every upload attempt.
         roots: parsed roots that were seen before.
         nodes: parsed groups that were seen before.
+        pool: makes what carries out so many requests at once.
     """
 
     store: ObjectStore
@@ -61,6 +63,7 @@ class World:
     new_uid: Callable[[], int]
     roots: RootCache = field(default_factory=RootCache)
     nodes: NodeCache = field(default_factory=NodeCache)
+    pool: Callable[[int], Executor] = ThreadPoolExecutor
 
     def fetch(self, stream: str) -> Fetch:
         """What reads the groups of a stream; its errors name stream, offset and key."""

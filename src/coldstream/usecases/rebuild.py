@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coldstream.errors import (
@@ -320,7 +319,7 @@ def _trailers(world: World, listed: Sequence[Listed]) -> list[Trailer]:
 
     if len(listed) < 2:
         return [read(each) for each in listed]
-    with ThreadPoolExecutor(min(_TRAILERS_AT_ONCE, len(listed))) as pool:
+    with world.pool(min(_TRAILERS_AT_ONCE, len(listed))) as pool:
         return list(pool.map(read, listed))
 
 

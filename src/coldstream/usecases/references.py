@@ -8,7 +8,6 @@ that misses anything, and `collect` deletes nothing that one of them names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
@@ -89,7 +88,7 @@ def first_missing(world: World, stream: str, root: Root) -> str | None:
     if root.quarantine_key and not _is_there(world, root.quarantine_key):
         return root.quarantine_key
     spans = _spans(root, fetch)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with world.pool(_AT_ONCE) as pool:
         try:
             while batch := list(islice(spans, _SPANS_AT_ONCE)):
                 tasks = pool.map(lambda span: _missing(world, stream, root, span, fetch), batch)
