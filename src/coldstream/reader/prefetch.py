@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.settings import threads
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Fetch(Generic[T]):
 
 
 @contextmanager
-def workers(count: int, make: Callable[[int], Executor] = ThreadPoolExecutor) -> Iterator[Executor]:
+def workers(count: int, make: Callable[[int], Executor] = threads) -> Iterator[Executor]:
     """A pool whose threads have ended when this is left, however it is left.
 
     What has not begun is dropped; what is in flight is waited for.
