@@ -1,0 +1,15 @@
+"""The real agent, commits, claims, workflows and readers in a world that one seed decides.
+
+    choices     every decision of a run, drawn from a seed or replayed from a list
+    scheduler   tasks that stop at every call to the world; who goes on is a choice
+    net         what can happen to a call: refused, lost, carried out without an answer
+    services    S3, DynamoDB and the event bus, over the in-memory adapters
+    cluster     brokers with Osiris's semantics and their files
+    nodes       the agent beside a broker: the real follower and the real upload
+    oracle      what must hold after every step
+    history     one history from a seed: a while of trouble, then peace, then the last checks
+    shrink      a failing history made small
+    run         many seeds on all cores
+
+Nothing here reads a clock, draws a random number of its own, or starts a thread.
+"""

@@ -1,0 +1,490 @@
+"""One history: a while of trouble, decided by a seed, then peace, then the last checks.
+
+Each history has its own mixture of troubles, so that some go deep where others go wide. All times
+are far shorter than in life, in the same proportions: the grace time is longer than twice what any
+Lambda, workflow or transfer may take.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.agent.settings import AgentSettings
+from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
+from coldstream.manifest.catalog import StreamState
+from coldstream.names import parse_data_key
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.testing.simulation.choices import Choices
+from coldstream.testing.simulation.cluster import Cluster, Replica
+from coldstream.testing.simulation.inline import Inline
+from coldstream.testing.simulation.net import Net
+from coldstream.testing.simulation.nodes import SimAgent
+from coldstream.testing.simulation.oracle import Oracle
+from coldstream.testing.simulation.scheduler import Scheduler
+from coldstream.testing.simulation.services import SimCatalog, SimStore
+from coldstream.usecases.collect import collect
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.load import World
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.retention import retain
+
+STREAM = "__orders_1"
+PREFIX = "rabbitmq/"
+BRANCHING = 4
+GRACE_MS = 120_000
+#: Lambdas and steps of workflows are ended after this long.
+TIMEOUT_MS = 50_000
+_SETTINGS = AgentSettings(
+    target_size=400,
+    flush_ms=2000,
+    memory_budget=2**21,
+    uploads=3,
+    poll_seconds=1,
+    nudge_seconds=4,
+    rescan_seconds=3,
+)
+_EVENT_DELAYS = (5, 400, 3000, 40_000)
+
+
+@dataclass
+class Trouble:
+    """Which troubles a history has; each field is a weight or a percentage."""
+
+    nodes: int
+    net_percent: float
+    event_percent: float
+    weights: list[int]
+
+
+class History:
+    """One history of one stream.
+
+    Args:
+        choices: decide everything.
+        actions: how many things happen before peace.
+        trace: told of everything, or None.
+
+    Attributes:
+        buckets: what kinds of events it had, for coverage.
+    """
+
+    def __init__(
+        self, choices: Choices, *, actions: int = 250, trace: Callable[[str], None] | None = None
+    ) -> None:
+        self.choices = choices
+        self.actions = actions
+        self.scheduler = Scheduler(choices, trace)
+        self.net = Net(self.scheduler)
+        self.objects = MemoryObjectStore(lambda: self.scheduler.now)
+        names = [f"n{number}" for number in range(choices.one_of((3, 3, 5)))]
+        self.cluster = Cluster(names, segment_chunks=choices.one_of((6, 3, 20)))
+        self.catalog = SimCatalog(self.net, self._landed)
+        self.store = SimStore(
+            self.net, self.objects, self._created, self._deleted, page=1000
+        )
+        self._uid = 0
+        self.oracle = Oracle(
+            self.cluster,
+            self.objects,
+            lambda: self.catalog.inner,
+            PREFIX,
+            STREAM,
+            lambda: self.scheduler.now,
+            GRACE_MS,
+        )
+        self.agents: list[SimAgent] = []
+        self.events: list[int] = []  # when each is due
+        self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
+        self.buckets: Counter[str] = Counter()
+        self._lives = 0
+        self._lambdas = 0
+        self._errors: list[str] = []
+
+    # --- the world ---
+
+    def new_uid(self) -> int:
+        """Ids that look random and are not."""
+        self._uid += 1
+        return (self._uid * 0x9E3779B97F4A7C15) & (2**64 - 1)
+
+    def world(self) -> World:
+        """A process's own view: nothing is cached across processes."""
+        return World(self.store, self.catalog, PREFIX, self.new_uid, pool=Inline)
+
+    def _created(self, key: str) -> None:
+        self.oracle.created(key)
+        if "/data/" in key:
+            self.post(STREAM)
+
+    def _deleted(self, key: str) -> None:
+        self.buckets["deleted"] += 1
+        self.oracle.deleted(key)
+
+    def _landed(self, item: Any, what: str) -> None:
+        self.buckets[what] += 1
+        self.oracle.landed(item, what)
+
+    def post(self, stream: str) -> None:
+        """An event for a stream: it may be lost, late or doubled."""
+        del stream
+        now, choices = self.scheduler.now, self.choices
+        if self.trouble.event_percent and choices.chance(self.trouble.event_percent):
+            fate = choices.below(3)
+            if fate == 0:
+                self.buckets["event lost"] += 1
+                return
+            if fate == 1:
+                self.buckets["event doubled"] += 1
+                self.events.append(now + choices.one_of(_EVENT_DELAYS) * 10)
+            self.events.append(now + choices.one_of(_EVENT_DELAYS))
+            return
+        self.events.append(now + 5)
+
+    # --- a run ---
+
+    def run(self) -> None:
+        """All of it.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        choices = self.choices
+        swarm = [weight * choices.below(3) for _, weight, _ in _ACTIONS]
+        swarm[0] = swarm[0] or _ACTIONS[0][1]
+        self.trouble = Trouble(
+            len(self.cluster.replicas),
+            choices.one_of((0.0, 2.0, 8.0)),
+            choices.one_of((0.0, 15.0, 60.0)),
+            [weight if name in _ALWAYS else swarm[n] for n, (name, weight, _) in enumerate(_ACTIONS)],
+        )
+        self.net.percent = self.trouble.net_percent
+        try:
+            self.cluster.elect(self.cluster.reachable)
+            for replica in self.cluster.replicas:
+                self._start_agent(replica)
+            for _ in range(self.actions):
+                self._act()
+            self._peace()
+        finally:
+            self.scheduler.close()
+
+    def _act(self) -> None:
+        scheduler = self.scheduler
+        if scheduler.ready and self.choices.below(10) < 7:
+            scheduler.step()
+            return
+        name, _, act = _ACTIONS[self.choices.weighted(self.trouble.weights)]
+        if act(self) is not False:
+            self.buckets[name] += 1
+
+    # --- actions: the brokers ---
+
+    def _writes(self) -> bool:
+        leaders = [r for r in self.cluster.replicas if r.up and r.leads]
+        if not leaders:
+            return False
+        writer = self.choices.one_of(leaders)
+        for _ in range(1 + self.choices.below(4)):
+            self.cluster.write(writer, self.scheduler.now, records=1 + self.choices.below(3))
+        return True
+
+    def _replicates(self) -> bool:
+        news = False
+        for replica in self.cluster.replicas:
+            if self.choices.below(4) < 3:
+                news = self.cluster.replicate(replica, chunks=1 + self.choices.below(6)) or news
+        return news
+
+    def _elects(self) -> bool:
+        among = self.cluster.reachable
+        if len(among) > self.cluster.majority:
+            among = [each for each in among]
+            while len(among) > self.cluster.majority and self.choices.below(2):
+                among.pop(self.choices.below(len(among)))
+        best = self.cluster.elect(among)
+        if best is not None:
+            self.scheduler.say(f"{best.name} writes epoch {best.epoch} from {best.tail} on")
+        return best is not None
+
+    def _node(self) -> Replica:
+        return self.choices.one_of(self.cluster.replicas)
+
+    def _stops(self) -> bool:
+        replica = self._node()
+        if not replica.up:
+            return False
+        self.cluster.stop(replica, keep=None)
+        self.scheduler.say(f"{replica.name} stops")
+        return True
+
+    def _loses_power(self) -> bool:
+        """One node, or all of them at once: then committed messages may be lost."""
+        victims = self.cluster.replicas if self.choices.below(4) == 3 else [self._node()]
+        for replica in victims:
+            if not replica.up:
+                continue
+            lost = self.choices.below(replica.tail - replica.synced + 1)
+            self.cluster.stop(replica, keep=replica.tail - lost)
+            self.scheduler.say(f"{replica.name} loses power, and {lost} offsets")
+        return True
+
+    def _starts(self) -> bool:
+        down = [each for each in self.cluster.replicas if not each.up]
+        for replica in down:
+            self.cluster.start(replica)
+            self.scheduler.say(f"{replica.name} starts")
+        return bool(down)
+
+    def _cuts_off(self) -> None:
+        replica = self._node()
+        replica.cut_off = not replica.cut_off
+        self.scheduler.say(f"{replica.name} cut off: {replica.cut_off}")
+
+    def _syncs(self) -> None:
+        for replica in self.cluster.replicas:
+            replica.synced = replica.tail
+
+    def _retires(self) -> bool:
+        replica = self._node()
+        done = self.cluster.retire(replica)
+        if done:
+            self.scheduler.say(f"{replica.name} begins at {replica.begin}")
+        return done
+
+    # --- actions: the agents ---
+
+    def _start_agent(self, replica: Replica) -> None:
+        self._lives += 1
+        agent = SimAgent(
+            self.scheduler,
+            replica,
+            self.world(),
+            STREAM,
+            _SETTINGS,
+            f"agent {replica.name}.{self._lives}",
+            self.post,
+        )
+        self.agents.append(agent)
+        agent.start()
+
+    def _agent_dies(self) -> bool:
+        if not self.agents:
+            return False
+        agent = self.agents.pop(self.choices.below(len(self.agents)))
+        self.scheduler.say(f"{agent.owner} dies")
+        self.scheduler.kill(agent.owner)
+        return True
+
+    def _agent_begins(self) -> None:
+        """Another agent; perhaps the second one on its node."""
+        self._start_agent(self._node())
+
+    def _agent_sleeps(self) -> bool:
+        if not self.agents:
+            return False
+        agent = self.choices.one_of(self.agents)
+        ms = self.choices.one_of((3000, 30_000, 3 * GRACE_MS))
+        self.scheduler.say(f"{agent.owner} is stopped for {ms} ms")
+        self.scheduler.freeze(agent.owner, ms)
+        return True
+
+    # --- actions: AWS ---
+
+    def _waits(self) -> None:
+        self._advance(self.choices.one_of((200, 1000, 5000, 30_000)))
+
+    def _advance(self, ms: int) -> None:
+        scheduler = self.scheduler
+        scheduler.advance(ms)
+        now = scheduler.now
+        due = [each for each in self.events if each <= now]
+        if due:
+            self.events = [each for each in self.events if each > now]
+            # A batching window makes one call of many events.
+            self._spawn("commit", lambda: commit_runs(self.world(), STREAM, pause=self._pause))
+        for deadline, owner in self.running:
+            if deadline <= now and scheduler.kill(owner):
+                scheduler.say(f"{owner} times out")
+        self.running = [each for each in self.running if each[0] > now]
+
+    def _pause(self, attempt: int) -> None:
+        self.scheduler.sleep(20 * attempt)
+
+    def _spawn(self, name: str, act: Callable[[], object]) -> None:
+        """A Lambda or a step of a workflow: may fail, is ended when it takes too long."""
+        self._lambdas += 1
+        owner = f"{name} {self._lambdas}"
+
+        def run() -> None:
+            try:
+                act()
+            except ColdstreamError as exc:
+                self.scheduler.say(f"{type(exc).__name__}: {exc}")
+                self.buckets[f"{name}: {type(exc).__name__}"] += 1
+
+        self.running.append((self.scheduler.now + TIMEOUT_MS, owner))
+        self.scheduler.spawn(owner, run, owner)
+
+    def _commits(self) -> None:
+        self._spawn("commit", lambda: commit_runs(self.world(), STREAM, pause=self._pause))
+
+    def _rebalances(self) -> None:
+        self._spawn(
+            "rebalance",
+            lambda: rebalance(self.world(), STREAM, branching=BRANCHING, pause=self._pause),
+        )
+
+    def _retains(self) -> None:
+        limits = Rule("r", max_bytes=self.choices.one_of((6000, 2000, 800)))
+        self._spawn(
+            "retain",
+            lambda: retain(
+                self.world(),
+                STREAM,
+                PolicySet((limits,)),
+                now_ms=self.scheduler.now,
+                pause=self._pause,
+            ),
+        )
+
+    def _consolidates(self) -> None:
+        self._spawn(
+            "consolidate",
+            lambda: consolidate(
+                self.world(),
+                self.store,
+                STREAM,
+                target_size=2000,
+                branching=BRANCHING,
+                pause=self._pause,
+            ),
+        )
+
+    def _collects(self) -> None:
+        self._spawn("collect", self._collect)
+
+    def _collect(self) -> object:
+        now = self.scheduler.now
+        return collect(
+            self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
+        )
+
+    def _reconciles(self) -> None:
+        self._spawn("reconcile", lambda: reconcile(self.world(), STREAM, pause=self._pause))
+
+    def _lambda_dies(self) -> bool:
+        if not self.running:
+            return False
+        _, owner = self.running.pop(self.choices.below(len(self.running)))
+        died = self.scheduler.kill(owner) > 0
+        if died:
+            self.scheduler.say(f"{owner} dies")
+        return died
+
+    def _backs_up(self) -> None:
+        self.catalog.back_up()
+
+    def _table_is_restored(self) -> bool:
+        if not self.objects.objects:
+            return False
+        self.catalog.restore(self.choices.below(3))
+        self.oracle.restored()
+        self.scheduler.say("the table is restored from a backup")
+        return True
+
+    # --- peace ---
+
+    def _peace(self) -> None:
+        """No more trouble: everything must come to rest, and then hold."""
+        self.scheduler.say("peace")
+        self.net.percent = 0
+        self.trouble.event_percent = 0
+        cluster = self.cluster
+        for replica in cluster.replicas:
+            replica.cut_off = False
+            cluster.start(replica)
+        for agent in self.agents:
+            self.scheduler.kill(agent.owner)
+        self.agents.clear()
+        for _, owner in self.running:
+            self.scheduler.kill(owner)
+        self.running.clear()
+        self._drain()
+        self._try(lambda: reconcile(self.world(), STREAM, pause=self._pause))
+        if cluster.writer is None:
+            cluster.elect(cluster.reachable)
+        writer = cluster.writer
+        assert writer is not None
+        cluster.write(writer, self.scheduler.now, records=1)
+        self._replicate_all()
+        for replica in cluster.replicas:
+            self._start_agent(replica)
+        for _ in range(40):
+            self._drain()
+            self._advance(1000)
+            if self._arrived(writer):
+                break
+        self._drain()
+        self._checks(writer)
+
+    def _replicate_all(self) -> None:
+        for _ in range(400):
+            if not any([self.cluster.replicate(r, chunks=50) for r in self.cluster.replicas]):
+                return
+
+    def _try(self, act: Callable[[], object]) -> None:
+        """Alone, outside any task: nothing interferes."""
+        try:
+            act()
+        except ColdstreamError as exc:
+            self.scheduler.say(f"{type(exc).__name__}: {exc}")
+
+    def _drain(self) -> None:
+        """Run whatever can run now."""
+        for _ in range(20_000):
+            if not self.scheduler.step():
+                return
+        raise AssertionError("tasks that never rest")
+
+    def _arrived(self, writer: Replica) -> bool:
+        item = self.catalog.inner.items.get(STREAM)
+        return item is not None and item.next_offset >= writer.committed
+
+    def _checks(self, writer: Replica) -> None:
+        from coldstream.testing.simulation.last_checks import last_checks
+
+        last_checks(self, writer)
+
+
+#: Name, weight, what. The first one is always possible.
+_ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
+    ("time passes", 20, History._waits),
+    ("chunks are written", 20, History._writes),
+    ("replicas copy", 25, History._replicates),
+    ("election", 3, History._elects),
+    ("broker stops", 2, History._stops),
+    ("broker loses power", 1, History._loses_power),
+    ("broker starts", 5, History._starts),
+    ("broker is cut off", 2, History._cuts_off),
+    ("disks are synced", 2, History._syncs),
+    ("local retention", 0, History._retires),
+    ("agent dies", 2, History._agent_dies),
+    ("agent begins", 3, History._agent_begins),
+    ("agent is stopped", 2, History._agent_sleeps),
+    ("commit", 3, History._commits),
+    ("rebalance", 3, History._rebalances),
+    ("retention", 2, History._retains),
+    ("consolidate", 2, History._consolidates),
+    ("collect", 4, History._collects),
+    ("reconcile", 2, History._reconciles),
+    ("Lambda dies", 2, History._lambda_dies),
+    ("backup", 1, History._backs_up),
+    ("table is restored", 1, History._table_is_restored),
+)
+_ALWAYS = frozenset({"time passes", "chunks are written", "replicas copy", "agent begins"})
