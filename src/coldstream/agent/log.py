@@ -7,6 +7,7 @@ place after a fail-over, and a file that was kept open could be another history.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,11 +191,28 @@ class StreamLog:
     def chunks_near(self, offset: int, *, committed: int) -> list[LocalChunk]:
         """The last committed chunk that begins below `offset`, and the last committed one."""
         segments = self.segments()
+        last = self._last_chunk(segments, below=2**64 - 1, committed=committed)
+        if last is None or last.chunk_id < offset:
+            return [] if last is None else [last]
+        near = self._last_chunk(segments, below=offset, committed=committed)
+        return [last] if near is None else [near, last]
+
+    def chunks_between(self, first: int, following: int, *, committed: int) -> list[LocalChunk]:
+        """Committed chunks that overlap [first, following), in offset order."""
+        segments = [each for each in self.segments() if each < following]
         found: list[LocalChunk] = []
-        for limit in (offset, 2**64 - 1):
-            chunk = self._last_chunk(segments, below=limit, committed=committed)
-            if chunk is not None and chunk not in found:
-                found.append(chunk)
+        for segment in segments[max(0, bisect_right(segments, first) - 1) :]:
+            view = self.view(segment, since=segment, closed=False)
+            if view is None:
+                continue
+            offsets = view.records["offset"].astype(np.uint64)
+            nexts: NDArray[np.uint64] = np.append(offsets[1:], np.uint64(view.next_offset))
+            good = np.flatnonzero(
+                (offsets < np.uint64(following))
+                & (nexts > np.uint64(first))
+                & (nexts <= np.uint64(committed))
+            )
+            found += [view.chunk(int(number)) for number in good]
         return found
 
     def _last_chunk(

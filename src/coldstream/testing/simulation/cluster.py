@@ -184,9 +184,7 @@ class Cluster:
     @property
     def writer(self) -> Replica | None:
         """The writer of the latest epoch, if it runs."""
-        return next(
-            (r for r in self.replicas if r.up and r.leads and r.epoch == self.epoch), None
-        )
+        return next((r for r in self.replicas if r.up and r.leads and r.epoch == self.epoch), None)
 
     def elect(self, among: Sequence[Replica]) -> Replica | None:
         """A new epoch, written by the best of a majority; None if there is no majority."""

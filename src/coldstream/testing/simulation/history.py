@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from coldstream.adapters.memory import MemoryObjectStore
@@ -56,7 +58,6 @@ _EVENT_DELAYS = (5, 400, 3000, 40_000)
 class Trouble:
     """Which troubles a history has; each field is a weight or a percentage."""
 
-    nodes: int
     net_percent: float
     event_percent: float
     weights: list[int]
@@ -75,19 +76,24 @@ class History:
     """
 
     def __init__(
-        self, choices: Choices, *, actions: int = 250, trace: Callable[[str], None] | None = None
+        self,
+        choices: Choices,
+        *,
+        actions: int = 100,
+        trace: Callable[[str], None] | None = None,
+        fresh: bool = False,
     ) -> None:
         self.choices = choices
         self.actions = actions
         self.scheduler = Scheduler(choices, trace)
         self.net = Net(self.scheduler)
         self.objects = MemoryObjectStore(lambda: self.scheduler.now)
-        names = [f"n{number}" for number in range(choices.one_of((3, 3, 5)))]
-        self.cluster = Cluster(names, segment_chunks=choices.one_of((6, 3, 20)))
-        self.catalog = SimCatalog(self.net, self._landed)
-        self.store = SimStore(
-            self.net, self.objects, self._created, self._deleted, page=1000
+        shape = choices.one_of((3, 3, 5)), choices.one_of((6, 3, 20))
+        self.cluster = Cluster(
+            [f"n{number}" for number in range(shape[0])], segment_chunks=shape[1]
         )
+        self.catalog = SimCatalog(self.net, self._landed)
+        self.store = SimStore(self.net, self.objects, self._created, self._deleted, page=1000)
         self._uid = 0
         self.oracle = Oracle(
             self.cluster,
@@ -98,6 +104,10 @@ class History:
             lambda: self.scheduler.now,
             GRACE_MS,
         )
+        rounds = choices.below(3) if not fresh else 0
+        if rounds:
+            self._take_over(prehistory(*shape, rounds))
+        self.trouble = Trouble(0, 0, [])
         self.agents: list[SimAgent] = []
         self.events: list[int] = []  # when each is due
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
@@ -158,21 +168,34 @@ class History:
         swarm = [weight * choices.below(3) for _, weight, _ in _ACTIONS]
         swarm[0] = swarm[0] or _ACTIONS[0][1]
         self.trouble = Trouble(
-            len(self.cluster.replicas),
             choices.one_of((0.0, 2.0, 8.0)),
             choices.one_of((0.0, 15.0, 60.0)),
-            [weight if name in _ALWAYS else swarm[n] for n, (name, weight, _) in enumerate(_ACTIONS)],
+            [
+                weight if name in _ALWAYS else swarm[n]
+                for n, (name, weight, _) in enumerate(_ACTIONS)
+            ],
         )
         self.net.percent = self.trouble.net_percent
         try:
-            self.cluster.elect(self.cluster.reachable)
+            writer = self.cluster.writer or self.cluster.elect(self.cluster.reachable)
             for replica in self.cluster.replicas:
-                self._start_agent(replica)
+                if replica is writer or choices.below(4) == 3:
+                    self._start_agent(replica)
             for _ in range(self.actions):
                 self._act()
             self._peace()
         finally:
             self.scheduler.close()
+
+    def _take_over(self, before: "History") -> None:
+        """Begin where another history has ended."""
+        self.cluster = deepcopy(before.cluster)
+        self.oracle.cluster = self.cluster
+        self.objects.take_over(before.objects)
+        self.catalog.inner.items = dict(before.catalog.inner.items)
+        self.oracle.take_over(before.oracle)
+        self.scheduler.now = before.scheduler.now
+        self._uid = before._uid
 
     def _act(self) -> None:
         scheduler = self.scheduler
@@ -371,9 +394,7 @@ class History:
 
     def _collect(self) -> object:
         now = self.scheduler.now
-        return collect(
-            self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
-        )
+        return collect(self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
 
     def _reconciles(self) -> None:
         self._spawn("reconcile", lambda: reconcile(self.world(), STREAM, pause=self._pause))
@@ -423,8 +444,7 @@ class History:
         assert writer is not None
         cluster.write(writer, self.scheduler.now, records=1)
         self._replicate_all()
-        for replica in cluster.replicas:
-            self._start_agent(replica)
+        self._start_agent(writer)
         for _ in range(40):
             self._drain()
             self._advance(1000)
@@ -460,6 +480,29 @@ class History:
         from coldstream.testing.simulation.last_checks import last_checks
 
         last_checks(self, writer)
+
+
+@cache
+def prehistory(nodes: int, segment_chunks: int, rounds: int) -> History:
+    """A while in which all goes well, so that there is a tree for the trouble to come."""
+    history = History(Choices(0, replay=[]), fresh=True)
+    history.cluster = history.oracle.cluster = Cluster(
+        [f"n{n}" for n in range(nodes)], segment_chunks=segment_chunks
+    )
+    writer = history.cluster.elect(history.cluster.reachable)
+    assert writer is not None
+    history._start_agent(writer)
+    for _ in range(rounds):
+        for number in range(14):
+            history.cluster.write(writer, history.scheduler.now, records=1 + number % 3)
+        history._replicate_all()
+        for _ in range(4):
+            history._advance(1000)
+            history._drain()
+        history._rebalances()
+        history._drain()
+    history.scheduler.close()
+    return history
 
 
 #: Name, weight, what. The first one is always possible.

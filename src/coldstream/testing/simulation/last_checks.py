@@ -38,7 +38,9 @@ def arrived(history: History, writer: Replica) -> None:
     item = history.catalog.inner.items.get(STREAM)
     following = 0 if item is None else item.next_offset
     if following < writer.committed:
-        errors = {str(a.follower.progress.error) for a in history.agents if a.follower.progress.error}
+        errors = {
+            str(a.follower.progress.error) for a in history.agents if a.follower.progress.error
+        }
         raise Broken(
             [
                 Violation(

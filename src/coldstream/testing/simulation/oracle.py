@@ -108,6 +108,13 @@ class Oracle:
         world = World(self.objects, self.catalog(), self.prefix, lambda: 0)
         self._fetch = world.fetch(self.stream)
 
+    def take_over(self, before: Oracle) -> None:
+        """Know what another one knew."""
+        self.contents = dict(before.contents)
+        self.sizes = dict(before.sizes)
+        self._holders = {identity: set(keys) for identity, keys in before._holders.items()}
+        self.current, self.past = before.current, list(before.past)
+
     # --- told by the services ---
 
     def created(self, key: str) -> None:

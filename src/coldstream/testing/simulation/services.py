@@ -181,9 +181,7 @@ class SimCatalog:
     def set_name(self, stream: str, name: QueueName) -> None:
         self._known("name", lambda: self.inner.set_name(stream, name))
 
-    def _told(
-        self, outcome: CommitOutcome, before: CatalogItem | None, what: str
-    ) -> CommitOutcome:
+    def _told(self, outcome: CommitOutcome, before: CatalogItem | None, what: str) -> CommitOutcome:
         if isinstance(outcome, Landed) and outcome.item != before:
             item = outcome.item
             self._net.scheduler.say(
