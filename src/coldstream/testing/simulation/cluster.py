@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
 
@@ -56,6 +56,12 @@ class Segment:
         self.chunks: list[SimChunk] = []
         self.data = bytearray(SEGMENT_HEADER)
         self.index = bytearray(INDEX_HEADER)
+
+    def copy(self) -> Segment:
+        """The same, on its own; chunks never change."""
+        other = Segment(self.first)
+        other.chunks, other.data, other.index = self.chunks[:], self.data[:], self.index[:]
+        return other
 
     def append(self, chunk: SimChunk) -> None:
         """Add a chunk and its index record."""
@@ -170,6 +176,17 @@ class Cluster:
         self.epoch = 0
         self.written: dict[ChunkId, SimChunk] = {}
         self.committed: set[ChunkId] = set()
+
+    def copy(self) -> Cluster:
+        """The same cluster, on its own."""
+        other = Cluster((), segment_chunks=self.segment_chunks)
+        other.replicas = [
+            replace(each, segments=[segment.copy() for segment in each.segments])
+            for each in self.replicas
+        ]
+        other.epoch = self.epoch
+        other.written, other.committed = dict(self.written), set(self.committed)
+        return other
 
     @property
     def majority(self) -> int:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.settings import AgentSettings
-from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
-from coldstream.manifest.catalog import StreamState
-from coldstream.names import parse_data_key
+from coldstream.errors import ColdstreamError
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster, Replica
@@ -162,7 +159,7 @@ class History:
         """All of it.
 
         Raises:
-            Broken: an invariant does not hold.
+            BrokenError: an invariant does not hold.
         """
         choices = self.choices
         swarm = [weight * choices.below(3) for _, weight, _ in _ACTIONS]
@@ -187,9 +184,9 @@ class History:
         finally:
             self.scheduler.close()
 
-    def _take_over(self, before: "History") -> None:
+    def _take_over(self, before: History) -> None:
         """Begin where another history has ended."""
-        self.cluster = deepcopy(before.cluster)
+        self.cluster = before.cluster.copy()
         self.oracle.cluster = self.cluster
         self.objects.take_over(before.objects)
         self.catalog.inner.items = dict(before.catalog.inner.items)
@@ -227,7 +224,7 @@ class History:
     def _elects(self) -> bool:
         among = self.cluster.reachable
         if len(among) > self.cluster.majority:
-            among = [each for each in among]
+            among = list(among)
             while len(among) > self.cluster.majority and self.choices.below(2):
                 among.pop(self.choices.below(len(among)))
         best = self.cluster.elect(among)
@@ -455,7 +452,8 @@ class History:
 
     def _replicate_all(self) -> None:
         for _ in range(400):
-            if not any([self.cluster.replicate(r, chunks=50) for r in self.cluster.replicas]):
+            news = [self.cluster.replicate(each, chunks=50) for each in self.cluster.replicas]
+            if not any(news):
                 return
 
     def _try(self, act: Callable[[], object]) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coldstream.errors import NotFoundError
-from coldstream.manifest.root import parse_root
-from coldstream.names import MAX_OFFSET, RootKey, SightingsKey, parse_data_key, parse_metadata_key
 from coldstream.nodes import NodeCache
 from coldstream.reader.gap import Gap
 from coldstream.reader.settings import ReaderSettings
@@ -15,7 +12,7 @@ from coldstream.reader.stream import StreamReader
 from coldstream.testing.invariants import Invariant, Violation
 from coldstream.testing.simulation.cluster import Replica
 from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.oracle import Broken
+from coldstream.testing.simulation.oracle import BrokenError
 
 if TYPE_CHECKING:
     from coldstream.testing.simulation.history import History
@@ -25,7 +22,7 @@ def last_checks(history: History, writer: Replica) -> None:
     """All of them.
 
     Raises:
-        Broken: one does not hold.
+        BrokenError: one does not hold.
     """
     arrived(history, writer)
     reads(history)
@@ -41,7 +38,7 @@ def arrived(history: History, writer: Replica) -> None:
         errors = {
             str(a.follower.progress.error) for a in history.agents if a.follower.progress.error
         }
-        raise Broken(
+        raise BrokenError(
             [
                 Violation(
                     Invariant.CONTIGUOUS_ADVANCE,
@@ -80,9 +77,9 @@ def reads(history: History) -> None:
         header = chunk.header
         known = written.get((header.chunk_id, header.epoch))
         if known is None or known.data != bytes(chunk.buffer) or header.chunk_id > at:
-            raise Broken(
+            raise BrokenError(
                 [Violation(Invariant.DURABILITY, f"read {header.chunk_id}, wanted {at}", at)]
             )
         at = header.next_offset
     if at != item.next_offset:
-        raise Broken([Violation(Invariant.DURABILITY, f"the read ends at {at}", at)])
+        raise BrokenError([Violation(Invariant.DURABILITY, f"the read ends at {at}", at)])

@@ -13,7 +13,7 @@ from coldstream.testing.simulation.scheduler import Crash, Scheduler
 T = TypeVar("T")
 
 
-class Lost(Exception):
+class LostError(Exception):
     """No answer. What was asked for may have been done, may be done later, or never."""
 
 
@@ -64,7 +64,7 @@ class Net:
 
         Raises:
             UnavailableError: refused, and not done.
-            Lost: nobody knows.
+            LostError: nobody knows.
         """
         scheduler = self.scheduler
         scheduler.pause()
@@ -86,7 +86,7 @@ class Net:
                 self._later(what, effect)
             case Fault.NEVER:
                 pass
-        raise Lost(what)
+        raise LostError(what)
 
     def _later(self, what: str, effect: Callable[[], object]) -> None:
         scheduler = self.scheduler

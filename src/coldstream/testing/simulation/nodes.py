@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from coldstream.agent.follower import Job, StreamFollower
@@ -123,7 +124,7 @@ class SimAgent:
             scheduler.say(f"{type(error).__name__}: {error}")
         for job in jobs:
             self._in_flight += 1
-            scheduler.spawn(f"{self.owner} upload", lambda job=job: self._upload(job), self.owner)
+            scheduler.spawn(f"{self.owner} upload", partial(self._upload, job), self.owner)
 
     def _upload(self, job: Job) -> None:
         outcome: Uploaded | ColdstreamError

@@ -34,7 +34,7 @@ from coldstream.testing.simulation.cluster import ChunkId, Cluster
 from coldstream.usecases.load import World
 
 
-class Broken(AssertionError):
+class BrokenError(AssertionError):
     """An invariant does not hold.
 
     Args:
@@ -201,14 +201,14 @@ class Oracle:
             for each in sorted(missing)
         ]
         if found:
-            raise Broken(found)
+            raise BrokenError(found)
         self._contents_hold(root, live, before)
         if before is not None and what != "adopt":
             found = contiguous_advance(before.root, root, live)
             if not self._anew(before.root, root):
                 found += prefix_retention(before.root, root, before.leaves, live)
             if found:
-                raise Broken(found)
+                raise BrokenError(found)
         if before is not None:
             now = self.now()
             self.past = [k for k in self.past if k.until and k.until > now - self.grace_ms]
@@ -279,8 +279,8 @@ class Oracle:
 
     def _broken(
         self, invariant: Invariant, message: str, offset: int | None = None, key: str = ""
-    ) -> Broken:
-        return Broken([Violation(invariant, message, offset, None, key)])
+    ) -> BrokenError:
+        return BrokenError([Violation(invariant, message, offset, None, key)])
 
 
 def data_objects(objects: MemoryObjectStore, prefix: str) -> list[str]:

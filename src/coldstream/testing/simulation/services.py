@@ -10,7 +10,7 @@ from coldstream.errors import UnavailableError, UnknownOutcomeError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
 from coldstream.ports import CatalogPage, CommitOutcome, Landed, ObjectInfo, Part, Unknown
-from coldstream.testing.simulation.net import Lost, Net
+from coldstream.testing.simulation.net import LostError, Net
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class SimStore:
 
         try:
             self._net.write(f"PUT {_short(key)}", effect)
-        except Lost:
+        except LostError:
             raise UnknownOutcomeError("no answer", key=key) from None
 
     def get(self, key: str, start: int, end: int) -> Buffer:
@@ -65,11 +65,6 @@ class SimStore:
 
     def get_suffix(self, key: str, length: int) -> bytes:
         return self._net.read("GET", lambda: self.inner.get_suffix(key, length))
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        return self._net.read(
-            "LIST", lambda: self.inner.list(prefix, start_after=start_after, limit=limit)
-        )
 
     def delete(self, keys: Sequence[str]) -> list[str]:
         """Some of the keys may stay; and of those that went, not all need be told."""
@@ -99,8 +94,13 @@ class SimStore:
 
         try:
             self._net.write(f"COMPOSE {_short(key)}", effect)
-        except Lost:
+        except LostError:
             raise UnknownOutcomeError("no answer", key=key) from None
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        return self._net.read(
+            "LIST", lambda: self.inner.list(prefix, start_after=start_after, limit=limit)
+        )
 
 
 class SimCatalog:
@@ -194,11 +194,11 @@ class SimCatalog:
     def _outcome(self, what: str, effect: Callable[[], CommitOutcome]) -> CommitOutcome:
         try:
             return self._net.write(what, effect)
-        except Lost:
+        except LostError:
             return Unknown(None)
 
     def _known(self, what: str, effect: Callable[[], T]) -> T:
         try:
             return self._net.write(what, effect)
-        except Lost:
+        except LostError:
             raise UnavailableError(f"{what}: no answer") from None

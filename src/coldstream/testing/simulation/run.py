@@ -1,0 +1,240 @@
+"""Many seeds on all cores: `python -m coldstream.testing.simulation.run --seeds 10000`.
+
+The last line is `seeds N violations N histories/s N`; the exit code is 1 if there is a violation.
+Every failing seed is told with what broke; the first ones are shrunk and their traces printed. A
+seed is played again by `--trace SEED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from coldstream.testing.simulation.choices import Choices
+from coldstream.testing.simulation.history import History
+from coldstream.testing.simulation.oracle import BrokenError
+from coldstream.testing.simulation.shrink import shrink
+from coldstream.testing.simulation.twins import TWINS, without
+
+_BATCH = 100
+_SHRUNK = 3  # so many failures are shrunk and shown in full
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A seed whose history broke something.
+
+    Attributes:
+        seed: of it.
+        kind: names of the invariants, or of the error.
+        message: what broke, in words.
+    """
+
+    seed: int
+    kind: str
+    message: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some seeds came to.
+
+    Attributes:
+        seeds: how many.
+        failures: those that broke something.
+        events: how often each kind of event occurred.
+        shapes: digests of the different mixtures of events that histories had.
+        steps: of each history.
+        seconds: of one core.
+    """
+
+    seeds: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    shapes: set[bytes] = field(default_factory=set)
+    steps: list[int] = field(default_factory=list)
+    seconds: float = 0
+
+    def add(self, other: Tally) -> None:
+        """Count what another one has."""
+        self.seeds += other.seeds
+        self.failures += other.failures
+        self.events += other.events
+        self.shapes |= other.shapes
+        self.steps += other.steps
+        self.seconds += other.seconds
+
+
+def play(choices: Choices, *, lines: list[str] | None = None) -> tuple[History, Failure | None]:
+    """Play one history; its failure, with seed 0, if it breaks something."""
+    history = History(choices, trace=lines.append if lines is not None else None)
+    try:
+        history.run()
+    except BrokenError as exc:
+        kinds = sorted({each.invariant.value for each in exc.violations})
+        return history, Failure(0, "+".join(kinds), str(exc))
+    except Exception as exc:
+        return history, Failure(0, type(exc).__name__, f"{type(exc).__name__}: {exc}")
+    return history, None
+
+
+def play_seeds(seeds: range, twin: str = "") -> Tally:
+    """Play some seeds, one after the other, with the guard of `twin` taken out."""
+    tally = Tally()
+    began = time.perf_counter()
+    with without(twin) if twin else contextlib.nullcontext():
+        for seed in seeds:
+            history, failure = play(Choices(seed))
+            tally.seeds += 1
+            if failure is not None:
+                tally.failures.append(Failure(seed, failure.kind, failure.message))
+            tally.events += history.buckets
+            tally.shapes.add(_shape(history.buckets))
+            tally.steps.append(history.scheduler.steps)
+    tally.seconds = time.perf_counter() - began
+    gc.collect()
+    return tally
+
+
+def _shape(events: Counter[str]) -> bytes:
+    """Which events there were, and whether once, a few times or often."""
+    rough = sorted((name, min(count.bit_length(), 4)) for name, count in events.items())
+    return hashlib.blake2b(repr(rough).encode(), digest_size=8).digest()
+
+
+def _batch(task: tuple[int, int, str]) -> Tally:
+    first, following, twin = task
+    return play_seeds(range(first, following), twin)
+
+
+def play_many(
+    first: int, seeds: int, *, processes: int, twin: str = "", until_failure: bool = False
+) -> Iterator[Tally]:
+    """Play seeds on some processes; a tally for each batch, as they are done."""
+    tasks = [
+        (begin, min(begin + _BATCH, first + seeds), twin)
+        for begin in range(first, first + seeds, _BATCH)
+    ]
+    if processes == 1:
+        for task in tasks:
+            tally = _batch(task)
+            yield tally
+            if until_failure and tally.failures:
+                return
+        return
+    gc.freeze()
+    with get_context("fork").Pool(processes) as pool:
+        for tally in pool.imap_unordered(_batch, tasks):
+            yield tally
+            if until_failure and tally.failures:
+                return
+
+
+def shrunk(seed: int, twin: str = "") -> tuple[list[int], list[str]]:
+    """The choices of a failing seed made small, and the trace of what is left."""
+    with without(twin) if twin else contextlib.nullcontext():
+        choices = Choices(seed)
+        _, failure = play(choices)
+        if failure is None:
+            return [], []
+
+        def fails(candidate: Sequence[int]) -> str | None:
+            found = play(Choices(0, candidate))[1]
+            return None if found is None else found.kind
+
+        small = shrink(choices.taken, failure.kind, fails)
+        lines: list[str] = []
+        play(Choices(0, small), lines=lines)
+    return small, lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seeds", type=int, default=2000, help="how many histories")
+    options.add_argument("--first", type=int, default=0, help="the first seed")
+    options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--twin", default="", choices=["", *TWINS], help="take a guard out")
+    options.add_argument("--trace", type=int, help="play this seed alone and print what happens")
+    options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
+    options.add_argument("--json", action="store_true", help="the result as a JSON object")
+    given = options.parse_args(arguments)
+    if given.trace is not None:
+        return _traced(given.trace, given.twin)
+    total = Tally()
+    began = told = time.perf_counter()
+    for tally in play_many(given.first, given.seeds, processes=given.processes, twin=given.twin):
+        total.add(tally)
+        if time.perf_counter() - told > 10 and not given.json:
+            told = time.perf_counter()
+            print(f"{total.seeds} of {given.seeds} seeds, {len(total.failures)} violations")
+    seconds = time.perf_counter() - began
+    _report(total, seconds, given)
+    return 1 if total.failures else 0
+
+
+def _traced(seed: int, twin: str) -> int:
+    lines: list[str] = []
+    with without(twin) if twin else contextlib.nullcontext():
+        history, failure = play(Choices(seed), lines=lines)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    lines.append(failure.message if failure is not None else "no violation")
+    lines.append(f"seed {seed} steps {history.scheduler.steps} trace {digest}")
+    print("\n".join(lines))
+    return 1 if failure is not None else 0
+
+
+def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:
+    per_second = total.seeds / seconds
+    per_core = total.seeds / total.seconds if total.seconds else 0.0
+    if given.json:
+        document = {
+            "seeds": total.seeds,
+            "first": given.first,
+            "violations": [
+                {"seed": each.seed, "kind": each.kind, "message": each.message}
+                for each in total.failures
+            ],
+            "histories_per_second": round(per_second, 1),
+            "histories_per_second_and_core": round(per_core, 1),
+            "median_steps": statistics.median(total.steps),
+            "shapes": len(total.shapes),
+            "events": dict(total.events.most_common()),
+        }
+        json.dump(document, sys.stdout, indent=2)
+        print()
+        return
+    failures = sorted(total.failures, key=lambda each: each.seed)
+    kinds = Counter(each.kind for each in failures)
+    for kind, count in kinds.most_common():
+        one = next(each for each in failures if each.kind == kind)
+        print(f"{count} x {kind}, first seed {one.seed}: {one.message}")
+    if not given.no_shrink:
+        for kind in list(kinds)[:_SHRUNK]:
+            seed = next(each.seed for each in failures if each.kind == kind)
+            small, lines = shrunk(seed, given.twin)
+            print(f"--- seed {seed}, shrunk to {len(small)} choices: {small}")
+            print("\n".join(lines))
+    words = ", ".join(f"{name} {count}" for name, count in total.events.most_common())
+    print(f"events: {words}")
+    print(
+        f"{len(total.shapes)} different mixtures of events; a history has"
+        f" {statistics.median(total.steps):.0f} steps (median), at most {max(total.steps)};"
+        f" {per_core:.0f} histories/s and core"
+    )
+    print(f"seeds {total.seeds} violations {len(failures)} histories/s {per_second:.0f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
