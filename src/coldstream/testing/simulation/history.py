@@ -20,9 +20,11 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster, Replica
 from coldstream.testing.simulation.inline import Inline
+from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream.testing.simulation.net import Net
 from coldstream.testing.simulation.nodes import SimAgent
 from coldstream.testing.simulation.oracle import Oracle
+from coldstream.testing.simulation.readers import read
 from coldstream.testing.simulation.scheduler import Scheduler
 from coldstream.testing.simulation.services import SimCatalog, SimStore
 from coldstream.usecases.collect import collect
@@ -416,6 +418,30 @@ class History:
         self.scheduler.say("the table is restored from a backup")
         return True
 
+    def _reads(self) -> None:
+        current = self.oracle.current
+        following = 1 if current is None else current.root.next_offset + 1
+        start = self.choices.below(following)
+
+        def act() -> object:
+            got = read(
+                self.store,
+                self.catalog,
+                self.cluster,
+                prefix=PREFIX,
+                stream=STREAM,
+                start=start,
+                clock=lambda: self.scheduler.now / 1000,
+                refresh_seconds=GRACE_MS / 4000,
+            )
+            if got is not None:
+                self.buckets["read to the end"] += 1
+                for gap in got.gaps:
+                    self.buckets[f"gap by {gap.reason.value}"] += 1
+            return got
+
+        self._spawn("read", act)
+
     # --- peace ---
 
     def _peace(self) -> None:
@@ -475,9 +501,22 @@ class History:
         return item is not None and item.next_offset >= writer.committed
 
     def _checks(self, writer: Replica) -> None:
-        from coldstream.testing.simulation.last_checks import last_checks
-
-        last_checks(self, writer)
+        errors = [str(each.follower.progress.error) for each in self.agents]
+        current = self.oracle.current
+        arrived(current, writer.committed, errors)
+        if current is None:
+            return
+        store, catalog = self.objects, self.catalog.inner
+        reads_back(store, catalog, self.cluster, current, PREFIX)
+        for agent in self.agents:
+            self.scheduler.kill(agent.owner)
+        for _ in range(5):
+            self.scheduler.now += 2 * GRACE_MS
+            self._collect()
+        current = self.oracle.current or current
+        nothing_leaks(store, self.oracle, current)
+        reads_back(store, catalog, self.cluster, current, PREFIX)
+        rebuilds(self.world(), current, branching=BRANCHING)
 
 
 @cache
@@ -524,6 +563,7 @@ _ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
     ("consolidate", 2, History._consolidates),
     ("collect", 4, History._collects),
     ("reconcile", 2, History._reconciles),
+    ("read", 3, History._reads),
     ("Lambda dies", 2, History._lambda_dies),
     ("backup", 1, History._backs_up),
     ("table is restored", 1, History._table_is_restored),

@@ -2,84 +2,98 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from coldstream.nodes import NodeCache
-from coldstream.reader.gap import Gap
-from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.spec import Offset
-from coldstream.reader.stream import StreamReader
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.errors import InvalidInputError
+from coldstream.names import DataKey, RootKey, parse_data_key, parse_metadata_key
 from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.cluster import Replica
-from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.oracle import BrokenError
+from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.oracle import BrokenError, Known, Oracle
+from coldstream.testing.simulation.readers import read
+from coldstream.usecases.load import World
+from coldstream.usecases.rebuild import rebuild
 
-if TYPE_CHECKING:
-    from coldstream.testing.simulation.history import History
 
+def arrived(current: Known | None, committed: int, errors: Iterable[str]) -> None:
+    """Every committed chunk that the writer still has is in the manifest.
 
-def last_checks(history: History, writer: Replica) -> None:
-    """All of them.
-
-    Raises:
-        BrokenError: one does not hold.
+    Args:
+        current: manifest.
+        committed: the writer's commit offset.
+        errors: what agents say.
     """
-    arrived(history, writer)
-    reads(history)
-
-
-def arrived(history: History, writer: Replica) -> None:
-    """Every committed chunk that the brokers still have is in the manifest."""
-    from coldstream.testing.simulation.history import STREAM
-
-    item = history.catalog.inner.items.get(STREAM)
-    following = 0 if item is None else item.next_offset
-    if following < writer.committed:
-        errors = {
-            str(a.follower.progress.error) for a in history.agents if a.follower.progress.error
-        }
-        raise BrokenError(
-            [
-                Violation(
-                    Invariant.CONTIGUOUS_ADVANCE,
-                    f"the manifest stands at {following}, {writer.name} has committed up to"
-                    f" {writer.committed}; agents say {sorted(errors)}",
-                    following,
-                )
-            ]
+    following = 0 if current is None else current.root.next_offset
+    if following < committed:
+        raise _broken(
+            Invariant.CONTIGUOUS_ADVANCE,
+            f"the manifest stands at {following}, the writer has committed up to {committed};"
+            f" agents say {sorted(set(errors))}",
         )
 
 
-def reads(history: History) -> None:
-    """A read of everything gives each offset once, in order, byte for byte."""
-    from coldstream.testing.simulation.history import PREFIX, STREAM
+def reads_back(
+    store: MemoryObjectStore, catalog: MemoryCatalog, cluster: Cluster, current: Known, prefix: str
+) -> None:
+    """A read of everything gives each offset once, in order, byte for byte; gaps are holes."""
+    root, stream = current.root, current.item.stream
+    got = read(
+        store, catalog, cluster, prefix=prefix, stream=stream, start=root.first_offset,
+        clock=lambda: 0.0, refresh_seconds=3600,
+    )  # fmt: skip
+    if got is None or got.next_offset != root.next_offset:
+        end = None if got is None else got.next_offset
+        raise _broken(
+            Invariant.DURABILITY,
+            f"a read of [{root.first_offset}, {root.next_offset}) ends at {end}",
+        )
 
-    item = history.catalog.inner.items[STREAM]
-    reader = StreamReader(
-        history.objects,
-        history.catalog.inner,
-        PREFIX,
-        STREAM,
-        settings=ReaderSettings(pool=Inline),
-        nodes=NodeCache(),
-        clock=lambda: history.scheduler.now / 1000,
-    )
-    at = item.first_offset
-    gaps: list[Gap] = []
 
-    def on_gap(gap: Gap) -> None:
-        nonlocal at
-        gaps.append(gap)
-        at = gap.next_offset
+def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> None:
+    """After collection every object is referred to, or somebody knows why it is not."""
+    root = current.root
+    in_manifest = {
+        identity
+        for entry in current.leaves
+        for identity in oracle.contents.get(entry.data_key(oracle.stream).path(oracle.prefix), ())
+    }
+    quarantined = oracle.quarantined()
+    for key in store.objects:
+        if key in current.keys or key in quarantined or key.endswith(".sightings"):
+            continue
+        try:
+            parsed: DataKey | object = parse_data_key(key, oracle.prefix)
+        except InvalidInputError:
+            parsed = parse_metadata_key(key, oracle.prefix)
+        if isinstance(parsed, RootKey) and parsed.version > current.item.version:
+            continue  # may be adopted yet
+        if isinstance(parsed, DataKey):
+            if parsed.next_offset > root.next_offset:
+                continue  # may be appended yet
+            if parsed.next_offset > root.first_offset and set(oracle.contents.get(key, ())) - (
+                in_manifest
+            ):
+                continue  # holds what the manifest lacks
+        raise _broken(Invariant.NOTHING_LEAKED, "nobody knows of it", key=key)
 
-    written = history.cluster.written
-    for chunk in reader.chunks(Offset(item.first_offset), on_gap=on_gap):
-        header = chunk.header
-        known = written.get((header.chunk_id, header.epoch))
-        if known is None or known.data != bytes(chunk.buffer) or header.chunk_id > at:
-            raise BrokenError(
-                [Violation(Invariant.DURABILITY, f"read {header.chunk_id}, wanted {at}", at)]
+
+def rebuilds(world: World, current: Known, *, branching: int) -> None:
+    """A rebuild from the bucket alone gives the same tree."""
+    report = rebuild(world, current.item.stream, branching=branching)
+    ours, theirs = current.root, report.rebuilt.root
+    for what, one, other in (
+        ("first offset", ours.first_offset, theirs.first_offset),
+        ("next offset", ours.next_offset, theirs.next_offset),
+        ("fragments and holes", ours.fragments, theirs.fragments),
+        ("bytes", ours.total_size, theirs.total_size),
+        ("ledger", ours.ledger, theirs.ledger),
+        ("last chunk", ours.last_chunk, theirs.last_chunk),
+    ):
+        if one != other:
+            raise _broken(
+                Invariant.AGREEMENT, f"{what}: the manifest has {one}, a rebuild gives {other}"
             )
-        at = header.next_offset
-    if at != item.next_offset:
-        raise BrokenError([Violation(Invariant.DURABILITY, f"the read ends at {at}", at)])
+
+
+def _broken(invariant: Invariant, message: str, *, key: str = "") -> BrokenError:
+    return BrokenError([Violation(invariant, message, key=key)])

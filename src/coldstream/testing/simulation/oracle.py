@@ -219,6 +219,10 @@ class Oracle:
         """The table is another one; what it says is no step from what it said before."""
         self.past.clear()
 
+    def quarantined(self) -> set[str]:
+        """Keys that the current quarantine record speaks of."""
+        return set()
+
     # --- checks ---
 
     @staticmethod

@@ -1,0 +1,96 @@
+"""A reader among all the trouble: each offset once, in order, byte for byte; gaps are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.nodes import NodeCache
+from coldstream.ports import Catalog, ObjectStore
+from coldstream.reader.gap import Gap
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.spec import Offset
+from coldstream.reader.stream import StreamReader
+from coldstream.testing.invariants import Invariant, Violation
+from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.inline import Inline
+from coldstream.testing.simulation.oracle import BrokenError
+
+
+@dataclass(slots=True)
+class ReadBack:
+    """What a read came to.
+
+    Attributes:
+        next_offset: where it ended.
+        gaps: that it was told of.
+    """
+
+    next_offset: int
+    gaps: list[Gap]
+
+
+def read(
+    store: ObjectStore,
+    catalog: Catalog,
+    cluster: Cluster,
+    *,
+    prefix: str,
+    stream: str,
+    start: int,
+    clock: Callable[[], float],
+    refresh_seconds: float,
+) -> ReadBack | None:
+    """Read everything from an offset on, as the library does, and compare it with what was written.
+
+    None if the world did not answer, or the stream is not there yet.
+
+    Raises:
+        BrokenError: a chunk is missing, comes twice, is not what the broker wrote, or was never
+            committed; or an object is missing that the manifest refers to.
+    """
+    reader = StreamReader(
+        store,
+        catalog,
+        prefix,
+        stream,
+        settings=ReaderSettings(pool=Inline, refresh_seconds=refresh_seconds),
+        nodes=NodeCache(),
+        clock=clock,
+    )
+    told: list[Gap] = []
+    at: int | None = None
+
+    def on_gap(gap: Gap) -> None:
+        nonlocal at
+        if at is not None and gap.first_offset != at:
+            raise _broken(f"a gap at {gap.first_offset} instead of {at}", gap.first_offset)
+        told.append(gap)
+        at = gap.next_offset
+
+    try:
+        for chunk in reader.chunks(Offset(start), on_gap=on_gap):
+            header = chunk.header
+            begins, following = header.chunk_id, header.next_offset
+            if (at is None and following <= start) or (at is not None and begins != at):
+                raise _broken(f"chunk {begins} where {start if at is None else at} is next", begins)
+            written = cluster.written.get((begins, header.epoch))
+            if written is None or written.data != bytes(chunk.buffer):
+                raise _broken("not what the broker wrote", begins)
+            if written.identity not in cluster.committed:
+                raise _broken("never committed", begins)
+            at = following
+    except UnavailableError:
+        return None
+    except NotFoundError as exc:
+        if exc.key is None or not exc.key:
+            return None  # no such stream yet
+        raise BrokenError(
+            [Violation(Invariant.PUBLISH_BEFORE_DELETE, f"a reader: {exc}", key=exc.key)]
+        ) from exc
+    return ReadBack(start if at is None else at, told)
+
+
+def _broken(message: str, offset: int) -> BrokenError:
+    return BrokenError([Violation(Invariant.DURABILITY, f"a reader: {message}", offset)])
