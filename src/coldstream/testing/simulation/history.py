@@ -27,7 +27,7 @@ from coldstream.testing.simulation.oracle import Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.simulation.scheduler import Scheduler
 from coldstream.testing.simulation.services import SimCatalog, SimStore
-from coldstream.usecases.collect import collect
+from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import World
@@ -103,9 +103,8 @@ class History:
             lambda: self.scheduler.now,
             GRACE_MS,
         )
-        rounds = choices.below(3) if not fresh else 0
-        if rounds:
-            self._take_over(prehistory(*shape, rounds))
+        self._rounds = choices.below(3) if not fresh else 0
+        self._shape = shape
         self.trouble = Trouble(0, 0, [])
         self.agents: list[SimAgent] = []
         self.events: list[int] = []  # when each is due
@@ -156,6 +155,11 @@ class History:
         self.events.append(now + 5)
 
     # --- a run ---
+
+    def begin(self) -> None:
+        """Have a past."""
+        if self._rounds:
+            self._take_over(prehistory(*self._shape, self._rounds))
 
     def run(self) -> None:
         """All of it.
@@ -393,7 +397,9 @@ class History:
 
     def _collect(self) -> object:
         now = self.scheduler.now
-        return collect(self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+        return collecting.collect(
+            self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
+        )
 
     def _reconciles(self) -> None:
         self._spawn("reconcile", lambda: reconcile(self.world(), STREAM, pause=self._pause))
@@ -503,7 +509,7 @@ class History:
     def _checks(self, writer: Replica) -> None:
         errors = [str(each.follower.progress.error) for each in self.agents]
         current = self.oracle.current
-        arrived(current, writer.committed, errors)
+        arrived(self.oracle, current, writer, errors)
         if current is None:
             return
         store, catalog = self.objects, self.catalog.inner

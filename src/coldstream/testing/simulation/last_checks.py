@@ -8,28 +8,53 @@ from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import InvalidInputError
 from coldstream.names import DataKey, RootKey, parse_data_key, parse_metadata_key
 from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.cluster import ChunkId, Cluster, Replica
 from coldstream.testing.simulation.oracle import BrokenError, Known, Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.usecases.load import World
 from coldstream.usecases.rebuild import rebuild
 
 
-def arrived(current: Known | None, committed: int, errors: Iterable[str]) -> None:
-    """Every committed chunk that the writer still has is in the manifest.
+def arrived(oracle: Oracle, current: Known | None, writer: Replica, errors: Iterable[str]) -> None:
+    """Every committed chunk that the writer still has is in the manifest, unless it was retired.
 
     Args:
+        oracle: knows what objects hold.
         current: manifest.
-        committed: the writer's commit offset.
+        writer: of the latest epoch.
         errors: what agents say.
     """
     following = 0 if current is None else current.root.next_offset
+    committed = writer.committed
+    if following >= committed and current is not None:
+        there = chunks_of(oracle, current)
+        lacks = [
+            chunk.identity
+            for chunk in writer.chunks()
+            if current.root.first_offset < chunk.next_offset <= committed
+            and chunk.identity not in there
+        ]
+        if lacks:
+            raise _broken(
+                Invariant.DURABILITY,
+                f"the manifest lacks {lacks[:5]}, which the writer has; agents say"
+                f" {sorted(set(errors))}",
+            )
     if following < committed:
         raise _broken(
             Invariant.CONTIGUOUS_ADVANCE,
             f"the manifest stands at {following}, the writer has committed up to {committed};"
             f" agents say {sorted(set(errors))}",
         )
+
+
+def chunks_of(oracle: Oracle, current: Known) -> set[ChunkId]:
+    """Identities of all chunks in a manifest."""
+    return {
+        identity
+        for entry in current.leaves
+        for identity in oracle.contents.get(entry.data_key(oracle.stream).path(oracle.prefix), ())
+    }
 
 
 def reads_back(
@@ -52,14 +77,10 @@ def reads_back(
 def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> None:
     """After collection every object is referred to, or somebody knows why it is not."""
     root = current.root
-    in_manifest = {
-        identity
-        for entry in current.leaves
-        for identity in oracle.contents.get(entry.data_key(oracle.stream).path(oracle.prefix), ())
-    }
-    quarantined = oracle.quarantined()
+    in_manifest = chunks_of(oracle, current)
+    kept = oracle.quarantined() | oracle.may_be_adopted(current.item.version)
     for key in store.objects:
-        if key in current.keys or key in quarantined or key.endswith(".sightings"):
+        if key in current.keys or key in kept or key.endswith(".sightings"):
             continue
         try:
             parsed: DataKey | object = parse_data_key(key, oracle.prefix)

@@ -36,12 +36,12 @@ class Delivered:
     """
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self.replica = replica
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 while the broker is down."""
         del stream
-        return self._replica.committed if self._replica.up else 0
+        return self.replica.committed if self.replica.up else 0
 
 
 class AskingQueue:

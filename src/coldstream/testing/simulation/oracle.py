@@ -8,7 +8,7 @@ went. So each look costs what has changed, and a history costs little.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError
@@ -17,7 +17,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
-from coldstream.names import parse_data_key
+from coldstream.names import RootKey, parse_data_key, parse_metadata_key
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import (
@@ -182,7 +182,10 @@ class Oracle:
 
     def landed(self, item: CatalogItem, what: str) -> None:
         """The item has changed."""
-        if not item.root_key:
+        table = self.catalog().table_id()
+        if not item.root_key or item.table_id != table:
+            # Whoever read from a table that is gone may still write into the restored one, where
+            # nothing else may: whatever that makes, adoption looks at all roots afresh.
             return
         before = self.current
         if before is not None and before.item.root_key == item.root_key:
@@ -203,10 +206,17 @@ class Oracle:
         if found:
             raise BrokenError(found)
         self._contents_hold(root, live, before)
-        if before is not None and what != "adopt":
+        if before is not None:
             found = contiguous_advance(before.root, root, live)
+            # A root that never landed may be older than what retention took meanwhile.
+            first = (
+                max(before.root.first_offset, root.first_offset)
+                if what == "adopt"
+                else (root.first_offset)
+            )
             if not self._anew(before.root, root):
-                found += prefix_retention(before.root, root, before.leaves, live)
+                after = replace(root, first_offset=first)
+                found += prefix_retention(before.root, after, before.leaves, live)
             if found:
                 raise BrokenError(found)
         if before is not None:
@@ -218,6 +228,22 @@ class Oracle:
     def restored(self) -> None:
         """The table is another one; what it says is no step from what it said before."""
         self.past.clear()
+
+    def may_be_adopted(self, version: int) -> set[str]:
+        """Everything that complete roots above a version refer to: one of them may be adopted."""
+        found: set[str] = set()
+        for key in self.objects.objects:
+            if not key.endswith(".manifest"):
+                continue
+            parsed = parse_metadata_key(key, self.prefix)
+            if isinstance(parsed, RootKey) and parsed.version > version:
+                root = parse_root(self.objects.objects[key])
+                item = CatalogItem(self.stream, "", root_key=key)
+                try:
+                    found |= referenced(self.prefix, item, root, self._fetch)
+                except ColdstreamError:
+                    continue  # nobody adopts it
+        return found
 
     def quarantined(self) -> set[str]:
         """Keys that the current quarantine record speaks of."""

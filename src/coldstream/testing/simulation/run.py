@@ -80,6 +80,7 @@ def play(choices: Choices, *, lines: list[str] | None = None) -> tuple[History, 
     """Play one history; its failure, with seed 0, if it breaks something."""
     history = History(choices, trace=lines.append if lines is not None else None)
     try:
+        history.begin()
         history.run()
     except BrokenError as exc:
         kinds = sorted({each.invariant.value for each in exc.violations})

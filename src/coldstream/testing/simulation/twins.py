@@ -6,17 +6,27 @@ out is the rule and nothing else, so that the violation it leads to is the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
-from coldstream.adapters.memory import MemoryCatalog
-from coldstream.manifest.catalog import CatalogItem, Commit, StreamState, moved
+from coldstream.adapters import memory
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.agent import follower
+from coldstream.errors import AlreadyExistsError, NotFoundError
+from coldstream.fragment import Buffer
+from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved
 from coldstream.manifest.ledger import Ledger
-from coldstream.ports import CommitOutcome, Landed, outcome_of_failed_condition
+from coldstream.manifest.node import Node
+from coldstream.manifest.root import Root
+from coldstream.names import group_path, root_path
+from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
+from coldstream.testing.simulation.nodes import Delivered
+from coldstream.usecases import adopt, amend, claim, collect, commit_runs, load
+from coldstream.usecases.load import Loaded, World, publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +99,122 @@ def _ceiling_of_next_epoch(self: Ledger, epoch: int) -> int:
     return higher[0].floor if higher else 2**64 - 1
 
 
-def _item(value: CatalogItem) -> CatalogItem:
-    return value
+def _condition_failed(item: CatalogItem | None, commit: Commit) -> CommitOutcome:
+    """A failed condition means that it did not land, and nothing else."""
+    del commit
+    return NotLanded(item)
 
+
+def _cleaning_up(
+    world: World,
+    loaded: Loaded,
+    root: Root,
+    *,
+    nodes: Sequence[Node] = (),
+    claim: bool = False,
+) -> CommitOutcome:
+    """`publish` that takes its root and groups away again when it has lost."""
+    uids: list[int] = []
+
+    def new_uid() -> int:
+        uids.append(world.new_uid())
+        return uids[-1]
+
+    outcome = publish(replace(world, new_uid=new_uid), loaded, root, nodes=nodes, claim=claim)
+    if isinstance(outcome, NotLanded):
+        item, prefix = loaded.item, world.prefix
+        keys = [root_path(prefix, item.stream, root.epoch, item.version + 1, uids[-1])]
+        for node in nodes:
+            first = node.entry().first_offset
+            keys.append(group_path(prefix, item.stream, first, node.uid, node.kind))
+        world.store.delete(keys)  # type: ignore[attr-defined]
+    return outcome
+
+
+def _root_before_groups(
+    world: World,
+    loaded: Loaded,
+    root: Root,
+    *,
+    nodes: Sequence[Node] = (),
+    claim: bool = False,
+) -> CommitOutcome:
+    """`publish` that PUTs the groups when their root has landed."""
+    outcome = publish(world, loaded, root, claim=claim)
+    publish_groups(world, loaded, root, nodes)
+    return outcome
+
+
+def publish_groups(world: World, loaded: Loaded, root: Root, nodes: Sequence[Node]) -> None:
+    """The groups alone."""
+    stream = loaded.item.stream
+    for node in nodes:
+        path = group_path(world.prefix, stream, node.entry().first_offset, node.uid, node.kind)
+        world.store.put(path, node.encode(catalog_version=root.version), write_id="late")
+
+
+def _publishing(how: Any) -> list[tuple[Any, str, Any]]:
+    return [(module, "publish", how) for module in (amend, claim, commit_runs)]
+
+
+def _anchor_anywhere(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
+    """`anchor` that does not look whether the bucket has objects of the stream."""
+    return world.catalog.anchor(
+        CatalogItem(
+            stream, world.catalog.table_id(), first_offset=first_offset, next_offset=first_offset,
+            name=name,
+        )
+    )  # fmt: skip
+
+
+def _collect_at_once(*given: Any, **named: Any) -> Any:
+    return _collect(*given, **(named | {"grace_ms": 0}))
+
+
+_collect = collect.collect
+
+
+def _never_anchored(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
+    return CatalogItem(stream, world.catalog.table_id(), name=name, first_offset=first_offset)
+
+
+def _all_that_is_written(self: Delivered, stream: str) -> int:
+    del stream
+    return self.replica.tail if self.replica.up else 0
+
+
+def _load_any_table(world: World, stream: str) -> CatalogItem:
+    """`load_item` that does not compare the table's id."""
+    item = world.catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
+def _put_without_reading_back(
+    self: MemoryObjectStore, key: str, body: Buffer, *, write_id: str
+) -> None:
+    if key in self.objects:
+        raise AlreadyExistsError("the key is taken", key=key)
+    _put(self, key, body, write_id=write_id)
+
+
+_put = MemoryObjectStore.put
 
 TWINS: Mapping[str, Twin] = MappingProxyType(
     {
         "version": Twin(
-            "a commit holds only if nobody has committed since (version and uid of the item)",
+            "a commit holds only if nobody has committed since: version and uid of the item",
             2000,
             _clauses("version", "uid"),
+        ),
+        "table-id": Twin(
+            "nothing is committed by an item of another table",
+            2000,
+            lambda: [
+                (load, "load_item", _load_any_table),
+                (MemoryCatalog, "commit", _commit_unless("table")),
+            ],
         ),
         "ledger-ceiling": Twin(
             "what a lower epoch uploads above the floor of a higher one never enters",
@@ -109,6 +225,74 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             "the minimum of ALL higher floors counts, not the next one",
             20_000,
             lambda: [(Ledger, "ceiling", _ceiling_of_next_epoch)],
+        ),
+        "three-outcomes": Twin(
+            "a failed condition may mean landed, or unknown; no committer deletes",
+            2000,
+            lambda: [
+                (memory, "outcome_of_failed_condition", _condition_failed),
+                *_publishing(_cleaning_up),
+            ],
+        ),
+        "groups-first": Twin(
+            "groups are PUT before the root that refers to them",
+            2000,
+            lambda: _publishing(_root_before_groups),
+        ),
+        "grace": Twin(
+            "a grace time passes between being seen unreferenced and being deleted",
+            2000,
+            lambda: [(collect, "collect", _collect_at_once)],
+        ),
+        "two-sightings": Twin(
+            "a record of a grace time ago must name what is deleted",
+            2000,
+            lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
+        ),
+        "re-read": Twin(
+            "the item is read again right before each batch of deletes",
+            5000,
+            lambda: [(collect._Step, "_proved_again", lambda self, batch: list(batch))],
+        ),
+        "rivals": Twin(
+            "what a root refers to that may be adopted yet is kept",
+            5000,
+            lambda: [(collect, "rivals", lambda world, item: [])],
+        ),
+        "adopt-complete": Twin(
+            "no root is adopted that misses anything",
+            5000,
+            lambda: [(adopt, "first_missing", lambda world, stream, root: None)],
+        ),
+        "anchor-empty": Twin(
+            "an item is made only where the bucket has no object of the stream",
+            2000,
+            lambda: [(follower, "anchor", _anchor_anywhere)],
+        ),
+        "anchor-first": Twin(
+            "the item is there before the first object",
+            500,
+            lambda: [(follower, "anchor", _never_anchored)],
+        ),
+        "commit-gate": Twin(
+            "only what the local broker delivers is uploaded",
+            500,
+            lambda: [(Delivered, "limit", _all_that_is_written)],
+        ),
+        "write-id": Twin(
+            "a PUT that finds its own write under the key has landed",
+            0,
+            lambda: [(MemoryObjectStore, "put", _put_without_reading_back)],
+        ),
+        "uid": Twin(
+            "a commit holds only if the item has the uid that was read",
+            0,
+            _clauses("uid"),
+        ),
+        "epoch": Twin(
+            "a claim is the first of its epoch; no other commit lowers it",
+            0,
+            _clauses("epoch"),
         ),
     }
 )
