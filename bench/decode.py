@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +138,7 @@ def main() -> None:
         data = data_set(name)
         source = np.frombuffer(data.data, np.uint8)
         sides: dict[str, Callable[[], object]] = {
-            "memcpy": lambda s=source: np.copyto(copy[: len(s)], s),
+            "memcpy": partial(np.copyto, copy[: len(source)], source),
             "crc zlib": crc_of_chunks(data, zlib.crc32),
             "crc zlib-ng": crc_of_chunks(data, crc32),
             "decode body": decoding(data, BODY),

@@ -16,12 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 import obstore
 
 from bench.report import megabytes_per_second, ratio
-from bench.site import site, stream, world
+from bench.site import site, stream, tier, world
 from coldstream import names
 from coldstream.adapters.s3 import open_store
-from coldstream.agent.committed import AllCommitted
-from coldstream.agent.run import Agent
-from coldstream.agent.settings import AgentSettings
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
@@ -67,15 +64,7 @@ def main() -> None:
     with site() as work:
         stream(work / "data", STREAM)
         there = world()
-        Agent(
-            world=there,
-            data_dir=work / "data",
-            committed=AllCommitted(),
-            settings=AgentSettings(once=True),
-            requests=None,
-            names={},
-            pause=lambda attempt: time.sleep(0.02 * attempt),
-        ).run()
+        tier(there, work / "data")
         root = load(world(), STREAM).root
         keys = [(e.data_key(STREAM).path(there.prefix), e.size) for e in root.entries]
         plain_s: dict[int, deque[float]] = {2: deque(), 4: deque(), 16: deque()}

@@ -7,7 +7,7 @@ import random
 import tempfile
 import time
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO
 
 from bench import synthetic_stream as synthetic
 from bench.memory import peak
@@ -25,7 +25,7 @@ class GroupFile:
     What was read since `restart` is kept, as a cache would.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._places: dict[int, tuple[int, int]] = {}
         self.size = 0

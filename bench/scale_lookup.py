@@ -7,10 +7,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from bench import synthetic_stream as synthetic
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.node import Node, parse_node
+from coldstream.manifest.root import Root
 from coldstream.manifest.tree import fragments_reaching, leaf_at
 
 
@@ -53,17 +55,25 @@ def look_up(fragments: int, look_ups: int) -> tuple[LookUps, LookUps]:
     by_offset, by_time = [], []
     for _ in range(look_ups):
         offset = rng.randrange(root.next_offset)
-        timed = _timed(lambda lazy, at=offset: leaf_at(root, at, lazy.fetch))
+        timed = _timed(partial(_at_offset, root, offset))
         by_offset.append(timed)
-        found = timed[0]
-        assert found is not None
-        assert found.first_offset <= offset < found.next_offset
+        assert timed[0].first_offset <= offset < timed[0].next_offset
         timestamp = rng.randrange(fragments * synthetic.STEP_MS)
-        timed = _timed(lambda lazy, at=timestamp: next(fragments_reaching(root, at, lazy.fetch)))
+        timed = _timed(partial(_at_time, root, timestamp))
         by_time.append(timed)
         right = synthetic.first_reaching(timestamp)
         assert timed[0].first_offset == synthetic.first_offset(right)
     return _figures(by_offset), _figures(by_time)
+
+
+def _at_offset(root: Root, offset: int, lazy: _Lazy) -> Entry:
+    found = leaf_at(root, offset, lazy.fetch)
+    assert found is not None
+    return found
+
+
+def _at_time(root: Root, timestamp: int, lazy: _Lazy) -> Entry:
+    return next(fragments_reaching(root, timestamp, lazy.fetch))
 
 
 def _timed(look: Callable[[_Lazy], Entry]) -> tuple[Entry, int, float, float]:

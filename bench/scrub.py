@@ -17,15 +17,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from bench.report import megabytes_per_second, ratio
-from bench.site import site, world
+from bench.site import site, tier, world
 from coldstream import names
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.agent.committed import AllCommitted
-from coldstream.agent.run import Agent
-from coldstream.agent.settings import AgentSettings
 from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.objects import Ages
 from coldstream.jobs.scrub.reading import Effort
@@ -123,8 +121,8 @@ def compare(there: World, stream: str, what: str) -> tuple[float, float]:
     ratios = []
     for rate, how in ((None, "loopback"), (S3_BYTES_PER_SECOND, "40 MB/s a connection")):
         sides: dict[str, Callable[[], float]] = {
-            "plain GETs": lambda rate=rate: plain(keys, rate),
-            "scrub": lambda rate=rate: ours(there, stream, rate),
+            "plain GETs": partial(plain, keys, rate),
+            "scrub": partial(ours, there, stream, rate),
         }
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(ROUNDS):
@@ -148,15 +146,7 @@ def main() -> None:
                 message_size=message_size,
             )
         there = world()
-        Agent(
-            world=there,
-            data_dir=work / "data",
-            committed=AllCommitted(),
-            settings=AgentSettings(once=True),
-            requests=None,
-            names={},
-            pause=lambda attempt: time.sleep(0.02 * attempt),
-        ).run()
+        tier(there, work / "data")
         results = {
             "1k": compare(world(), "__bench_1k", "1 kB messages"),
             "100b": compare(world(), "__bench_100", "100 B messages"),

@@ -6,11 +6,15 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from coldstream import names
+from coldstream.agent.committed import AllCommitted
+from coldstream.agent.run import Agent
+from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect
 from coldstream.local import environment
 from coldstream.testing.generator import Written, write_stream
@@ -40,6 +44,19 @@ def stream(data_dir: Path, name: str, *, messages: int = MESSAGES) -> Written:
     return write_stream(
         data_dir / name, messages=messages, message_size=MESSAGE_SIZE, chunk_messages=256
     )
+
+
+def tier(there: World, data_dir: Path) -> None:
+    """Upload everything below `data_dir`, as `coldstream agent run --once` does."""
+    Agent(
+        world=there,
+        data_dir=data_dir,
+        committed=AllCommitted(),
+        settings=AgentSettings(once=True),
+        requests=None,
+        names={},
+        pause=lambda attempt: time.sleep(0.02 * attempt),
+    ).run()
 
 
 def world(prefix: str | None = None) -> World:

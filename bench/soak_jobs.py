@@ -24,11 +24,8 @@ import boto3
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from bench.site import site, stream, world
+from bench.site import site, stream, tier, world
 from coldstream import names
-from coldstream.agent.committed import AllCommitted
-from coldstream.agent.run import Agent
-from coldstream.agent.settings import AgentSettings
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.testing.generator import Written
@@ -104,15 +101,7 @@ def tiered(work: Path, gigabytes: int) -> Written:
     data_dir = work / "streams"
     written = stream(data_dir, STREAM, messages=gigabytes * 10**6)
     there = world()
-    Agent(
-        world=there,
-        data_dir=data_dir,
-        committed=AllCommitted(),
-        settings=AgentSettings(once=True),
-        requests=None,
-        names={},
-        pause=lambda attempt: time.sleep(0.02 * attempt),
-    ).run()
+    tier(there, data_dir)
     deadline = time.monotonic() + 300
     while load(there, STREAM).root.next_offset < written.next_offset:
         if time.monotonic() > deadline:

@@ -290,7 +290,9 @@ def planning(world: World) -> None:
         began = time.perf_counter()
         count = source(world, made, "offset").filter(test).rdd.getNumPartitions()
         whole = time.perf_counter() - began
-        jvm = world.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+        gateway = world.spark.sparkContext._jvm
+        assert gateway is not None
+        jvm = gateway.java.lang.Runtime.getRuntime()
         used = jvm.totalMemory() - jvm.freeMemory()
         assert count == works
         print(

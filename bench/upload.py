@@ -21,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import obstore
 
@@ -31,6 +32,7 @@ from coldstream.adapters.s3 import open_store
 from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.fragment import Buffer
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.ports import ObjectStore
 from coldstream.usecases.commit_runs import commit_runs
@@ -70,10 +72,10 @@ class TimedStore:
         self._store = store
         self.last_put = 0.0
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, key: str, body: bytes, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         self._store.put(key, body, write_id=write_id)
         if key.endswith(names.FRAGMENT_SUFFIX):
             self.last_put = time.perf_counter()
@@ -94,7 +96,7 @@ def ours(data_dir: Path) -> float:
     real = world(prefix="bench/")
     store = TimedStore(real.store)
     agent = Agent(
-        world=replace(real, store=store),  # type: ignore[arg-type] - passes everything on
+        world=replace(real, store=store),
         data_dir=data_dir,
         committed=AllCommitted(),
         settings=AgentSettings(once=True, nudge_seconds=0.05),

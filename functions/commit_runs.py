@@ -35,6 +35,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             bytes=report.bytes,
             conflicts=report.conflicts,
         )
+        for first, following in report.holes:
+            logger.warning(
+                "offsets were lost before they could be uploaded",
+                stream=report.stream,
+                first_offset=first,
+                next_offset=following,
+            )
         for refused in report.refused:
             tell(refused)
         start_rebalance(report)

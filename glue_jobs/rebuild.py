@@ -11,10 +11,10 @@ from coldstream.jobs.arguments import (
     WAREHOUSE,
     WHERE,
     Argument,
+    branching,
     flag,
     name_pattern,
     parse,
-    positive_number,
     where,
     words,
 )
@@ -51,7 +51,7 @@ TRAILERS = Argument(
     " times.",
     default=False,
 )
-BRANCHING = Argument("branching", positive_number, "Entries of a full group.", 1024, ENV_BRANCHING)
+BRANCHING = Argument("branching", branching, "Entries of a full group.", 1024, ENV_BRANCHING)
 ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, SHADOW, INSTALL, TRAILERS, BRANCHING)
 
 

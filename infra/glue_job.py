@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,12 @@ from aws_cdk import FileAssetPackaging, RemovalPolicy, Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from coldstream.names import job_script
 from infra.glue_bundle import PACKAGE_ZIP
 from infra.nag import accept, accept_arn
+from infra.schedule import schedule
 
 #: Spark 4.1.1 on Python 3.13, the first with the Python Data Source API.
 GLUE_VERSION = "6.0"
@@ -196,40 +195,20 @@ class GlueJob(Construct):
         ):
             accept(job, rule, reason)
         if every_minutes:
-            self._schedule(stack, every_minutes)
-
-    def _schedule(self, stack: Stack, every_minutes: int) -> None:
-        """Start the job again and again, by a role that can do that and nothing else."""
-        start = iam.PolicyStatement(
-            sid="StartJob",
-            actions=["glue:StartJobRun"],
-            resources=[job_arn(stack, self.job_name)],
-        )
-        role = iam.Role(
-            self,
-            "ScheduleRole",
-            assumed_by=iam.ServicePrincipal(
-                "scheduler.amazonaws.com",
-                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
-            ),
-            inline_policies={"Start": iam.PolicyDocument(statements=[start])},
-        )
-        scheduler.CfnSchedule(
-            self,
-            "Schedule",
-            description=f"Starts the Glue job {self.job_name}",
-            schedule_expression=f"rate({every_minutes} minutes)",
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=f"arn:{stack.partition}:scheduler:::aws-sdk:glue:startJobRun",
-                role_arn=role.role_arn,
-                input=json.dumps({"JobName": self.job_name}),
-                # A run that is still going refuses the next one, which then comes in its turn.
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_retry_attempts=0, maximum_event_age_in_seconds=60
+            schedule(
+                self,
+                start=iam.PolicyStatement(
+                    sid="StartJob",
+                    actions=["glue:StartJobRun"],
+                    resources=[job_arn(stack, self.job_name)],
                 ),
-            ),
-        )
+                target=f"arn:{stack.partition}:scheduler:::aws-sdk:glue:startJobRun",
+                message={"JobName": self.job_name},
+                every_minutes=every_minutes,
+                # A run that is still going refuses the next one, which then comes in its turn.
+                retries=0,
+                description=f"Starts the Glue job {self.job_name}",
+            )
 
 
 class LogGroups(Construct):

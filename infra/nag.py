@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_s3 as s3
@@ -35,8 +36,7 @@ def accept_arn(construct: IConstruct, arn: str, reason: str) -> None:
 
 def accept_marks(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> None:
     """Accept a right to the marks of the survey: one key for each table there ever was."""
-    resource = bucket.node.default_child
-    logical_id = Stack.of(bucket).resolve(resource.logical_id)  # type: ignore[union-attr]
+    logical_id = _logical_id(bucket)
     accept(
         construct,
         f"IAM5[Resource::<{logical_id}.Arn>/{prefix}stream/.complete/metadata/*]",
@@ -48,8 +48,7 @@ def accept_keys(
     construct: IConstruct, *, bucket: s3.IBucket, prefix: str, kinds: Iterable[str]
 ) -> None:
     """Accept a right to all keys of some kinds ("data", "metadata"): streams come and go."""
-    resource = bucket.node.default_child
-    logical_id = Stack.of(bucket).resolve(resource.logical_id)  # type: ignore[union-attr]
+    logical_id = _logical_id(bucket)
     for kind in kinds:
         accept(
             construct,
@@ -57,3 +56,9 @@ def accept_keys(
             f"All keys below {kind}/ of every stream with this prefix: as narrow as a right can be"
             " that does not change with each stream and object",
         )
+
+
+def _logical_id(bucket: s3.IBucket) -> str:
+    """The name of a bucket of the stack in its template."""
+    resource = cast("s3.CfnBucket", bucket.node.default_child)
+    return str(Stack.of(bucket).resolve(resource.logical_id))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX
+from infra.bucket import private_bucket
 from infra.commit import CommitQueue
 from infra.nag import accept
 
@@ -36,34 +36,10 @@ class Storage(Construct):
         commit_queue: CommitQueue,
     ) -> None:
         super().__init__(scope, id)
-        self.bucket = s3.Bucket(
-            self,
-            "Bucket",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            enforce_ssl=True,
-            # Nothing is overwritten, so versions would only keep what `collect` has proved garbage.
-            versioned=False,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    id="AbortUnfinishedUploads",
-                    abort_incomplete_multipart_upload_after=Duration.days(1),
-                )
-            ],
-            removal_policy=RemovalPolicy.RETAIN,
-        )
-        # A new logical id would mean a new, empty bucket: this one must survive any refactoring.
-        resource = cast("s3.CfnBucket", self.bucket.node.default_child)
-        resource.override_logical_id("Bucket")
-        _notify(resource, prefix, commit_queue)
-
+        self.bucket = private_bucket(self, "Bucket")
+        _notify(cast("s3.CfnBucket", self.bucket.node.default_child), prefix, commit_queue)
         for statement in _immutability(self.bucket, prefix):
             self.bucket.add_to_resource_policy(statement)
-        if self.bucket.policy is not None:
-            # A bucket that stays must not lose its protection when the stack goes.
-            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
-
         accept(
             self.bucket,
             "S1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import cast
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_athena as athena
@@ -12,6 +11,7 @@ from aws_cdk import aws_glue as glue
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.bucket import private_bucket
 from infra.nag import accept
 
 QUERIES = Path(__file__).with_name("queries")
@@ -45,31 +45,18 @@ class Warehouse(Construct):
     ) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
-        self.bucket = s3.Bucket(
+        # It stays: tables can be made again from the streams, at some cost; a person decides.
+        self.bucket = private_bucket(
             self,
-            "Bucket",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            enforce_ssl=True,
-            versioned=False,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    id="AbortUnfinishedUploads",
-                    abort_incomplete_multipart_upload_after=Duration.days(1),
-                ),
+            "Warehouse",
+            more_rules=[
                 s3.LifecycleRule(
                     id="ForgetResultsOfQueries",
                     prefix=RESULTS_PREFIX,
                     expiration=Duration.days(_RESULT_DAYS),
-                ),
+                )
             ],
-            # Tables can be made again from the streams, at some cost; a person decides.
-            removal_policy=RemovalPolicy.RETAIN,
         )
-        cast("s3.CfnBucket", self.bucket.node.default_child).override_logical_id("Warehouse")
-        if self.bucket.policy is not None:
-            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
         accept(
             self.bucket,
             "S1",

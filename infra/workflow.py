@@ -18,12 +18,12 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra.function import RETENTION
 from infra.nag import accept, accept_arn
+from infra.schedule import schedule
 
 DEFINITIONS = Path(__file__).with_name("workflows")
 
@@ -176,7 +176,19 @@ class Workflow(Construct):
         if distributed:
             self._allow_map(stack, name)
         if every_minutes is not None:
-            self._schedule(stack, name, every_minutes)
+            schedule(
+                self,
+                start=iam.PolicyStatement(
+                    sid="StartWorkflow",
+                    actions=["states:StartExecution"],
+                    resources=[self.machine.state_machine_arn],
+                ),
+                target=self.machine.state_machine_arn,
+                message={"reason": "schedule"},
+                every_minutes=every_minutes,
+                retries=2,
+                description=f"Starts the workflow {name}",
+            )
 
     def _allow_map(self, stack: Stack, name: str) -> None:
         """Let a Distributed Map start, follow and stop its children: executions of the machine."""
@@ -194,41 +206,3 @@ class Workflow(Construct):
         ):
             self.role.add_to_policy(statement)
         accept_executions(self.role, name)
-
-    def _schedule(self, stack: Stack, name: str, every_minutes: int) -> None:
-        """Start the machine again and again, by a role that can do that and nothing else."""
-        start = iam.PolicyStatement(
-            sid="StartWorkflow",
-            actions=["states:StartExecution"],
-            resources=[self.machine.state_machine_arn],
-        )
-        role = iam.Role(
-            self,
-            "ScheduleRole",
-            assumed_by=iam.ServicePrincipal(
-                "scheduler.amazonaws.com",
-                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
-            ),
-            # Inline, so that the right is there as soon as the role is.
-            inline_policies={"Start": iam.PolicyDocument(statements=[start])},
-        )
-        scheduler.CfnSchedule(
-            self,
-            "Schedule",
-            description=f"Starts the workflow {name}",
-            schedule_expression=_rate(every_minutes),
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=self.machine.state_machine_arn,
-                role_arn=role.role_arn,
-                input=json.dumps({"reason": "schedule"}),
-                # A start that comes late is worth less than the next one, which comes anyway.
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_retry_attempts=2, maximum_event_age_in_seconds=60
-                ),
-            ),
-        )
-
-
-def _rate(minutes: int) -> str:
-    return f"rate({minutes} minute{'' if minutes == 1 else 's'})"

@@ -129,7 +129,8 @@ _METADATA_KEY = re.compile(
     r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/metadata/(?:"
     r"root\.(?P<epoch>[0-9]{10})\.(?P<version>[0-9]{12})\.(?P<root>[0-9a-f]{16})\.manifest"
     r"|(?P<first>[0-9]{20})\.(?P<group>[0-9a-f]{16})\.(?P<level>group|kgroup|mgroup)"
-    r"|collect\.(?P<created>[0-9]{13})\.(?P<sightings>[0-9a-f]{16})\.sightings)",
+    r"|collect\.(?P<created>[0-9]{13})\.(?P<sightings>[0-9a-f]{16})\.sightings"
+    r"|quarantine\.(?P<claim>[0-9]{10})\.(?P<record>[0-9a-f]{16})\.record)",
     re.ASCII,
 )
 _GROUP_SUFFIXES = {1: "group", 2: "kgroup", 3: "mgroup"}
@@ -189,6 +190,15 @@ class SightingsKey:
 
     stream: str
     created_ms: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineKey:
+    """All that the key of a quarantine record says; `epoch` is that of the root that names it."""
+
+    stream: str
+    epoch: int
     uid: int
 
 
@@ -286,15 +296,28 @@ def collect_path(prefix: str, stream: str, created_ms: int, uid: int) -> str:
     return f"{metadata_prefix(prefix, stream)}collect.{created_ms:013d}.{uid:016x}.sightings"
 
 
-def parse_metadata_key(key: str, prefix: str) -> RootKey | GroupKey | SightingsKey:
-    """Read the key of a root, a group or a collect record.
+def quarantine_prefix(prefix: str, stream: str) -> str:
+    """Where the quarantine records of a stream lie."""
+    return f"{metadata_prefix(prefix, stream)}quarantine."
+
+
+def quarantine_path(prefix: str, stream: str, epoch: int, uid: int) -> str:
+    """The key of a record of what a claim has cut off; sorts by epoch."""
+    return f"{quarantine_prefix(prefix, stream)}{epoch:010d}.{uid:016x}.record"
+
+
+MetadataKey = RootKey | GroupKey | SightingsKey | QuarantineKey
+
+
+def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
+    """Read the key of a root, a group, a collect record or a quarantine record.
 
     Raises:
         InvalidInputError: it lies outside `prefix`, or breaks the grammar in any way.
     """
     match = _METADATA_KEY.fullmatch(key)
     if match is None or match["prefix"] != prefix:
-        raise InvalidInputError("not the key of a root, group or collect record", key=key[:400])
+        raise InvalidInputError("not the key of a root, group or record", key=key[:400])
     stream = match["stream"]
     if match["root"]:
         if int(match["epoch"]) > MAX_EPOCH:
@@ -305,6 +328,10 @@ def parse_metadata_key(key: str, prefix: str) -> RootKey | GroupKey | SightingsK
             raise InvalidInputError("a key whose offset is out of range", key=key)
         level = next(n for n, suffix in _GROUP_SUFFIXES.items() if suffix == match["level"])
         return GroupKey(stream, int(match["first"]), int(match["group"], 16), level)
+    if match["record"]:
+        if int(match["claim"]) > MAX_EPOCH:
+            raise InvalidInputError("a key whose epoch is out of range", key=key)
+        return QuarantineKey(stream, int(match["claim"]), int(match["record"], 16))
     return SightingsKey(stream, int(match["created"]), int(match["sightings"], 16))
 
 

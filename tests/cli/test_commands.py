@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -124,6 +125,57 @@ def test_a_hole_is_told_on_stderr(tier: Tier, run: Run) -> None:
 
     assert (result.exit_code, result.stdout) == (0, "05")
     assert "offsets 1 to 4 were lost" in result.stderr
+
+
+def test_a_hole_is_a_line_of_its_own_between_messages_in_json(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+
+    result = run("read", "s", "-o", "json")
+
+    first, gap, last = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (first["offset"], last["offset"]) == (0, 5)
+    assert gap == {"gap": {"first": 1, "next": 5, "reason": "hole"}}
+    assert "offsets 1 to 4 were lost" in result.stderr
+
+
+def test_describe_lists_holes(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+
+    text = run("describe", "s").stdout
+    document = json.loads(run("describe", "s", "--json").stdout)
+
+    assert "HOLES" in text
+    (row,) = document["holes"]
+    assert (row["first"], row["next"], row["offsets"]) == (1, 5, 4)
+    assert (document["size"]["holes"], document["size"]["fragments"]) == (1, 2)
+
+
+def test_describe_says_that_it_has_not_looked_below_groups_unless_it_is_told_to(
+    tier: Tier, run: Run
+) -> None:
+    pieces: list[Any] = [[chunk(n, b"x")] for n in range(45)]
+    pieces[3] = tier.hole(3, 4)
+    tier.add_tree("s", pieces)
+
+    short = run("describe", "s")
+    document = json.loads(run("describe", "s", "--json", "--holes").stdout)
+
+    assert "HOLES" not in short.stdout
+    assert "--holes" in short.stderr
+    assert json.loads(run("describe", "s", "--json").stdout)["size"]["holes"] is None
+    assert [row["first"] for row in document["holes"]] == [3]
+    assert (document["size"]["holes"], document["size"]["fragments"]) == (1, 44)
+
+
+def test_verify_counts_holes_and_finds_them_sound(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")], tier.hole(6, 8)])
+
+    result = run("verify", "s")
+    document = json.loads(run("verify", "s", "--json").stdout)
+
+    assert result.exit_code == 0
+    assert "sound, 2 holes of 6 offsets" in result.stderr
+    assert (document["sound"], document["holes"], document["lost_offsets"]) == (True, 2, 6)
 
 
 def test_damage_ends_a_read_with_65_after_the_good_messages(tier: Tier, run: Run) -> None:

@@ -96,4 +96,20 @@ def test_a_file_without_findings_is_refused(damaged: Any, run: Run, tmp_path: Pa
     path.write_text("[1, 2]\n")
 
     assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
+    path.write_text("\n")  # what a pipe gives when the job before it has failed
+    assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
     assert run("repair", STREAM, "--from-dir", str(tmp_path)).exit_code == ExitCode.NO_STREAM
+
+
+def test_a_fragment_that_somebody_else_changed_meanwhile_is_not_told_as_repaired(
+    damaged: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coldstream.usecases import repair as usecase
+
+    report = usecase.RepairReport(STREAM, overtaken=1)
+    monkeypatch.setattr(usecase, "repair", lambda *_, **__: report)
+
+    result = run("repair", STREAM)
+
+    assert result.exit_code == ExitCode.TRY_AGAIN
+    assert "run it again" in result.stderr

@@ -13,11 +13,8 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_KEY
 from coldstream.ports import Catalog, ObjectStore
-from coldstream.testing.catalog_suite import (
-    CatalogSuite,
-    LostCommitAnswerSuite,
-    PrefixedCatalogSuite,
-)
+from coldstream.testing.catalog_suite import CatalogSuite, PrefixedCatalogSuite
+from coldstream.testing.commit_answer_suite import LostCommitAnswerSuite
 from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
 from tests.contract import faults
 

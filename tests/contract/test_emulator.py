@@ -16,6 +16,7 @@ from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.ports import ObjectStore
 from coldstream.testing.catalog_suite import CatalogRaceSuite
 from coldstream.testing.emulator import Emulator
@@ -78,7 +79,7 @@ def test_many_committers_of_one_stream_append_every_fragment_once(site: Emulator
         )
         if number < 0:
             anchor(world, stream, 0, QueueName())
-            claim(world, stream, 1, chunks_near=lambda _: [], pause=short_pause)
+            claim(world, stream, 1, log=NO_HISTORY, pause=short_pause)
         else:
             for each in fragments[number::6]:
                 world.store.put(each.path(PREFIX), each.data, write_id="w")

@@ -16,6 +16,7 @@ from moto import mock_aws
 from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.load import RootCache, World, load
@@ -62,7 +63,7 @@ class Site:
 
     def claimed(self, stream: str = STREAM) -> None:
         anchor(self.world, stream, 0, QueueName())
-        claim(self.world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
 
     def upload(self, *fragments: SyntheticFragment) -> list[str]:
         paths = [each.path(PREFIX) for each in fragments]

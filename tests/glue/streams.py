@@ -7,6 +7,7 @@ import secrets
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.names import DataKey, data_prefix, metadata_prefix
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Policies
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
@@ -48,7 +49,7 @@ def fill(world: World, policies: Policies) -> None:
     """
     for stream, queue in ((DEEP, "deep"), (HOLED, "holed"), (EMPTY, "")):
         anchor(world, stream, 0, QueueName(cluster="rabbit", vhost="/", queue=queue))
-        claim(world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+        claim(world, stream, 1, log=NO_HISTORY, pause=no_pause)
     upload(world, *(fragment(DEEP, n * 10, n * 10 + 10) for n in range(40)))
     commit_runs(world, DEEP, pause=no_pause)
     while rebalance(world, DEEP, branching=4, pause=no_pause).landed:

@@ -12,11 +12,13 @@ from coldstream.jobs.arguments import (
     Argument,
     Given,
     Where,
+    branching,
     decimal_number,
     duration_seconds,
     flag,
     one_of,
     parse,
+    place,
     positive_number,
     size_bytes,
     text,
@@ -163,6 +165,20 @@ def test_sizes_have_units(written: str, size: int) -> None:
 def test_a_positive_number_is_one(written: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         positive_number(written)
+
+
+@pytest.mark.parametrize("written", ["0", "1", "4097", "x"])
+def test_a_group_has_from_2_to_4096_entries(written: str) -> None:
+    assert branching("2") == 2
+    assert branching("4096") == 4096
+    with pytest.raises(ValueError, match="must be"):
+        branching(written)
+
+
+def test_a_path_for_tables_becomes_the_url_that_workers_write_to() -> None:
+    assert place("/tmp/tables") == "file:///tmp/tables/"
+    assert place("file:///tmp/tables/") == "file:///tmp/tables/"
+    assert place("s3://bucket/tables") == "s3://bucket/tables/"
 
 
 def test_several_words_have_commas_between_and_empty_ones_do_not_count() -> None:

@@ -24,6 +24,7 @@ from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.manifest.catalog import QueueName
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
 from coldstream.testing.emulator import Emulator
@@ -91,7 +92,7 @@ class Site:
         """A stream of fragments of 25 messages, an hour each, in two claims' worth of manifest."""
         stream = f"__{queue}_{secrets.randbits(40)}"
         anchor(self.world, stream, 0, QueueName(cluster="c", vhost="/", queue=queue))
-        claim(self.world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
         self.extend(stream, 0, fragments, body)
         return stream
 

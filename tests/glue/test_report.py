@@ -84,6 +84,65 @@ def test_a_bug_is_told_with_its_class() -> None:
     assert ended(lines)["error"] == {"kind": "internal", "reason": "KeyError: 'gone'"}
 
 
+def from_spark(text: str) -> Exception:
+    """As PySpark raises what a worker raised: the class is Spark's, the text has all."""
+    return type("PythonException", (Exception,), {"__module__": "pyspark.errors"})(text)
+
+
+WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "fleet.py", line 5, in boom
+coldstream.errors.CorruptDataError: inner
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "fleet.py", line 7, in boom
+coldstream.errors.UnavailableError: S3 does not answer (stream __a_1, offset 5, key k/é)
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException
+"""
+
+
+def test_an_error_of_ours_in_a_worker_is_that_error_and_not_pages_of_calls() -> None:
+    lines: list[str] = []
+
+    with (
+        pytest.raises(UnavailableError, match=r"^S3 does not answer \(stream __a_1, .*k/é\)$"),
+        reporting("scrub", "", MemoryMetrics(), lines.append),
+    ):
+        raise from_spark(WORKER)
+
+    assert ended(lines)["error"] == {
+        "kind": "unavailable",
+        "reason": "S3 does not answer (stream __a_1, offset 5, key k/é)",
+    }
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        from_spark("Traceback\nKeyError: 'gone'\n"),
+        from_spark("Traceback\ncoldstream.errors.Kind: x\n"),
+        from_spark("Traceback\ncoldstream.errors.annotations: x\n"),
+        ValueError(WORKER),
+    ],
+    ids=["a bug", "no error", "no class", "not by Spark"],
+)
+def test_any_other_error_of_a_task_stays_as_it_is(error: Exception) -> None:
+    lines: list[str] = []
+
+    with (
+        pytest.raises(type(error)) as caught,
+        reporting("scrub", "", MemoryMetrics(), lines.append),
+    ):
+        raise error
+
+    assert caught.value is error
+    assert ended(lines)["error"]["kind"] == "internal"
+
+
 def test_a_person_gets_one_line_and_glue_the_exception(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,3 +162,33 @@ def test_a_person_gets_one_line_and_glue_the_exception(
 
 def test_a_job_that_succeeds_does_not_exit_by_an_exception() -> None:
     script(lambda: None)
+
+
+def interrupted() -> None:
+    """As it comes out of PySpark: the JVM gets the signal, too, and calls to it fail."""
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise ValueError("the gateway is gone")  # noqa: B904 - the context is the point
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_job_that_was_interrupted_is_never_told_as_done(
+    by_spark: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[str] = []
+
+    def main() -> None:
+        with reporting("scrub", "", MemoryMetrics(), lines.append):
+            if by_spark:
+                interrupted()
+            raise KeyboardInterrupt
+
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        script(main)
+
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert not ended(lines)["ok"]
+    assert ended(lines)["error"]["kind"] == "interrupted"

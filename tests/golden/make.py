@@ -1,4 +1,4 @@
-"""Makes the golden files of version 1 of fragment, root and groups.
+"""Makes the golden files of version 1 of fragment, root, groups and quarantine record.
 
 Run once for each, when version 1 was made:  python -m tests.golden.make NAME...
 It refuses to overwrite: a golden file is what a release wrote, for ever. A new version gets new
@@ -13,6 +13,7 @@ from pathlib import Path
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
+from coldstream.manifest.quarantine import Dropped, ListedData, QuarantineRecord, Timeline
 from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
 
@@ -22,6 +23,7 @@ NODE_FILES = {
     EntryKind.KILO_GROUP: "kgroup-v1.bin",
     EntryKind.MEGA_GROUP: "mgroup-v1.bin",
 }
+RECORD_FILE = "quarantine-v1.record"
 
 
 def fragment_v1() -> SyntheticFragment:
@@ -77,11 +79,38 @@ def nodes_v1() -> list[Node]:
     return [group, kilo, Node(EntryKind.MEGA_GROUP, 2**64 - 1, Entries.of([kilo.entry()]))]
 
 
+def record_v1() -> QuarantineRecord:
+    """Two lost timelines, one with a fragment that was only listed, and one that was given up."""
+    under = "rabbitmq/stream/__golden_1745252105682952932"
+    return QuarantineRecord(
+        timelines=(
+            Timeline(
+                epoch=7,
+                floor=960,
+                next_offset=1035,
+                root_key=f"{under}/metadata/root.0000000005.000000000012.000000000000aaaa.manifest",
+                created_ms=1_763_000_000_000,
+                reason="the log of epoch 7 has chunk 960..970 of epoch 7 – naïve",
+                listed=(
+                    ListedData(
+                        f"{under}/data/00000000000000001000-00000000000000001035"
+                        ".0000000005.000000000000bbbb.fragment",
+                        1234,
+                    ),
+                ),
+            ),
+            Timeline(epoch=8, floor=0, next_offset=980, complete=False),
+        ),
+        dropped=(Dropped(epoch=5, floor=900, until_ms=1_763_000_000_001),),
+    )
+
+
 def files() -> dict[str, bytes]:
     """What every golden file holds, by its name."""
     return {
         "fragment-v1.bin": fragment_v1().data,
         "root-v1.bin": root_v1().encode(),
+        RECORD_FILE: record_v1().encode(),
         "root-v1-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
         **{NODE_FILES[node.kind]: node.encode(catalog_version=12) for node in nodes_v1()},
     }

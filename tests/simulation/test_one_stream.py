@@ -26,7 +26,7 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import RootKey, SightingsKey, parse_data_key, parse_metadata_key
-from coldstream.plans.claim import LocalChunk
+from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
@@ -225,7 +225,7 @@ class OneStream(RuleBasedStateMachine):
         done = self.doing(
             crash,
             lambda world: claim(
-                world, STREAM, epoch, chunks_near=lambda _: self.chunks[-1:], pause=lambda _: None
+                world, STREAM, epoch, log=KnownHistory(tuple(self.chunks)), pause=lambda _: None
             ),
         )
         claimed = self.catalog.items[STREAM].ledger.floor(epoch)

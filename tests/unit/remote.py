@@ -13,7 +13,8 @@ from urllib.parse import quote_plus
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.root import Root
-from coldstream.plans.claim import LocalChunk
+from coldstream.osiris.chunk import iter_chunks
+from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.load import World, load
@@ -77,9 +78,9 @@ class Remote:
     def claim(
         self, epoch: int, *local: LocalChunk, stream: str = STREAM, **settings: Any
     ) -> CatalogItem:
-        return claim(
-            self.world, stream, epoch, chunks_near=lambda _: local, pause=no_pause, **settings
-        ).item
+        log = KnownHistory(tuple(local))
+        done = claim(self.world, stream, epoch, log=log, pause=no_pause, **settings)
+        return done.loaded.item
 
     def claimed(self, epoch: int = 1, first_offset: int = 0, stream: str = STREAM) -> Remote:
         """This tier with a stream that `epoch` has claimed, and counters at zero."""
@@ -123,6 +124,12 @@ def piece(
 def chain(count: int, *, size: int = 10, start: int = 0, **more: Any) -> list[SyntheticFragment]:
     """`count` fragments that join."""
     return [piece(start + n * size, start + (n + 1) * size, **more) for n in range(count)]
+
+
+def log_of(*fragments: SyntheticFragment) -> KnownHistory:
+    """The log of a writer that has exactly the chunks of these fragments."""
+    headers = [chunk.header for each in fragments for chunk in iter_chunks(each.chunks)]
+    return KnownHistory(tuple(LocalChunk(h.chunk_id, h.next_offset, h.epoch) for h in headers))
 
 
 def s3_event(*keys: str, bucket: str = "fragments") -> str:

@@ -9,7 +9,7 @@ from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoun
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
-from coldstream.plans.claim import LocalChunk
+from coldstream.plans.claim import NO_HISTORY, LocalChunk
 from coldstream.ports import NotLanded, Unknown
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
@@ -180,7 +180,7 @@ def test_a_claim_that_loses_to_a_higher_claim_is_fenced() -> None:
     remote = Remote().claimed(1)
     other = remote.new_world()
     remote.catalog.before["commit"] = lambda *_: claim(
-        other, STREAM, 5, chunks_near=lambda _: [], pause=no_pause
+        other, STREAM, 5, log=NO_HISTORY, pause=no_pause
     )
 
     with pytest.raises(FencedError):
@@ -233,38 +233,7 @@ def test_a_stream_that_is_not_live_cannot_be_claimed(state: StreamState) -> None
         remote.claim(2)
 
 
-# Divergence: nothing is changed.
-
-
-@pytest.mark.parametrize(
-    "local",
-    [
-        LocalChunk(20, 30, 2),  # the delivered chunk of the new epoch, below the remote end
-        LocalChunk(20, 29, 1),
-        LocalChunk(15, 30, 1),
-        LocalChunk(25, 35, 1),
-    ],
-)
-def test_a_log_that_differs_stops_the_claim_and_changes_nothing(local: LocalChunk) -> None:
-    remote = Remote().claimed(1)
-    remote.upload(*chain(3))
-    commit(remote)
-    before = (remote.tampered(), dict(remote.items.items))
-
-    with pytest.raises(DivergedError):
-        remote.claim(2, local)
-
-    assert (remote.tampered(), dict(remote.items.items)) == before
-
-
-def test_a_log_that_differs_from_what_is_only_listed_stops_the_claim_too() -> None:
-    remote = Remote().claimed(1)
-    remote.upload(*chain(3))
-
-    with pytest.raises(DivergedError):
-        remote.claim(2, LocalChunk(20, 30, 2))
-
-    assert remote.ranges() == []
+# Divergence; see test_parting.py and test_truncate.py for what becomes of it.
 
 
 def test_a_log_that_agrees_claims() -> None:
@@ -276,11 +245,15 @@ def test_a_log_that_agrees_claims() -> None:
     assert remote.root().last_chunk == LastChunk(20, 1)
 
 
-def test_a_log_that_differs_is_found_although_the_epoch_has_claimed_already() -> None:
+def test_a_log_that_differs_from_what_its_own_epoch_has_claimed_changes_nothing() -> None:
     remote = Remote().claimed(1)
     remote.upload(*chain(3))
     commit(remote)
     remote.claim(2)
+    before = (remote.tampered(), dict(remote.items.items))
 
-    with pytest.raises(DivergedError):
+    with pytest.raises(DivergedError) as caught:
         remote.claim(2, LocalChunk(20, 30, 2))
+
+    assert (caught.value.stream, caught.value.offset) == (STREAM, 20)
+    assert (remote.tampered(), dict(remote.items.items)) == before

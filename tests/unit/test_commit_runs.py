@@ -505,14 +505,14 @@ def test_many_bad_uploads_of_one_range_are_looked_at_together(remote: Remote) ->
     remote.upload(*(replace(piece(0, 10, uid=n + 1), data=damaged) for n in range(300)))
     remote.upload(piece(0, 10, uid=2**63))
     resolved: list[int] = []
-    original = module.resolve_run
+    original = module.resolve
 
     def counted(*args: Any, **more: Any) -> Any:
         resolved.append(1)
         return original(*args, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "resolve_run", counted)
+        patch.setattr(module, "resolve", counted)
         report = commit_runs(remote.new_world(), STREAM, pause=no_pause)
 
     assert (report.next_offset, len(report.refused)) == (10, 300)

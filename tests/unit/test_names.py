@@ -10,6 +10,7 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.names import (
     DataKey,
     GroupKey,
+    QuarantineKey,
     RootKey,
     SightingsKey,
     check_prefix,
@@ -197,6 +198,11 @@ METADATA = [
         names.collect_path("rabbitmq/", KEY.stream, 1_790_000_000_123, 255),
         SightingsKey(KEY.stream, created_ms=1_790_000_000_123, uid=255),
         "collect.1790000000123.00000000000000ff.sightings",
+    ),
+    (
+        names.quarantine_path("rabbitmq/", KEY.stream, 7, 255),
+        QuarantineKey(KEY.stream, epoch=7, uid=255),
+        "quarantine.0000000007.00000000000000ff.record",
     ),
 ]
 

@@ -11,6 +11,7 @@ import pytest
 
 from coldstream.errors import FencedError
 from coldstream.manifest.root import Root, parse_root
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.testing.invariants import (
     agreement,
     contiguous_advance,
@@ -70,7 +71,7 @@ def test_racing_committers_and_claimants_give_one_manifest(seed: int) -> None:
                 remote.new_world(),
                 STREAM,
                 number,
-                chunks_near=lambda _: [],
+                log=NO_HISTORY,
                 pause=no_pause,
                 attempts=100,
             )

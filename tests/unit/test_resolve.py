@@ -6,10 +6,18 @@ from dataclasses import replace
 import pytest
 
 from coldstream.errors import RefusedFragmentError
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey
-from coldstream.plans.resolve import Listed, append_run, check_fragment, resolve_run
+from coldstream.plans.resolve import (
+    Listed,
+    append_run,
+    check_fragment,
+    check_hole,
+    resolve,
+    resolve_run,
+)
 from tests.unit.remote import PREFIX, STREAM, piece
 
 ONE = Ledger.of([(1, 0)])
@@ -100,8 +108,152 @@ def test_a_refused_fragment_is_left_out_and_another_upload_takes_its_place() -> 
     assert run(0, ONE, bad, after, without=(bad.path,)) == []
 
 
-def test_a_hole_is_no_part_of_a_run_of_fragments() -> None:
-    assert run(0, ONE, listed(0, 10, kind="hole"), listed(10, 20)) == []
+# Holes.
+
+
+def hole(first: int, following: int, **more: int) -> Listed:
+    return replace(listed(first, following, kind="hole", **more), size=0)
+
+
+def test_a_hole_joins_the_end_of_the_run_to_the_next_fragment() -> None:
+    a, lost, b = listed(0, 10), hole(10, 30), listed(30, 40)
+
+    assert run(0, ONE, a, lost, b) == [a, lost, b]
+    assert run(10, ONE, a, lost, b) == [lost, b]
+    assert run(20, ONE, a, lost, b) == []
+
+
+def test_a_hole_that_nothing_follows_waits() -> None:
+    a = listed(0, 10)
+
+    assert run(0, ONE, a, hole(10, 30)) == [a]
+    assert run(0, ONE, a, hole(10, 30), listed(40, 50)) == [a]
+
+
+def test_history_5_a_fragment_that_begins_in_a_hole_keeps_the_hole_out() -> None:
+    a, lost, behind = listed(100, 200), hole(100, 250), listed(250, 300)
+
+    assert run(100, ONE, a, lost, behind) == [a]
+    assert run(100, ONE, listed(150, 200), lost, behind) == []
+
+
+def test_a_fragment_that_was_refused_keeps_no_hole_out() -> None:
+    bad, lost, behind = listed(10, 20), hole(0, 30), listed(30, 40)
+
+    assert run(0, ONE, bad, lost, behind) == []
+    assert run(0, ONE, bad, lost, behind, without=(bad.path,)) == [lost, behind]
+
+
+def test_a_fragment_that_the_ledger_refuses_keeps_no_hole_out() -> None:
+    late, lost, behind = listed(10, 20, epoch=9), hole(0, 30), listed(30, 40)
+
+    assert run(0, ONE, late, lost, behind) == [lost, behind]
+
+
+def test_a_hole_that_lost_its_fragment_behind_is_not_taken() -> None:
+    lost, bad, longer, behind = hole(0, 30), listed(30, 40), hole(0, 50), listed(50, 60)
+
+    assert run(0, ONE, lost, bad, longer, behind) == [lost, bad]
+    assert run(0, ONE, lost, bad, longer, behind, without=(bad.path,)) == [longer, behind]
+
+
+def test_of_two_agents_holes_the_one_fits_behind_which_data_comes_first() -> None:
+    shorter, longer = hole(10, 30, uid=9), hole(10, 50, uid=1)
+
+    assert run(10, ONE, shorter, longer, listed(30, 60), listed(50, 60)) == [
+        shorter,
+        listed(30, 60),
+    ]
+    assert run(10, ONE, shorter, longer, listed(50, 60)) == [longer, listed(50, 60)]
+
+
+def test_among_holes_over_one_range_the_smallest_uid_wins() -> None:
+    holes = [hole(10, 30, uid=uid) for uid in (5, 2, 9)]
+
+    assert run(10, ONE, *holes, listed(30, 40)) == [holes[1], listed(30, 40)]
+
+
+def test_holes_that_join_lead_over_a_range_that_none_of_them_spans() -> None:
+    a, b, behind = hole(0, 10), hole(10, 30), listed(30, 40)
+
+    assert run(0, ONE, a, b, behind) == [a, b, behind]
+    assert run(0, ONE, a, b, hole(0, 30), behind) == [hole(0, 30), behind]
+    assert run(0, ONE, a, hole(10, 31), behind) == []
+
+
+def test_data_goes_on_behind_a_hole_and_over_another_one() -> None:
+    given = [hole(0, 10), listed(10, 20), listed(20, 30), hole(30, 31), listed(31, 40)]
+
+    assert run(0, ONE, *given) == given
+
+
+def test_a_hole_is_never_a_short_cut_over_data() -> None:
+    a, b, c = listed(0, 10), listed(10, 20), listed(20, 30)
+
+    assert run(0, ONE, hole(0, 20), hole(10, 20), a, b, c) == [a, b, c]
+
+
+def test_a_hole_of_a_deposed_writer_takes_no_part() -> None:
+    ledger = Ledger.of([(5, 0), (6, 20)])
+
+    assert run(20, ledger, hole(20, 30, epoch=5), listed(30, 40, epoch=6)) == []
+    assert run(10, ledger, hole(10, 30, epoch=5), listed(30, 40, epoch=6)) == []
+    mine = hole(20, 30, epoch=6)
+    assert run(20, ledger, mine, listed(30, 40, epoch=6)) == [mine, listed(30, 40, epoch=6)]
+
+
+def test_a_fragment_that_straddles_the_begin_of_a_hole_does_not_stop_the_stream_for_ever() -> None:
+    # Who begins at 20 does not even list it; so whoever lists it must decide in the same way.
+    across, a, lost, behind = listed(15, 25), listed(10, 20), hole(20, 30), listed(30, 40)
+
+    assert run(10, ONE, a, across, lost, behind) == [a, lost, behind]
+    assert run(20, ONE, a, across, lost, behind) == [lost, behind]
+
+
+def test_more_has_to_be_listed_only_where_a_hole_might_still_lead_to_data() -> None:
+    a, lost, longer = listed(0, 10), hole(10, 30), hole(10, 90)
+
+    def to(*given: Listed) -> int:
+        return resolve(0, ONE, given).listed_to
+
+    assert to(a) == 10
+    assert to(a, lost, longer) == 90
+    assert to(a, lost, longer, listed(50, 60)) == 10
+    assert to(a, lost, longer, hole(90, 95)) == 95
+
+
+def test_a_hole_waits_while_a_fragment_could_still_make_it_count() -> None:
+    a, lost = listed(0, 10), hole(10, 30)
+
+    assert resolve(0, ONE, [a, lost]).waiting
+    assert resolve(0, ONE, [a, lost, listed(40, 50)]).waiting
+    assert not resolve(0, ONE, [a]).waiting
+    assert not resolve(0, ONE, [a, lost, listed(20, 30)]).waiting
+    assert not resolve(0, ONE, [a, lost, listed(30, 40)]).waiting
+
+
+def test_a_hole_becomes_an_entry_without_bytes_or_records_at_the_time_before_it() -> None:
+    made = piece(0, 10, timestamps=[700])
+    before = check_fragment(
+        Listed(made.key, made.path(PREFIX), len(made.data)),
+        made.trailer,
+        ledger=ONE,
+        last_chunk=None,
+    )
+    lost = check_hole(hole(10, 30, uid=3), timestamp=700)
+    root = append_run(Root(0, 0, epoch=1, ledger=ONE), [before, lost])
+
+    assert root.entries[1] == Entry(10, 30, 700, 700, EntryKind.HOLE, 0, 0, 1, 3)
+    assert (root.next_offset, root.last_chunk) == (30, LastChunk(0, 1))
+
+
+def test_a_hole_with_something_in_it_is_refused_by_name() -> None:
+    full = listed(10, 30, kind="hole")
+
+    with pytest.raises(RefusedFragmentError) as caught:
+        check_hole(full, timestamp=0)
+
+    assert (caught.value.stream, caught.value.offset, caught.value.key) == (STREAM, 10, full.path)
 
 
 def test_fragments_of_an_epoch_that_never_claimed_take_no_part() -> None:

@@ -17,6 +17,7 @@ from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.nodes import NodeCache
+from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
@@ -126,7 +127,7 @@ class Site:
         """A new stream without data."""
         stream = f"__w{uuid.uuid4().hex[:8]}_{time.time_ns()}"
         anchor(self.world, stream, 0, name or QueueName())
-        claim(self.world, stream, 1, chunks_near=lambda _: [], pause=no_pause)
+        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
         return stream
 
     def stream(self, fragments: int = 3, **more: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
@@ -202,7 +203,7 @@ class S3ObjectStore:
             ]
 
         while True:
-            rows = _translating(lambda after=begin: page(after), prefix)  # type: ignore[misc]
+            rows = _translating(partial(page, begin), prefix)
             early = [each for each in rows if each.key < prefix]
             if not early:
                 return [each for each in rows if each.key.startswith(prefix)]

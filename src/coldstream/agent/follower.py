@@ -6,6 +6,9 @@
                                                                                  ▼
                           behind: asked for a commit, then cut again <── watched: manifest follows
 
+Where the local log begins above what is remote, and nobody has the range between any more, a hole
+is uploaded for it, and the stream goes on behind the hole (usecases/holes.py).
+
 All state that matters is in S3 and the catalog. What this object remembers may be lost at any
 instant: another one, here or on another node, begins at the manifest's next offset.
 Only the agent's main thread calls it; uploads report through a queue.
@@ -18,19 +21,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.gaps import Gaps
+from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
+from coldstream.agent.members import LastCopy, Members
+from coldstream.agent.progress import Progress, of_truncation, translated
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import Uploaded
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
     InternalError,
-    LostRangeError,
     UnavailableError,
 )
 from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
-from coldstream.plans.cut import Slice, cut
+from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream.ports import CommitRequests
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
@@ -50,29 +56,6 @@ class Job:
 
 
 @dataclass(slots=True)
-class Progress:
-    """What one stream has come to, for reports. Sizes in bytes, times in seconds.
-
-    Attributes:
-        stream: directory name.
-        next_offset: of the manifest, as last seen.
-        cut_offset: everything below it has been cut.
-        fragments: uploaded by this agent.
-        bytes: uploaded by this agent.
-        durable_seconds: from the first look at the stream until its manifest had followed.
-        error: why it stands still, None while it does not.
-    """
-
-    stream: str
-    next_offset: int = 0
-    cut_offset: int = 0
-    fragments: int = 0
-    bytes: int = 0
-    durable_seconds: float | None = None
-    error: ColdstreamError | None = None
-
-
-@dataclass(slots=True)
 class StreamFollower:
     """Follows one stream directory; see the module's picture.
 
@@ -85,6 +68,8 @@ class StreamFollower:
         name: which queue it belongs to.
         pause: sleeps after a lost commit.
         started: monotonic seconds of the first look.
+        members: asked what they still have before a range is declared lost; None if nobody can
+            say, unless the settings say that this is the last copy.
     """
 
     world: World
@@ -95,7 +80,9 @@ class StreamFollower:
     name: QueueName
     pause: Callable[[int], None]
     started: float
+    members: Members | None = None
     progress: Progress = field(init=False)
+    _gaps: Gaps = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
     _floor: int = 0
     _outdated: bool = False  # the claim must be made again
@@ -103,7 +90,7 @@ class StreamFollower:
     _remaining: bool = False  # more can be cut at once
     _in_flight: int = 0
     _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
-    _suspect_at: int | None = None  # it was damaged; nothing behind it is cut before it is there
+    _suspect_at: int | None = None  # a fault or a hole: nothing behind is cut before it is there
     _retry_at: float = 0.0
     _gave_up: bool = False
     _sequence: tuple[int, int] = (-1, 0)  # segment, fragments cut from it
@@ -114,9 +101,14 @@ class StreamFollower:
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
     _nudges: int = 0
     _recuts: int = 0
+    _hole_end: int | None = None  # what begins here is cut at once, because the hole waits for it
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.log.stream)
+        members = self.members or (LastCopy() if self.settings.last_copy else None)
+        self._gaps = Gaps(self.world, self.log, members, self.pause)
+        self.progress = Progress(
+            self.log.stream, holes=self._gaps.holes, notices=self._gaps.notices
+        )
 
     @property
     def settled(self) -> bool:
@@ -125,7 +117,9 @@ class StreamFollower:
             return False
         followed = self.progress.next_offset >= self._position
         if self.progress.error is not None:
-            # What was uploaded before the fault may still be on its way into the manifest.
+            # What was uploaded before the fault may still be on its way into the manifest. A hole
+            # is not: it waits for what has not been uploaded.
+            followed = followed or self._position == self._hole_end
             return self._epoch == 0 or followed or self._gave_up
         return not self._outdated and not self._remaining and followed
 
@@ -148,7 +142,7 @@ class StreamFollower:
             self._suspect_at, self._blocked_at = self._blocked_at, None
         try:
             closed = self._outdated or self._epoch == 0
-            if closed and (self._in_flight or not self._open(now)):
+            if closed and (self._in_flight or not self._open(now, now_ms)):
                 return []
             if self._blocked_at is None:
                 self.progress.error = None
@@ -161,7 +155,7 @@ class StreamFollower:
             self._fail(exc, now)
             return []
         except OSError as exc:
-            self._fail(_translated(exc, self.log), now)
+            self._fail(translated(exc, self.log), now)
             return []
         return jobs
 
@@ -199,7 +193,7 @@ class StreamFollower:
         limit = self.committed.limit(self.log.stream)
         return limit if self._blocked_at is None else min(limit, self._blocked_at)
 
-    def _open(self, now: float) -> bool:
+    def _open(self, now: float, now_ms: int) -> bool:
         """Anchor and claim the stream; False while it has no committed chunk.
 
         The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
@@ -215,20 +209,30 @@ class StreamFollower:
         item = anchor(self.world, stream, segments[0], self.name)
         if self.name.queue and item.name != self.name:
             self.world.catalog.set_name(stream, self.name)
+        if 0 < item.epoch < epoch and segments[0] > item.next_offset:
+            # What an older writer has uploaded behind a gap would lie above the new floor, and no
+            # manifest would ever take it.
+            self._gaps.bridge(item.epoch, segments[0], committed=limit, to_log=False)
         claimed = claim(
             self.world,
             stream,
             epoch,
-            chunks_near=lambda offset: self.log.chunks_near(offset, committed=limit),
+            log=CommittedHistory(self.log, limit),
             pause=self.pause,
+            now_ms=now_ms,
         )
-        floor = claimed.item.ledger.floor(epoch)
+        if claimed.truncated is not None:
+            self.progress.notices.append(of_truncation(claimed.truncated))
+        floor = claimed.loaded.item.ledger.floor(epoch)
         if floor is None:
             raise InternalError("a claim that is not in the ledger", stream=stream)
         # What an earlier life of this agent has uploaded may have lost its events.
         report = commit_runs(self.world, stream, pause=self.pause)
         self._epoch, self._floor = epoch, floor
         self._outdated = False
+        if report.waiting:
+            # Of fragments that land out of order the second could make a hole count over the first.
+            self._suspect_at = report.next_offset
         self._restart_at(report.next_offset)
         self.progress.next_offset = report.next_offset
         self._moved_at = now
@@ -247,12 +251,8 @@ class StreamFollower:
         if not segments:
             return []
         if segments[0] > self._position:
-            raise LostRangeError(
-                f"the local log begins at {segments[0]}; {self._position} up to there was never"
-                " uploaded and is gone",
-                stream=self.log.stream,
-                offset=self._position,
-            )
+            self._go_on_behind_the_gap(segments[0], limit, now)
+            return []
         seen = (segments[-1], self.log.index_size(segments[-1]), limit)
         waiting = self._wake_ms is not None and now_ms >= self._wake_ms
         if seen == self._seen and not self._remaining and not waiting:
@@ -262,12 +262,13 @@ class StreamFollower:
         jobs: list[Job] = []
         for at in range(bisect_right(segments, self._position) - 1, len(segments)):
             first = segments[at]
-            view = self.log.view(
-                first,
-                since=self._position,
-                closed=at + 1 < len(segments),
-                skip=self._read[1] if self._read[0] == first else 0,
-            )
+            try:
+                view = self._view(first, closed=at + 1 < len(segments))
+            except (CorruptDataError, OSError):
+                if not jobs:
+                    raise
+                self._remaining = True  # first what lies before it, then the fault is told
+                break
             if view is None:
                 continue
             newer_epoch = view.chunk(-1).epoch > self._epoch
@@ -279,6 +280,7 @@ class StreamFollower:
                 epoch=self._epoch,
                 flush=self.settings.once
                 or newer_epoch
+                or self._position == self._hole_end
                 or self._blocked_at is not None
                 or now_ms >= ripe_ms,
             )[: most - len(jobs)]
@@ -299,6 +301,33 @@ class StreamFollower:
             self._moved_at = now
             self.progress.cut_offset = self._position
         return jobs
+
+    def _view(self, segment: int, *, closed: bool) -> SegmentView | None:
+        """The chunks of a segment that have not been cut; None if there are none."""
+        skip = self._read[1] if self._read[0] == segment else 0
+        view = self.log.view(segment, since=self._position, closed=closed, skip=skip)
+        if view is not None and view.chunk(0).chunk_id != self._position:
+            raise CorruptDataError(
+                f"the local log has nothing from here up to {view.chunk(0).chunk_id}",
+                stream=self.log.stream,
+                offset=self._position,
+            )
+        return view
+
+    def _go_on_behind_the_gap(self, begin: int, limit: int, now: float) -> None:
+        """The local log begins above all that was cut: see what is really missing."""
+        self._remaining = True
+        if self._in_flight:
+            return  # what is on its way may be what is missing
+        self.log.check_indexes(self._position)
+        there = self._gaps.bridge(self._epoch, begin, committed=limit, to_log=True)
+        self.progress.next_offset = there.next_offset
+        if there.epoch != self._epoch:
+            self._outdated = True
+            return
+        self._restart_at(there.position)
+        self._hole_end = there.position if there.waiting else None
+        self._moved_at = now
 
     def _place(self, piece: Slice) -> Placement:
         segment, count = self._sequence
@@ -364,12 +393,3 @@ class StreamFollower:
                     offset=self.progress.next_offset,
                 )
             self._restart_at(item.next_offset)
-
-
-def _translated(exc: OSError, log: StreamLog) -> ColdstreamError:
-    """A file that cannot be read right now: gone by retention or deletion, or forbidden."""
-    return UnavailableError(
-        f"a file cannot be read: {exc.strerror or exc}",
-        stream=log.stream,
-        key=str(exc.filename) if exc.filename else str(log.directory),
-    )

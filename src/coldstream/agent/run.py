@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.follower import Job, Progress, StreamFollower
+from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.log import StreamLog
+from coldstream.agent.members import Members
+from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import BufferPool, Uploaded, fragment_size, upload
 from coldstream.errors import (
@@ -56,6 +58,7 @@ class Agent:
         names: queue of each directory, where somebody has said so.
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
+        members: as in `StreamFollower`.
         skipped: directories whose name no broker gives to a stream; they are left alone.
         interrupted: whether `stop` ended the run, and not that all was done.
     """
@@ -68,6 +71,7 @@ class Agent:
     names: Mapping[str, QueueName]
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
+    members: Members | None = None
     skipped: set[str] = field(default_factory=set)
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class Agent:
                 name=self.names.get(stream, QueueName()),
                 pause=self.pause,
                 started=time.monotonic(),
+                members=self.members,
             )
 
     def _look(self, pool: ThreadPoolExecutor, buffers: BufferPool) -> None:

@@ -21,6 +21,8 @@ class AgentSettings:
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
         once: upload what is there, wait until the manifests have followed, end.
         rescan_seconds: a stream that failed is tried again after this long.
+        last_copy: no other member of any stream has older data than the directories here; what they
+            have lost before it was uploaded is declared lost.
 
     Raises:
         InvalidInputError: a value is outside its limits.
@@ -34,6 +36,7 @@ class AgentSettings:
     nudge_seconds: float = 5.0
     once: bool = False
     rescan_seconds: float = 30.0
+    last_copy: bool = False
 
     def __post_init__(self) -> None:
         rules = (

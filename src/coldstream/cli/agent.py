@@ -25,7 +25,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.names import ENV_QUEUE_URL, check_stream
 
 if TYPE_CHECKING:
-    from coldstream.agent.follower import Progress
+    from coldstream.agent.progress import Progress
 
 agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
@@ -69,6 +69,15 @@ def run(
     ] = 60,
     memory_mib: Annotated[float, typer.Option(help="All upload buffers together, MiB.")] = 256,
     uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3,
+    last_copy: Annotated[
+        bool,
+        typer.Option(
+            "--last-copy",
+            help="You say that no other node has older data of these streams. What was lost here"
+            " before it was uploaded is then declared lost for ever, as a hole that every reader is"
+            " told of, and the stream goes on.",
+        ),
+    ] = False,
     queue_url: Annotated[
         str,
         typer.Option(
@@ -103,6 +112,7 @@ def run(
         memory_budget=int(memory_mib * _MIB),
         uploads=uploads,
         once=once,
+        last_copy=last_copy,
     )
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     line = _ProgressLine()
@@ -174,6 +184,8 @@ def _row(progress: Progress) -> dict[str, object]:
         "fragments": progress.fragments,
         "bytes": progress.bytes,
         "seconds_to_durable": progress.durable_seconds,
+        "holes": [{"first": first, "next": following} for first, following in progress.holes],
+        "notices": progress.notices,
         "error": None if error is None else {"kind": error.kind, "message": str(error)},
     }
 
@@ -191,11 +203,20 @@ class _ProgressLine:
             if row.error is not None and str(row.error) not in self._shown:
                 self._shown.add(str(row.error))
                 print(f"\ncoldstream: {row.error}", file=sys.stderr)  # noqa: T201
+        self._tell(rows)
         now = time.monotonic()
         if now - self._last < (0.2 if self._terminal else 60.0):
             return
         self._last = now
         self._print(rows, end="" if self._terminal else "\n")
+
+    def _tell(self, rows: list[Progress]) -> None:
+        """Each notice once, on a line of its own: the stream goes on, but a person should know."""
+        for row in rows:
+            for notice in row.notices:
+                if notice not in self._shown:
+                    self._shown.add(notice)
+                    print(f"\ncoldstream: WARNING: {notice}", file=sys.stderr)  # noqa: T201
 
     def _print(self, rows: list[Progress], *, end: str) -> None:
         behind = sum(each.next_offset < each.cut_offset for each in rows)
@@ -214,4 +235,5 @@ class _ProgressLine:
 
     def end(self, rows: list[Progress]) -> None:
         """The last line holds the totals, whenever the one before it was printed."""
+        self._tell(rows)
         self._print(rows, end="\n")

@@ -31,6 +31,15 @@ class NotLiveError(ConflictError):
     )
 
 
+class RebuildingError(NotLiveError):
+    """Its manifest is being made anew, or whoever did that was stopped half-way."""
+
+    remedy = (
+        "wait for the rebuild; where none is running, end it with `coldstream rebuild STREAM"
+        " --write`"
+    )
+
+
 def readable(catalog: Catalog, text: str) -> str:
     """The directory name of a stream that can be read; says on stderr if it is being deleted.
 
@@ -57,7 +66,8 @@ def workable(catalog: Catalog, text: str, *, deleted_too: bool = False) -> str:
     Raises:
         NotFoundError: nothing has this name.
         DeletedError: it was deleted for good.
-        NotLiveError: it is being deleted or rebuilt.
+        NotLiveError: it is being deleted.
+        RebuildingError: it is being rebuilt.
         InvalidInputError: several streams have this name.
     """
     item = _item(catalog, resolve(catalog, text))
@@ -67,7 +77,7 @@ def workable(catalog: Catalog, text: str, *, deleted_too: bool = False) -> str:
     if item.state is StreamState.DELETING:
         raise NotLiveError(f"the stream {deletion(item)}", stream=item.stream)
     if item.state is not StreamState.LIVE:
-        raise NotLiveError(f"the stream is {item.state}", stream=item.stream)
+        raise RebuildingError(f"the stream is {item.state}", stream=item.stream)
     return item.stream
 
 

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from coldstream import names
 from coldstream.agent.committed import CommittedFile
-from coldstream.agent.follower import Progress as StreamProgress
+from coldstream.agent.progress import Progress as StreamProgress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.agent import read_names

@@ -29,9 +29,10 @@ from coldstream.cli.resolve import StreamArgument
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import leaves_backwards
+from coldstream.manifest.tree import leaves, leaves_backwards
 
 _COLUMNS = ("first", "next", "kind", "records", "bytes", "epoch", "first_time", "last_time", "uid")
+_HOLE_COLUMNS = ("first", "next", "offsets", "epoch", "after", "uid")
 _GROUP_COLUMNS = ("first", "next", "kind", "fragments", "bytes", "first_time", "last_time", "uid")
 
 
@@ -43,6 +44,10 @@ def describe(
             "--fragments", min=0, help="How many of the newest fragments to show, and of groups."
         ),
     ] = 10,
+    all_holes: Annotated[
+        bool,
+        typer.Option("--holes", help="Look for holes below groups, too: reads every group."),
+    ] = False,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
     table: TableOption = "",
@@ -52,7 +57,8 @@ def describe(
 
     SUMMARY says which queue it is and who wrote it last, OFFSETS and SIZE what can be read, TREE
     how the manifest is built, LEDGER which epoch owns which offsets, GROUPS the newest groups of
-    the root, FRAGMENTS the newest objects. What the brokers hold locally is not known here.
+    the root, HOLES the ranges that were lost before they could be uploaded, FRAGMENTS the newest
+    objects. What the brokers hold locally is not known here.
 
     Example: coldstream describe //orders
     """
@@ -66,12 +72,16 @@ def describe(
         snapshot = Snapshots(remote.store, remote.catalog).load(name)
         root = snapshot.root
         newest = list(islice(leaves_backwards(root, fetch), fragments))
-    sections = _sections(snapshot.item, root)
+        below = leaves(root, fetch) if all_holes else root.entries
+        holes = [entry for entry in below if entry.kind is EntryKind.HOLE]
+    unseen = not all_holes and any(entry.kind.level for entry in root.entries)
+    sections = _sections(snapshot.item, root, None if unseen else len(holes))
     rows = [_fragment(entry) for entry in reversed(newest)]
     groups = [entry for entry in root.entries if entry.kind.level]
     group_rows = [_group(entry) for entry in groups[len(groups) - min(len(groups), fragments) :]]
+    hole_rows = [_hole(entry) for entry in holes]
     if as_json:
-        print_json({**sections, "groups": group_rows, "fragments": rows})
+        print_json({**sections, "groups": group_rows, "holes": hole_rows, "fragments": rows})
         return
     for title, values in sections.items():
         if title != "ledger":
@@ -80,6 +90,10 @@ def describe(
     print_section("LEDGER", ledger)
     if groups:
         _table("GROUPS", group_rows, len(groups), _GROUP_COLUMNS)
+    if holes:
+        _table("HOLES", hole_rows, len(holes), _HOLE_COLUMNS)
+    if unseen:
+        note("holes below groups are not looked for; see --holes")
     _table("FRAGMENTS", rows, root.fragments, _COLUMNS)
 
 
@@ -92,12 +106,13 @@ def _table(title: str, rows: list[dict[str, Any]], count: int, columns: tuple[st
         note(f"{hidden} older {title.lower()} are not shown; see --fragments")
 
 
-def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
+def _sections(item: CatalogItem, root: Root, holes: int | None) -> dict[str, Any]:
+    """Everything but lists; `holes` is None where nobody has looked below the groups."""
     entries = len(root.entries)
     counts = Counter(entry.kind for entry in root.entries)
     depth = max((entry.kind.level for entry in root.entries), default=0)
-    holes = counts[EntryKind.HOLE]
-    fragments = root.fragments - holes
+    # Without a look below the groups, holes there count as fragments.
+    fragments = root.fragments - (counts[EntryKind.HOLE] if holes is None else holes)
     return {
         "summary": {
             "stream": item.stream,
@@ -121,8 +136,7 @@ def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
         "size": {
             "bytes": root.total_size,
             "fragments": fragments,
-            # Those below groups count as fragments: nobody has fetched the groups.
-            "holes": holes if depth == 0 else None,
+            "holes": holes,
             "mean_fragment_bytes": root.total_size // fragments if fragments else 0,
         },
         "tree": {
@@ -131,7 +145,7 @@ def _sections(item: CatalogItem, root: Root) -> dict[str, Any]:
             "mega_groups": counts[EntryKind.MEGA_GROUP],
             "kilo_groups": counts[EntryKind.KILO_GROUP],
             "groups": counts[EntryKind.GROUP],
-            "fragments_in_root": counts[EntryKind.FRAGMENT] + holes,
+            "fragments_in_root": counts[EntryKind.FRAGMENT] + counts[EntryKind.HOLE],
             "dead_fragments": root.head.dead_fragments if root.head else 0,
             "dead_bytes": root.head.dead_size if root.head else 0,
         },
@@ -153,6 +167,17 @@ def _fragment(entry: Entry) -> dict[str, Any]:
         "epoch": entry.epoch,
         "first_time": when(entry.min_timestamp),
         "last_time": when(entry.max_timestamp),
+        "uid": f"{entry.uid:016x}",
+    }
+
+
+def _hole(entry: Entry) -> dict[str, Any]:
+    return {
+        "first": entry.first_offset,
+        "next": entry.next_offset,
+        "offsets": entry.next_offset - entry.first_offset,
+        "epoch": entry.epoch,
+        "after": when(entry.max_timestamp),
         "uid": f"{entry.uid:016x}",
     }
 

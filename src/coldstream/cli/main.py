@@ -17,6 +17,7 @@ from coldstream.cli import (
     delete,
     describe,
     local,
+    quarantine,
     read,
     rebalance,
     rebuild,
@@ -69,6 +70,7 @@ app.add_typer(retention.app, name="retention", rich_help_panel="Keep")
 app.command("collect", rich_help_panel="Keep")(collect.collect)
 app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("repair", rich_help_panel="Keep")(repair.repair)
+app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Keep")
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.add_typer(local.app, name="local", rich_help_panel="Run")

@@ -16,7 +16,7 @@ from coldstream.cli.output import when
 from coldstream.errors import CorruptDataError
 
 if TYPE_CHECKING:
-    from coldstream.reader import Message
+    from coldstream.reader import Gap, Message
 
 _PREVIEW_BYTES = 64
 
@@ -35,6 +35,12 @@ def write_json(messages: Iterable[Message]) -> None:
     for each in messages:
         write(json.dumps(as_json(each), ensure_ascii=False).encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def write_gap(gap: Gap) -> None:
+    """A line that says which offsets are passed over, between the messages around them."""
+    place = {"first": gap.first_offset, "next": gap.next_offset, "reason": str(gap.reason)}
+    sys.stdout.buffer.write(json.dumps({"gap": place}).encode() + b"\n")
 
 
 def write_text(messages: Iterable[Message]) -> None:

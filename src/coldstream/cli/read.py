@@ -76,11 +76,13 @@ def read(
 
     From an offset it begins with exactly that message, from anything else with a whole chunk.
     Offsets without a message belong to the broker's tracking data. It ends where the manifest ends
-    when it begins. A hole is told on stderr and passed over.
+    when it begins. A hole is told on stderr and passed over; with json it is also a line of its
+    own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
 
     Examples: coldstream read //orders --from last --output json
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
     """
+    from coldstream.cli import message
     from coldstream.errors import InvalidInputError
     from coldstream.reader import Gap, Offset, StreamReader, parse_bound, parse_spec
 
@@ -91,6 +93,8 @@ def read(
 
     def tell(gap: Gap) -> None:
         note(f"gap: {gap}")
+        if output is Output.JSON:
+            message.write_gap(gap)
 
     if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
         raise InvalidInputError(f"--to {bound.value} lies before --from {spec.value}")

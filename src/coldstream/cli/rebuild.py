@@ -67,6 +67,8 @@ def rebuild(
         note(str(error))
     for key in report.damaged:
         note(f"a newer root cannot be read: {key}")
+    for first, following in report.rebuilt.holes:
+        note(f"a hole: offsets {first} to {following - 1} are lost, as an object declares")
     if report.rebuilt.beyond is not None:
         note(
             f"offsets {report.rebuilt.root.next_offset} to {report.rebuilt.beyond - 1} are in no"
@@ -87,6 +89,7 @@ def _document(report: RebuildReport) -> dict[str, Any]:
             "fragments": root.fragments,
             "bytes": root.total_size,
             "groups": report.groups,
+            "holes": len(report.rebuilt.holes),
             "unverified": report.rebuilt.unverified,
             "refused": len(report.refused),
             "listed": report.rebuilt.listed,

@@ -80,6 +80,8 @@ def repair(
 ) -> None:
     """Put corrupt or missing fragments right; exit with 65 if something is left.
 
+    75 says that somebody else changed a fragment meanwhile: run it again.
+
     What is still good of a fragment is kept. The rest is looked for in other objects of the bucket,
     then in the directories that are given, and every chunk must be what the manifest, the index and
     the trailer still prove. New objects replace the damaged ones by one commit; readers do not
@@ -118,6 +120,9 @@ def repair(
     _conclude(report, dry_run)
     if report.left:
         raise typer.Exit(ExitCode.DATA)
+    if report.overtaken:
+        # What somebody else put in its place was not looked at: not known to be right.
+        raise typer.Exit(ExitCode.TRY_AGAIN)
 
 
 def _conclude(report: RepairReport, dry_run: bool) -> None:
@@ -157,11 +162,13 @@ def _from_findings(path: Path, stream: str) -> list[tuple[int, int]]:
     """Ranges of the findings about a stream that are more than notes.
 
     Raises:
-        InvalidInputError: the file cannot be read, or holds something else.
+        InvalidInputError: the file cannot be read, is empty, or holds something else.
     """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         documents = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if not documents:  # a scrub that finds nothing still says so in a line
+            raise ValueError("there is nothing in it")
         found = [
             each
             for document in documents
@@ -172,7 +179,11 @@ def _from_findings(path: Path, stream: str) -> list[tuple[int, int]]:
             for each in found
             if each["stream"] == stream and each["severity"] != "note"
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise InvalidInputError(
+            "no findings of scrub: neither its line nor a finding a line", key=str(path)
+        ) from exc
+    except (OSError, ValueError) as exc:
         raise InvalidInputError(f"no findings of scrub: {exc}", key=str(path)) from exc
 
 

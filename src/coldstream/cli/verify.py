@@ -85,6 +85,9 @@ def _tell(report: Report) -> None:
         note("durability: by existence, size and trailer of each object; --deep reads every byte")
     groups = f", {report.groups} groups read" if report.groups else ""
     result = "sound" if report.sound else f"{count} violations"
+    if report.lost:
+        holes = "1 hole" if len(report.lost) == 1 else f"{len(report.lost)} holes"
+        result += f", {holes} of {document['lost_offsets']} offsets"
     note(f"{report.stream} [{report.first_offset}, {report.next_offset}): {result}{groups}{what}")
 
 
@@ -107,6 +110,8 @@ def _document(report: Report) -> dict[str, Any]:
         "chunks": report.chunks,
         "messages": report.messages,
         "groups": report.groups,
+        "holes": len(report.lost),
+        "lost_offsets": sum(each.next_offset - each.first_offset for each in report.lost),
         "checks": [
             {
                 "invariant": str(each),

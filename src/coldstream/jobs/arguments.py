@@ -273,6 +273,14 @@ def positive_number(value: str) -> int:
     return number
 
 
+def branching(value: str) -> int:
+    """Entries of a full group of the manifest: 2 to 4096."""
+    number = whole_number(value)
+    if not 2 <= number <= 4096:
+        raise ValueError("must be from 2 to 4096")
+    return number
+
+
 def decimal_number(value: str) -> float:
     """A number that is not negative, such as a price."""
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value.strip()):
@@ -323,10 +331,11 @@ def name_pattern(value: str) -> str:
 
 
 def place(value: str) -> str:
-    """A URL or a path that ends in "/"; the slash may be left out."""
+    """A URL that ends in "/", of a URL or a path; the slash may be left out."""
     if not re.fullmatch(r"(?:s3://[a-z0-9.-]{3,63}/|file:///|/).{0,900}", value):
         raise ValueError("must be a place such as s3://bucket/tables/")
-    return value if value.endswith("/") else value + "/"
+    whole = value if value.endswith("/") else value + "/"
+    return f"file://{whole}" if whole.startswith("/") else whole
 
 
 def database_name(value: str) -> str:

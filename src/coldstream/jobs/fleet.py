@@ -10,7 +10,7 @@ theirs. Everything of one stream is as of one root, the one that its item named 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from coldstream.jobs.fleet_walk import (
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect
 from coldstream.jobs.snapshots import GlueTables, PartFile, Snapshot, part_file, register
+from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root, parse_root
@@ -44,7 +45,6 @@ from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World, load_root
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = 1000
 #: Fragments of a task: some 200 groups to read, and a file of some 10 MB.
 TASK_WEIGHT = 200_000
 #: A stream of more is cut at the entries of its root, which the driver then reads.
@@ -112,7 +112,7 @@ def run(
     prefix = remote.where.prefix
     world = World(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
     policies, _ = remote.policies.load()
-    items, damaged = _items(remote)
+    items, damaged = all_items(remote.catalog)
     units, errors = _units(world, items)
     if settings.objects:
         known = {item.stream for item in items}
@@ -129,19 +129,6 @@ def run(
     written = [STREAMS, FRAGMENTS, *([OBJECTS] if settings.objects else [])]
     register(tables, settings.snapshot, written)
     _tell(report, settings, items, totals, damaged)
-
-
-def _items(remote: Remote) -> tuple[list[CatalogItem], list[ColdstreamError]]:
-    items: list[CatalogItem] = []
-    damaged: list[ColdstreamError] = []
-    cursor = None
-    while True:
-        page = remote.catalog.page(cursor, _PAGE)
-        items += page.items
-        damaged += page.damaged
-        cursor = page.cursor
-        if cursor is None:
-            return items, damaged
 
 
 def directories(store: ObjectStore, prefix: str) -> Iterator[str]:
@@ -305,7 +292,7 @@ def _tell(
     settings: Settings,
     items: list[CatalogItem],
     totals: Mapping[str, Total],
-    damaged: list[ColdstreamError],
+    damaged: Sequence[ColdstreamError],
 ) -> None:
     def total(name: str) -> int:
         return sum(each.counts.get(name, 0) for each in totals.values())

@@ -31,11 +31,11 @@ from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.jobs.streams import named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves_backwards
-from coldstream.plans import name_pattern
 from coldstream.ports import ObjectStore
 from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.settings import ReaderSettings
@@ -120,8 +120,7 @@ def run(
 
 def wanted(item: CatalogItem, pattern: str) -> bool:
     """Whether a stream is live and its directory or queue matches."""
-    matches = name_pattern.compiled(pattern or ".*").fullmatch
-    return item.state is StreamState.LIVE and bool(matches(item.stream) or matches(item.name.queue))
+    return item.state is StreamState.LIVE and named(item, pattern)
 
 
 def plan(

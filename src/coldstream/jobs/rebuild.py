@@ -23,15 +23,14 @@ from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
-from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.plans import name_pattern
+from coldstream.jobs.streams import all_items, named
+from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.load import RootCache, World
 from coldstream.usecases.rebuild import RebuildReport, rebuild
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = 1000
 _NAMED = 20
 #: Fragments that one task compares, about.
 _TASK_FRAGMENTS = 10_000
@@ -71,17 +70,20 @@ def run_shadow(
         report: gets facts.
 
     Returns:
-        The first difference of which one side must be wrong, as an error; None if there is none.
+        The first difference of which one side must be wrong, as an error, or that of an item that
+        cannot be read; None if there is neither.
 
     Raises:
         UnavailableError, PermissionDeniedError: the catalog or the store.
     """
-    items = _items(remote, pattern)
+    items, damaged = all_items(remote.catalog)
     world = _world(remote)
     found: list[Shadow] = []
     failed: dict[str, str] = {}
     perform = partial(_compared, spark, remote.where, settings)
     for item in items:
+        if item.state is not StreamState.LIVE or not named(item, pattern):
+            continue
         try:
             found.append(shadow(world, item.stream, perform))
         except ColdstreamError as error:
@@ -99,9 +101,10 @@ def run_shadow(
         "repeats": sum(one.repeats for one in found),
         "worst": [_document(each) for each in (harmful or differences)[:_NAMED]],
         "failed": failed,
+        "damaged_items": [str(each) for each in damaged],
     }
     if not harmful:
-        return None
+        return damaged[0] if damaged else None
     first = harmful[0]
     return CorruptDataError(
         f"{len(harmful)} differences; the first is {first.kind}: {first.kind.meaning}",
@@ -156,22 +159,6 @@ def run_install(
 
 #: Errors that are no fault of one stream.
 _FATAL = ("unavailable", "permission_denied", "internal")
-
-
-def _items(remote: Remote, pattern: str) -> list[CatalogItem]:
-    matches = name_pattern.compiled(pattern).fullmatch
-    items: list[CatalogItem] = []
-    cursor = None
-    while True:
-        page = remote.catalog.page(cursor, _PAGE)
-        items += [
-            item
-            for item in page.items
-            if item.state is StreamState.LIVE and (matches(item.stream) or matches(item.name.queue))
-        ]
-        cursor = page.cursor
-        if cursor is None:
-            return items
 
 
 def _world(remote: Remote) -> World:

@@ -3,7 +3,8 @@
 Both are of one moment: the live tree is the one that an item named, and of the bucket only objects
 that end at or below its next offset take part. A commit, a consolidation or a collection meanwhile
 may still make the two differ; so a difference counts only if the item names the same root
-afterwards. Between two holes each section is built for itself, because a rebuild ends at a hole.
+afterwards. Between two holes each section is built for itself, so that an upload which came after
+its hole was committed makes no difference: it is a finding of scrub.
 """
 
 from __future__ import annotations

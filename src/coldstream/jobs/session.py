@@ -106,8 +106,9 @@ def client(service: str, where: Where) -> Any:
     import boto3
     from botocore.config import Config
 
-    return boto3.session.Session().client(
-        service,  # type: ignore[call-overload]  # the name is not a literal here
+    session: Any = boto3.session.Session()  # its types know literal names only
+    return session.client(
+        service,
         region_name=where.region or None,
         endpoint_url=where.endpoint or None,
         config=Config(

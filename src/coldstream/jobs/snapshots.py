@@ -168,6 +168,7 @@ class GlueTables:
             raise _translated(exc, f"{self._database}.{table.name}") from exc
 
     def _create_or_update(self, table: SnapshotTable, location: str) -> None:
+        storage = self._storage(table, location)
         wanted = {
             "Name": table.name,
             "Description": table.about,
@@ -176,13 +177,13 @@ class GlueTables:
             "PartitionKeys": [
                 {"Name": PARTITION, "Type": "string", "Comment": "when it was taken, UTC"}
             ],
-            "StorageDescriptor": self._storage(table, location),
+            "StorageDescriptor": storage,
         }
         arguments = {"DatabaseName": self._database, "TableInput": wanted}
         if self._ignoring(_EXISTS, self._client.create_table, **arguments):
             return
         found = self._client.get_table(DatabaseName=self._database, Name=table.name)["Table"]
-        if found["StorageDescriptor"]["Columns"] != wanted["StorageDescriptor"]["Columns"]:  # type: ignore[index]
+        if found["StorageDescriptor"]["Columns"] != storage["Columns"]:
             self._client.update_table(**arguments)
 
     def _storage(self, table: SnapshotTable, location: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,8 +56,9 @@ class Deployment:
 
 def client(server: Server, service: str) -> Any:
     """A boto3 client of a service, whatever the environment says about AWS."""
-    return boto3.session.Session().client(
-        service,  # type: ignore[call-overload]  # the name is not a literal here
+    session: Any = boto3.session.Session()  # its types know literal names only
+    return session.client(
+        service,
         endpoint_url=server.endpoint,
         region_name=REGION,
         aws_access_key_id=ACCESS_KEY,
@@ -132,9 +134,9 @@ def _publish(server: Server, assembly: Path, manifest: Path) -> tuple[str, int]:
             key = _resolved(destination["objectKey"])
             if path.name == template:
                 template_url = f"https://s3.{REGION}.amazonaws.com/{bucket}/{key}"
-            if _exists(lambda b=bucket, k=key: store.head_object(Bucket=b, Key=k)):  # type: ignore[misc]
+            if _exists(partial(store.head_object, Bucket=bucket, Key=key)):
                 continue  # the key is a hash of the content
-            if not _exists(lambda b=bucket: store.head_bucket(Bucket=b)):  # type: ignore[misc]
+            if not _exists(partial(store.head_bucket, Bucket=bucket)):
                 store.create_bucket(Bucket=bucket)
             zipped = asset["source"].get("packaging") == "zip" and path.is_dir()
             body = zip_directory(path) if zipped else path.read_bytes()

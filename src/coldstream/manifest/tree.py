@@ -58,6 +58,16 @@ def _leaves(entries: Entries, start: int, fetch: Fetch) -> Iterator[Entry]:
             yield entry
 
 
+def over_hole(root: Root, first: int, following: int, fetch: Fetch) -> bool:
+    """Whether the live tree has a hole over some of the offsets [first, following)."""
+    for leaf in leaves(root, fetch, start=first):
+        if leaf.first_offset >= following:
+            return False
+        if leaf.kind is EntryKind.HOLE:
+            return True
+    return False
+
+
 def leaves_backwards(root: Root, fetch: Fetch) -> Iterator[Entry]:
     """Live fragments and holes from the youngest to the oldest."""
     return _backwards(root.entries, root.first_offset, fetch)

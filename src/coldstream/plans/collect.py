@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entry
+from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaf_at
 from coldstream.names import DataKey, GroupKey, RootKey, SightingsKey
@@ -40,6 +41,9 @@ class Kind(StrEnum):
     OLD_GROUP = "old_group"
     OLD_RECORD = "old_record"
     STRAGGLER = "straggler"
+    QUARANTINED = "quarantined"
+    OLD_QUARANTINE = "old_quarantine"
+    DROPPED = "dropped"
 
     @property
     def garbage(self) -> bool:
@@ -52,48 +56,89 @@ class Kind(StrEnum):
         return _MEANINGS[self]
 
 
-_KEPT = frozenset({Kind.REFERENCED, Kind.PENDING, Kind.UNIQUE, Kind.FOREIGN, Kind.RECORD})
+_KEPT = frozenset(
+    {
+        Kind.REFERENCED,
+        Kind.PENDING,
+        Kind.UNIQUE,
+        Kind.FOREIGN,
+        Kind.RECORD,
+        Kind.QUARANTINED,
+    }
+)
 _MEANINGS = {
     Kind.REFERENCED: "the manifest refers to it",
     Kind.PENDING: "may be appended or adopted yet: it, a part of it, or a root that names it",
-    Kind.UNIQUE: "holds chunks of another timeline that the manifest lacks: kept for a person",
+    Kind.UNIQUE: "holds chunks that the manifest lacks, of another timeline or over a hole: kept"
+    " for a person",
     Kind.FOREIGN: "its key is not one of ours: never touched",
     Kind.RECORD: "what collect has seen: needed for its proofs",
     Kind.RETIRED: "wholly below the first offset: retention took it",
     Kind.SUPERSEDED: "another object holds its offsets",
-    Kind.FENCED: "of a deposed writer; the manifest holds its last chunk from another upload",
+    Kind.FENCED: "of a deposed writer; the manifest or the quarantine holds its last chunk from"
+    " another upload",
     Kind.OLD_HOLE: "a hole that the manifest does not need",
     Kind.OLD_ROOT: "a root before the current one, or one that lost the race for its version",
     Kind.OLD_GROUP: "a group outside the tree",
     Kind.OLD_RECORD: "a record that a later one has replaced",
     Kind.STRAGGLER: "of a stream that was deleted",
+    Kind.QUARANTINED: "a claim has cut it off; it may be the last copy of messages that the cluster"
+    " has lost",
+    Kind.OLD_QUARANTINE: "a quarantine record that a later one has replaced, or that no root names",
+    Kind.DROPPED: "a claim has cut it off, and a person has given it up",
 }
 
-#: Whether the manifest holds the chunk in which a fragment ends: the same id and the same epoch.
-HoldsLastChunk = Callable[[DataKey], bool]
+#: Asked about a fragment.
+Asked = Callable[[DataKey], bool]
+_NOTHING_CUT = QuarantineRecord()
 
 
-def judge_data(key: DataKey, root: Root, leaf: Entry | None, holds: HoldsLastChunk) -> Kind:
-    """What a fragment or a hole is.
+def judge_data(
+    key: DataKey,
+    root: Root,
+    leaf: Entry | None,
+    holds: Asked,
+    *,
+    over_hole: Asked = lambda _: False,
+    record: QuarantineRecord = _NOTHING_CUT,
+    modified_ms: int = 0,
+) -> Kind:
+    """What a fragment or a hole is that no lost timeline names.
 
     Args:
         key: of the object.
         root: current one.
         leaf: entry of the tree that contains the key's first offset, None if none does.
-        holds: asked for fragments that the ledger refuses; costs requests.
+        holds: whether the manifest, or a tree in quarantine, holds the chunk in which a fragment
+            ends: the same id and the same epoch. Asked for what the ledger refuses; costs requests.
+        over_hole: whether the tree has a hole over some of its offsets.
+        record: quarantine record of the root.
+        modified_ms: when S3 took the object.
     """
     if leaf is not None and leaf.data_key(key.stream) == key:
         return Kind.REFERENCED
-    if key.next_offset <= root.first_offset:
+    claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
+    cut_off = record.first_cut(key, iter(claims)) is not None
+    dead = key.next_offset <= root.first_offset
+    if dead and not cut_off:
         return Kind.RETIRED
-    if key.next_offset > root.next_offset:
-        # From the next offset on it can be appended. If it begins below, it never will be as it
-        # is, but it may be the only copy of its end until the agent has cut it again.
-        return Kind.PENDING
+    ahead = key.next_offset > root.next_offset
     if key.kind == "hole":
-        return Kind.OLD_HOLE
-    if root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
+        return Kind.PENDING if ahead and not cut_off else Kind.OLD_HOLE
+    if not dead and over_hole(key):
+        # Data always wins: it may be the only copy of what was thought to be lost.
+        return Kind.PENDING if ahead else Kind.UNIQUE
+    accepted = root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+    given_up = cut_off and record.gives_up(key, modified_ms, iter(claims))
+    if ahead:
+        # From the next offset on it can be appended. If it begins below, or the ledger refuses it,
+        # it never will be as it is, but it may be the only copy of its end until the agent has cut
+        # it again.
+        return Kind.DROPPED if given_up and not accepted else Kind.PENDING
+    if accepted and not (dead and cut_off):
         return Kind.SUPERSEDED
+    if given_up:
+        return Kind.DROPPED
     return Kind.FENCED if holds(key) else Kind.UNIQUE
 
 
@@ -133,12 +178,21 @@ def refers(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
     A root whose own groups are damaged or gone is adopted by nobody, so it names nothing.
     """
     try:
-        if isinstance(key, GroupKey):
-            return judge_group(key, root, fetch) is Kind.REFERENCED
-        leaf = leaf_at(root, key.first_offset, fetch)
-        return leaf is not None and leaf.data_key(key.stream) == key
+        return named_by(root, key, fetch)
     except (CorruptDataError, NotFoundError):
         return False
+
+
+def named_by(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
+    """Whether the tree of a root names an object.
+
+    Raises:
+        CorruptDataError, NotFoundError: a group on the way is damaged or gone.
+    """
+    if isinstance(key, GroupKey):
+        return judge_group(key, root, fetch) is Kind.REFERENCED
+    leaf = leaf_at(root, max(key.first_offset, root.first_offset), fetch)
+    return leaf is not None and leaf.data_key(key.stream) == key
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ width, so a page is a table of characters, and its numbers are sums over columns
 
     <first:020d>-<next:020d>.<epoch:010d>.<uid:016x>.fragment
 
-Keys of any other width are no fragments. numpy is needed here, and only here and in what builds on
-it: no Lambda imports it.
+Keys of any other width are no fragments. Holes are few, and read one by one. numpy is needed here,
+and only here and in what builds on it: no Lambda imports it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coldstream.manifest.entries import MAX_SIZE, EntryKind, entry_dtype
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.entries import MAX_SIZE, Entry, EntryKind, entry_dtype
 from coldstream.manifest.ledger import Ledger
-from coldstream.names import MAX_EPOCH, MAX_OFFSET, data_prefix
+from coldstream.names import HOLE_SUFFIX, MAX_EPOCH, MAX_OFFSET, data_prefix, parse_data_key
 
 #: What an entry says of times that nobody has looked up: all there are. Look-ups by time then go
 #: to the fragment itself, so they stay right, and age alone never retires it.
@@ -101,6 +102,39 @@ class KeyReader:
         found["epoch"] = np.where(valid, epoch, 0)
         found["uid"] = words[:, 0] << np.uint64(32) | words[:, 1]
         return found if valid.all() else found[valid]
+
+    def holes(self, keys: Sequence[str], sizes: Sequence[int]) -> NDArray[np.void]:
+        """Entries of the holes among `keys`, in their order, with unknown times.
+
+        What breaks the grammar is left out, and so is every hole that has something in it.
+
+        Args:
+            keys: of one answer of LIST.
+            sizes: of the objects, bytes.
+        """
+        found: list[Entry] = []
+        for path, size in zip(keys, sizes, strict=True):
+            if size or not path.endswith(HOLE_SUFFIX):
+                continue
+            try:
+                key = parse_data_key(path, self.prefix)
+            except InvalidInputError:
+                continue
+            if key.stream == self.stream:
+                found.append(
+                    Entry(
+                        key.first_offset,
+                        key.next_offset,
+                        UNKNOWN_MIN_TIMESTAMP,
+                        UNKNOWN_MAX_TIMESTAMP,
+                        EntryKind.HOLE,
+                        0,
+                        0,
+                        key.epoch,
+                        key.uid,
+                    )
+                )
+        return np.frombuffer(b"".join(each.encode() for each in found), entry_dtype())
 
 
 def _number(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], ...]:

@@ -3,19 +3,34 @@
 Keys alone decide the run; trailers are then checked one by one, and a fragment that fails is left
 out and the run resolved again, because another upload of the same range may be good. Events play no
 part: any of them may be lost, late, doubled or reordered (DESIGN sections 5 and 6).
+
+A hole stands for a range that both tiers have lost, and data always wins over it. So fragments come
+first, and a hole is taken only where it leads from the end of their longest run exactly to the next
+offset at which any acceptable fragment begins. Hence
+
+  * a fragment that begins inside a hole keeps that hole out, whoever uploaded it and whenever;
+  * of several holes at one place there is nothing to choose: one of them fits or none does;
+  * a hole that nothing follows yet is not taken: it waits, and so leaves time to late uploads;
+  * what a manifest has taken already changes nothing, because only offsets from the end of the run
+    on are looked at: who begins at an older manifest, or at none, decides alike.
+
+A fragment that begins below the end of the run and reaches over it takes no part, as it never does:
+it would have to be cut (`coldstream repair` does, once the hole is in the manifest).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from coldstream.errors import CorruptDataError, RefusedFragmentError
 from coldstream.fragment import Trailer, check_against_key
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.names import DataKey
+from coldstream.names import MAX_OFFSET, DataKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,54 @@ class Verified:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedHole:
+    """A listed hole that may enter the manifest.
+
+    Attributes:
+        listed: the object.
+        timestamp: greatest chunk timestamp before it, ms; 0 if nothing is known to be before it.
+    """
+
+    listed: Listed
+    timestamp: int
+
+    def entry(self) -> Entry:
+        """The manifest entry for it: no bytes, no records, and both times are those before it."""
+        key = self.listed.data_key
+        return Entry(
+            first_offset=key.first_offset,
+            next_offset=key.next_offset,
+            min_timestamp=self.timestamp,
+            max_timestamp=self.timestamp,
+            kind=EntryKind.HOLE,
+            size=0,
+            records=0,
+            epoch=key.epoch,
+            uid=key.uid,
+        )
+
+
+#: One step of a run.
+Step: TypeAlias = Verified | VerifiedHole
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What continues a manifest, as far as keys say.
+
+    Attributes:
+        run: fragments and holes that join, in offset order; the last one is a fragment.
+        listed_to: the run is final once all keys with first offsets up to this have been seen.
+        waiting: whether a hole begins where the run ends, and will count once a fragment begins
+            where it ends.
+    """
+
+    run: tuple[Listed, ...]
+    listed_to: int
+    waiting: bool = False
+
+
 def resolve_run(
     next_offset: int,
     ledger: Ledger,
@@ -57,11 +120,25 @@ def resolve_run(
     *,
     without: Collection[str] = (),
 ) -> tuple[Listed, ...]:
-    """The run of fragments from `next_offset` that reaches furthest.
+    """The run from `next_offset` on; see `resolve`."""
+    return resolve(next_offset, ledger, listed, without=without).run
 
-    Only fragments that the ledger accepts take part. Among runs that reach the same offset the one
+
+def resolve(
+    next_offset: int,
+    ledger: Ledger,
+    listed: Iterable[Listed],
+    *,
+    without: Collection[str] = (),
+) -> Resolution:
+    """The run of fragments from `next_offset` that reaches furthest, over holes where it must.
+
+    Only objects that the ledger accepts take part. Among runs that reach the same offset the one
     with the fewest fragments wins; then, fragment by fragment from the end, the one that begins
     first, then the smaller uid. So every committer that sees the same objects decides alike.
+
+    Where the run ends, holes may lead to the next acceptable fragment; of those that do, the same
+    rules choose. From there on the run is resolved in the same way.
 
     Args:
         next_offset: where the run must start.
@@ -76,8 +153,7 @@ def resolve_run(
         (
             each
             for each in listed
-            if each.data_key.kind == "fragment"
-            and each.path not in without
+            if each.path not in without
             and each.data_key.first_offset >= next_offset
             and ledger.accepts(
                 each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
@@ -85,22 +161,69 @@ def resolve_run(
         ),
         key=lambda each: (each.data_key.first_offset, each.data_key.next_offset, each.data_key.uid),
     )
-    # best[offset] = (fragments needed, last fragment): the shortest run from next_offset to offset.
-    # Candidates come in order of their first offset, so a run to it is final when it is looked up.
-    best: dict[int, tuple[int, Listed | None]] = {next_offset: (0, None)}
-    for each in candidates:
+    fragments = [each for each in candidates if each.data_key.kind == "fragment"]
+    holes = [each for each in candidates if each.data_key.kind == "hole"]
+    begins = [each.data_key.first_offset for each in fragments]
+    run: list[Listed] = []
+    at, start = 0, next_offset
+    while True:
+        ways = _ways(start, fragments, at)
+        end = max(ways)
+        run += _way(ways, end)
+        at = bisect_right(begins, end, lo=at)
+        following = begins[at] if at < len(begins) else MAX_OFFSET
+        over = _ways(end, holes, _number_of(holes, end), until=following)
+        if at == len(begins):
+            # Where a fragment may still follow one of the holes, it has to be looked for.
+            return Resolution(tuple(run), listed_to=max(over), waiting=len(over) > 1)
+        if following not in over:
+            return Resolution(tuple(run), listed_to=end, waiting=len(over) > 1)
+        run += _way(over, following)
+        start = following
+
+
+#: By offset: the length of the shortest run to it, and the last object of that run.
+_Ways: TypeAlias = dict[int, tuple[int, Listed | None]]
+
+
+def _ways(start: int, sequence: Sequence[Listed], at: int, *, until: int = MAX_OFFSET) -> _Ways:
+    """The shortest runs from `start` to every offset that can be reached, up to `until`.
+
+    Args:
+        start: where they begin.
+        sequence: sorted by first offset, next offset and uid.
+        at: number of the first object in it that need be looked at.
+        until: no object that ends above this takes part.
+    """
+    best: _Ways = {start: (0, None)}
+    furthest = start
+    # In order of their first offset, so a run to an object is final when it is looked up.
+    for number in range(at, len(sequence)):
+        each = sequence[number]
+        if each.data_key.first_offset > furthest:
+            break
         so_far = best.get(each.data_key.first_offset)
-        if so_far is None:
+        if so_far is None or each.data_key.next_offset > until:
             continue
         there = best.get(each.data_key.next_offset)
         if there is None or so_far[0] + 1 < there[0]:
             best[each.data_key.next_offset] = (so_far[0] + 1, each)
+            furthest = max(furthest, each.data_key.next_offset)
+    return best
+
+
+def _way(ways: _Ways, offset: int) -> list[Listed]:
+    """The run to `offset`, in offset order."""
     run: list[Listed] = []
-    offset = max(best)
-    while (last := best[offset][1]) is not None:
+    while (last := ways[offset][1]) is not None:
         run.append(last)
         offset = last.data_key.first_offset
-    return tuple(reversed(run))
+    return run[::-1]
+
+
+def _number_of(sequence: Sequence[Listed], first_offset: int) -> int:
+    """Number of the first object in a sorted sequence that begins at or above an offset."""
+    return bisect_left(sequence, first_offset, key=lambda each: each.data_key.first_offset)
 
 
 def check_fragment(
@@ -144,14 +267,40 @@ def check_fragment(
     return Verified(listed, trailer)
 
 
-def last_chunk_of(run: Iterable[Verified], before: LastChunk | None) -> LastChunk | None:
-    """Identity of the last chunk after `run`, `before` if the run is empty."""
+def check_hole(listed: Listed, *, timestamp: int) -> VerifiedHole:
+    """A hole may enter the manifest: its object is empty, as holes are.
+
+    Args:
+        listed: the object.
+        timestamp: greatest chunk timestamp before it, ms.
+
+    Raises:
+        RefusedFragmentError: something is in it; what that is, a person should see.
+    """
+    if listed.size:
+        raise RefusedFragmentError(
+            f"hole refused: an object of {listed.size} bytes is none",
+            stream=listed.data_key.stream,
+            offset=listed.data_key.first_offset,
+            key=listed.path,
+        )
+    return VerifiedHole(listed, timestamp)
+
+
+def last_chunk_of(run: Iterable[Step], before: LastChunk | None) -> LastChunk | None:
+    """Identity of the last chunk after `run`, `before` if it has no fragment."""
     for each in run:
-        before = LastChunk(each.trailer.last_chunk_id, each.trailer.last_chunk_epoch)
+        if isinstance(each, Verified):
+            before = LastChunk(each.trailer.last_chunk_id, each.trailer.last_chunk_epoch)
     return before
 
 
-def append_run(root: Root, run: Iterable[Verified]) -> Root:
+def highest_timestamp(root: Root) -> int:
+    """The greatest chunk timestamp in a manifest, ms: that of a hole at its end. 0 if empty."""
+    return root.entries.summary().max_timestamp
+
+
+def append_run(root: Root, run: Iterable[Step]) -> Root:
     """`root` with a verified run at its end; the very same root if the run is empty."""
     run = tuple(run)
     last = last_chunk_of(run, root.last_chunk)

@@ -109,6 +109,11 @@ class Report:
         """Whether nothing is wrong."""
         return not self.violations
 
+    @property
+    def lost(self) -> tuple[CheckedRange, ...]:
+        """The ranges that were declared lost before; no finding, but never silent."""
+        return tuple(each for each in self.ranges if each.status is RangeStatus.LOST)
+
     def violations_of(self, invariant: Invariant) -> tuple[Violation, ...]:
         """What breaks one invariant, as far as it is listed."""
         return tuple(each for each in self.violations if each.invariant is invariant)

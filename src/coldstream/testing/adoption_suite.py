@@ -9,7 +9,7 @@ import pytest
 
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import Catalog, Landed, NotLanded, Unknown
-from coldstream.testing.catalog_suite import CatalogFixtures
+from coldstream.testing.catalog_fixtures import CatalogFixtures
 
 STREAM = "__adopted_1745252105682952932"
 

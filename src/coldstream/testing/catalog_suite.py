@@ -1,108 +1,30 @@
 """What every `Catalog` must do. A backend's test file subclasses the suite and gives a catalog.
 
-`CatalogRaceSuite` is for backends that are safe for threads, `LostCommitAnswerSuite` for those that
-talk over a network: its subclass can lose an answer.
+`CatalogRaceSuite` is for backends that are safe for threads, `PrefixedCatalogSuite` for those whose
+table several clusters share. What is lost on a network is in `commit_answer_suite`, states and
+pages are in `state_suite`, a restored table in `adoption_suite`.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from coldstream.errors import InvalidInputError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState, moved
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import LastChunk, Root
-from coldstream.names import root_path
+from coldstream.manifest.root import Root
 from coldstream.ports import Catalog, Landed, NotLanded, Unknown
-
-
-def next_commit(item: CatalogItem, *, uid: int, **changes: Any) -> Commit:
-    """A claim of the next epoch that holds on `item`, with `changes` to the commit."""
-    epoch = item.epoch + 1
-    root = Root(
-        first_offset=item.first_offset,
-        next_offset=item.next_offset,
-        epoch=epoch,
-        version=item.version + 1,
-        ledger=item.ledger.claimed(epoch, item.next_offset),
-    )
-    return commit_of(item, root, uid=uid, claim=True, **changes)
-
-
-def appending_commit(item: CatalogItem, *, uid: int, records: int = 10) -> Commit:
-    """A commit that appends one fragment under the epoch of `item`, which has claimed."""
-    entry = Entry(
-        first_offset=item.next_offset,
-        next_offset=item.next_offset + records,
-        min_timestamp=1000,
-        max_timestamp=2000,
-        kind=EntryKind.FRAGMENT,
-        size=1000,
-        records=records,
-        epoch=item.epoch,
-        uid=uid,
-    )
-    root = Root(
-        first_offset=item.next_offset,
-        next_offset=entry.next_offset,
-        epoch=item.epoch,
-        version=item.version + 1,
-        ledger=item.ledger,
-        entries=Entries.of([entry]),
-        last_chunk=LastChunk(item.next_offset, item.epoch),
-    )
-    return commit_of(item, root, uid=uid)
-
-
-def commit_of(item: CatalogItem, root: Root, *, uid: int, **changes: Any) -> Commit:
-    """The commit that moves `item` to `root`, with `changes` to the commit."""
-    commit = Commit(
-        stream=item.stream,
-        table_id=item.table_id,
-        read_version=item.version,
-        read_uid=item.uid,
-        root=root,
-        root_key=root_path("rabbitmq/", item.stream, root.epoch, root.version, uid),
-        uid=uid,
-    )
-    return replace(commit, **changes)
-
-
-class CatalogFixtures:
-    """What the suites need; the backend overrides `catalog` and `set_state`."""
-
-    @pytest.fixture
-    def catalog(self) -> Catalog:
-        """The catalog under test."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def stream(self) -> str:
-        """A stream that no other test uses, because backends may be shared."""
-        return f"__orders_{secrets.token_hex(6)}"
-
-    @pytest.fixture
-    def anchored(self, catalog: Catalog, stream: str) -> CatalogItem:
-        """A stream with an item and no root."""
-        return catalog.anchor(CatalogItem(stream=stream, table_id=catalog.table_id()))
-
-    @pytest.fixture
-    def claimed(self, catalog: Catalog, anchored: CatalogItem) -> CatalogItem:
-        """A stream that epoch 1 has claimed."""
-        outcome = catalog.commit(next_commit(anchored, uid=11))
-        assert isinstance(outcome, Landed)
-        return outcome.item
-
-    def set_state(self, catalog: Catalog, stream: str, state: StreamState) -> None:
-        """Change the item's state behind the port's back."""
-        raise NotImplementedError
+from coldstream.testing.catalog_fixtures import (
+    CatalogFixtures,
+    appending_commit,
+    commit_of,
+    next_commit,
+)
 
 
 class CatalogSuite(CatalogFixtures):
@@ -420,90 +342,3 @@ class PrefixedCatalogSuite(CatalogFixtures):
             catalog.get(hostile)
         with pytest.raises(InvalidInputError):
             catalog.anchor(CatalogItem(stream=hostile, table_id="t"))
-
-
-class LostCommitAnswerSuite(CatalogFixtures):
-    """What a commit must say when the network loses requests or answers.
-
-    The subclass gives three ways to disturb the next commits; `between` runs after the request was
-    performed and before the client notices anything.
-    """
-
-    @pytest.fixture
-    def lose_answer(self, catalog: Catalog) -> Callable[..., None]:
-        """`lose_answer(between=...)`: the next commit is performed, its answer never comes."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def repeat_request(self, catalog: Catalog) -> Callable[..., None]:
-        """`repeat_request(between=...)`: the SDK sends the next commit twice."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def lose_request(self, catalog: Catalog) -> Callable[[], None]:
-        """The next commit never reaches the service."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def lose_reads(self, catalog: Catalog) -> Callable[[str], None]:
-        """Every read of an item fails from now on: by "timeout", "forbidden" or "no table"."""
-        raise NotImplementedError
-
-    def test_a_commit_that_landed_but_lost_its_answer_has_landed(
-        self, catalog: Catalog, claimed: CatalogItem, lose_answer: Callable[..., None]
-    ) -> None:
-        commit = appending_commit(claimed, uid=22)
-        lose_answer()
-
-        assert catalog.commit(commit) == Landed(moved(claimed, commit))
-
-    def test_a_lost_answer_followed_by_another_commit_is_unknown(
-        self, catalog: Catalog, claimed: CatalogItem, lose_answer: Callable[..., None]
-    ) -> None:
-        commit = appending_commit(claimed, uid=22)
-        landed = moved(claimed, commit)
-        after = appending_commit(landed, uid=33)
-        lose_answer(between=lambda: catalog.commit(after))
-
-        assert catalog.commit(commit) == Unknown(moved(landed, after))
-
-    def test_a_commit_that_the_sdk_sent_twice_has_landed_once(
-        self, catalog: Catalog, claimed: CatalogItem, repeat_request: Callable[..., None]
-    ) -> None:
-        commit = appending_commit(claimed, uid=22)
-        repeat_request()
-
-        assert catalog.commit(commit) == Landed(moved(claimed, commit))
-        assert catalog.get(claimed.stream) == moved(claimed, commit)
-
-    def test_a_commit_sent_twice_with_another_between_is_unknown_and_never_undone(
-        self, catalog: Catalog, claimed: CatalogItem, repeat_request: Callable[..., None]
-    ) -> None:
-        commit = appending_commit(claimed, uid=22)
-        landed = moved(claimed, commit)
-        after = appending_commit(landed, uid=33)
-        repeat_request(between=lambda: catalog.commit(after))
-
-        assert catalog.commit(commit) == Unknown(moved(landed, after))
-        assert catalog.get(claimed.stream) == moved(landed, after)
-
-    def test_an_unchanged_item_after_a_lost_request_proves_nothing(
-        self, catalog: Catalog, claimed: CatalogItem, lose_request: Callable[[], None]
-    ) -> None:
-        lose_request()
-
-        assert catalog.commit(appending_commit(claimed, uid=22)) == Unknown(claimed)
-
-    @pytest.mark.parametrize("failure", ["timeout", "forbidden", "no table"])
-    def test_a_lost_answer_that_cannot_be_read_back_is_unknown_and_never_raises(
-        self,
-        catalog: Catalog,
-        claimed: CatalogItem,
-        lose_answer: Callable[..., None],
-        lose_reads: Callable[[str], None],
-        failure: str,
-    ) -> None:
-        lose_answer()
-        lose_reads(failure)
-
-        assert catalog.commit(appending_commit(claimed, uid=22)) == Unknown(None)

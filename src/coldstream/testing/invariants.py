@@ -307,7 +307,7 @@ def prefix_retention(
 
     What survives is there as it was, or replaced by fragments that hold the same; see
     `testing.survival`. What a higher epoch has claimed meanwhile may be cut off. The last fragment
-    stays unless such a claim has begun the stream anew.
+    stays unless such a claim has begun the stream anew; only that may take the first offset back.
 
     Args:
         before: older root.
@@ -318,7 +318,7 @@ def prefix_retention(
     old = list(before.entries if leaves_before is None else leaves_before)
     new = list(after.entries if leaves_after is None else leaves_after)
     found: list[Violation] = []
-    if after.first_offset < before.first_offset:
+    if after.first_offset < before.first_offset and _cut(before, after) > before.first_offset:
         message = f"first fell from {before.first_offset} to {after.first_offset}"
         found.append(Violation(Invariant.PREFIX_RETENTION, message, after.first_offset))
     cut = _cut(before, after)

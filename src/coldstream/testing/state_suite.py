@@ -16,7 +16,7 @@ import pytest
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState, changed, moved
 from coldstream.ports import Catalog, Landed, NotLanded, Unknown
-from coldstream.testing.catalog_suite import CatalogFixtures, appending_commit
+from coldstream.testing.catalog_fixtures import CatalogFixtures, appending_commit
 
 UNTIL = 1_790_000_000_123
 

@@ -55,7 +55,7 @@ def ahead(
     while True:
         extension = extend(world, stream, root, limit=limit)
         refused.update((each.key, each) for each in extension.refused)
-        fragments += len(extension.run)
+        fragments += extension.fragments
         size += sum(each.listed.size for each in extension.run)
         root = extension.root
         if not extension.more or not time_left():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from coldstream.errors import ConflictError, FencedError
+from coldstream.errors import ConflictError, DivergedError, FencedError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.root import Root
 from coldstream.names import stream_prefix
-from coldstream.plans.claim import LocalChunk, check_common_history
+from coldstream.plans.claim import LocalHistory
 from coldstream.plans.claim import claim as plan_claim
+from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import extend
 from coldstream.usecases.load import Loaded, World, load, publish
+from coldstream.usecases.parting import parting
+from coldstream.usecases.truncate import cut_off
 
 
 def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
@@ -42,40 +46,60 @@ def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> Cat
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim did.
+
+    Attributes:
+        loaded: the stream as it is after the claim.
+        truncated: what was cut off, because the local log proves another history; None if nothing,
+            or if an earlier life of this writer did it (the root's quarantine record says so).
+    """
+
+    loaded: Loaded
+    truncated: Truncation | None = None
+
+
 def claim(
     world: World,
     stream: str,
     epoch: int,
     *,
-    chunks_near: Callable[[int], Sequence[LocalChunk]],
+    log: LocalHistory,
     pause: Callable[[int], None],
     attempts: int = 8,
     limit: int = 500,
-) -> Loaded:
+    now_ms: int = 0,
+) -> Claimed:
     """Claim the stream for `epoch`, once; a second call finds the claim and returns.
 
     What is already uploaded and good is appended in the same commit, so the floor of the new epoch
-    lies above all of it and nothing below the floor can be missing for want of a writer.
+    lies above all of it and nothing below the floor can be missing for want of a writer. Where the
+    local log proves that the end of it is another history, that end is cut off in the same commit,
+    and named in a quarantine record: nothing is deleted.
 
     Args:
         world: where.
         stream: directory name.
         epoch: of a committed chunk that the local log holds.
-        chunks_near: gives, for an offset, the committed local chunks around it and the last one.
+        log: the committed part of the local log.
         pause: called with the number of the failed attempt before the next one.
         attempts: how many commits in a row may fail.
         limit: fragments in one commit.
-
-    Returns:
-        The stream as it is after the claim.
+        now_ms: for the quarantine record; ms since the Unix epoch.
 
     Raises:
         FencedError: a higher epoch has claimed, or this epoch was passed over.
-        DivergedError: the local log proves that the remote tail is another history.
+        DivergedError: the local log is another history than what this very epoch has claimed, or
+            nothing shows where they part; nothing was changed.
         ConflictError: the stream takes no commits, or somebody else won `attempts` times.
-        CorruptDataError: the current root is damaged.
+        CorruptDataError: the current root, or an object that the comparison needs, is damaged;
+            nothing was changed.
+        NotFoundError: it is gone.
+        InvalidInputError: the quarantine is full; nothing was changed.
     """
     failed = 0
+    planned: Truncation | None = None
     while True:
         loaded = load(world, stream)
         if loaded.item.epoch >= epoch:
@@ -85,14 +109,18 @@ def claim(
                     stream=stream,
                     offset=loaded.root.next_offset,
                 )
-            _check_history(loaded.root, chunks_near, stream)
-            return loaded
+            _check_history(world, stream, loaded.root, log)
+            return Claimed(loaded, planned if _is_ours(planned, loaded.root) else None)
         extension = extend(world, stream, loaded.root, limit=limit)
-        _check_history(extension.root, chunks_near, stream)
+        planned = None
         if extension.more:
             outcome = publish(world, loaded, extension.root)
         else:
-            outcome = publish(world, loaded, plan_claim(extension.root, epoch), claim=True)
+            root = extension.root
+            cut = parting(world, stream, root, log)
+            if cut is not None:
+                root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
+            outcome = publish(world, loaded, plan_claim(root, epoch), claim=True)
         if isinstance(outcome, Landed):
             failed = 0
             continue
@@ -102,9 +130,26 @@ def claim(
         pause(failed)
 
 
-def _check_history(
-    root: Root, chunks_near: Callable[[int], Sequence[LocalChunk]], stream: str
-) -> None:
-    check_common_history(
-        root.last_chunk, root.next_offset, chunks_near(root.next_offset), stream=stream
-    )
+def _is_ours(planned: Truncation | None, root: Root) -> bool:
+    """Whether a truncation that was planned last is the one that landed."""
+    if planned is None or root.ledger.floor(planned.epoch) != planned.offset:
+        return False
+    return not planned.record_key or root.quarantine_key == planned.record_key
+
+
+def _check_history(world: World, stream: str, root: Root, log: LocalHistory) -> None:
+    """A claim that has landed is not made again, so it cannot truncate any more.
+
+    Raises:
+        DivergedError: the log is another history than the manifest's.
+    """
+    cut = parting(world, stream, root, log)
+    if cut is not None:
+        chunk = cut.evidence
+        raise DivergedError(
+            f"the local chunk {chunk.chunk_id}..{chunk.next_offset} of epoch {chunk.epoch} is not"
+            f" in the remote tier of {root.first_offset}..{root.next_offset}, which this very epoch"
+            " has claimed; nothing was changed",
+            stream=stream,
+            offset=chunk.chunk_id,
+        )

@@ -19,10 +19,12 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.manifest.tree import leaf_at
+from coldstream.manifest.tree import leaf_at, over_hole
 from coldstream.names import (
     DataKey,
     GroupKey,
+    MetadataKey,
+    QuarantineKey,
     RootKey,
     SightingsKey,
     metadata_prefix,
@@ -42,6 +44,7 @@ from coldstream.plans.collect import (
 from coldstream.ports import Deleter, ObjectInfo
 from coldstream.usecases.last_chunk import holds_last_chunk
 from coldstream.usecases.load import World, load
+from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.references import rivals
 from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
 
@@ -49,6 +52,8 @@ _PAGE = 1000
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
 
+# What somebody has decided to let go: a legal hold stops that.
+_HELD = frozenset({Kind.RETIRED, Kind.DROPPED})
 # What a cursor is in: the manifest's nodes, or all the rest.
 _NODES, _REST = "nodes", "rest"
 
@@ -77,7 +82,8 @@ class Collection:
         waiting: garbage that is not proved yet: too young, or seen for the first time.
         provable: in a dry run, garbage that a real run would delete.
         deleted: by kind.
-        held: proved, but retired by a retention that a legal hold came after.
+        held: proved, but retired by a retention, or given up by a person, that a legal hold came
+            after.
         refused: proved, but S3 did not delete them; a later run tries again.
         trouble: the first of S3's reasons.
         unique: keys of fragments that hold what the manifest lacks, the first hundred.
@@ -165,6 +171,7 @@ class _Step:
         self._fetch = world.fetch(stream)
         self._loaded = load(world, stream)
         self._rivals = rivals(world, self._loaded.item)
+        self._quarantine = self._load_quarantine()
         self._state = State.of(self._loaded.item)
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
         self.report = Collection(stream)
@@ -177,7 +184,7 @@ class _Step:
         done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
-                kind = Kind.OLD_RECORD if row.key in done else self._judge(row.key)
+                kind = Kind.OLD_RECORD if row.key in done else self._judge(row)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:
@@ -304,45 +311,50 @@ class _Step:
                 return self._without_held(batch)
             self._loaded = fresh
             self._rivals = rivals(self._world, fresh.item)
+            self._quarantine = self._load_quarantine()
             batch = [
                 (row, kind)
                 for row, kind in batch
-                if kind is Kind.OLD_RECORD or self._judge(row.key).garbage
+                if kind is Kind.OLD_RECORD or self._judge(row).garbage
             ]
 
     def _without_held(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
-        if not any(kind is Kind.RETIRED for _, kind in batch):
+        if not any(kind in _HELD for _, kind in batch):
             return list(batch)
         if not self._held(self._loaded.item):
             return list(batch)
         for row, kind in batch:
-            if kind is Kind.RETIRED:
+            if kind in _HELD:
                 self.report.held.add(row.size)
-        return [each for each in batch if each[1] is not Kind.RETIRED]
+        return [each for each in batch if each[1] not in _HELD]
 
-    def _judge(self, path: str) -> Kind:
-        prefix = self._world.prefix
+    def _load_quarantine(self) -> Quarantine:
+        return Quarantine(self._world, self._stream, self._loaded.root, self._rivals or ())
+
+    def _judge(self, row: ObjectInfo) -> Kind:
+        path, prefix = row.key, self._world.prefix
         try:
-            key: DataKey | RootKey | GroupKey | SightingsKey = parse_data_key(path, prefix)
+            key: DataKey | MetadataKey = parse_data_key(path, prefix)
         except InvalidInputError:
             try:
                 key = parse_metadata_key(path, prefix)
             except InvalidInputError:
                 return Kind.FOREIGN
-        root, item = self._loaded.root, self._loaded.item
+        item, kept = self._loaded.item, self._quarantine
         match key:
             case DataKey():
-                leaf = leaf_at(root, key.first_offset, self._fetch)
-                kind = judge_data(
-                    key,
-                    root,
-                    leaf,
-                    lambda _: holds_last_chunk(self._world, self._stream, root, path),
-                )
+                kind = self._judge_data(key, row)
             case GroupKey():
-                kind = judge_group(key, root, self._fetch)
+                kind = judge_group(key, self._loaded.root, self._fetch)
+                if kind.garbage and kept.names(key):
+                    kind = Kind.QUARANTINED
             case RootKey():
-                return judge_root(key, version=item.version, current=path == item.root_key)
+                kind = judge_root(key, version=item.version, current=path == item.root_key)
+                return Kind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
+            case QuarantineKey():
+                if path in kept.record_keys:
+                    return Kind.REFERENCED
+                return Kind.PENDING if self._rivals is None else Kind.OLD_QUARANTINE
             case SightingsKey():
                 return Kind.RECORD
         if kind.garbage and (
@@ -350,6 +362,37 @@ class _Step:
         ):
             return Kind.PENDING
         return kind
+
+    def _judge_data(self, key: DataKey, row: ObjectInfo) -> Kind:
+        root, kept = self._loaded.root, self._quarantine
+        # A leaf that reaches over the first offset begins below it, and is live all the same.
+        leaf = leaf_at(root, max(key.first_offset, root.first_offset), self._fetch)
+        kind = judge_data(
+            key,
+            root,
+            leaf,
+            lambda _: self._holds_last_chunk(key, row.key),
+            over_hole=lambda _: over_hole(root, key.first_offset, key.next_offset, self._fetch),
+            record=kept.record,
+            modified_ms=row.modified_ms,
+        )
+        if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):
+            return Kind.QUARANTINED
+        return kind
+
+    def _holds_last_chunk(self, key: DataKey, path: str) -> bool:
+        """Whether the manifest or a lost timeline has the fragment's history from another upload.
+
+        A timeline says so only of what it was cut off with: the same last chunk, and no hole.
+        """
+        if holds_last_chunk(self._world, self._stream, self._loaded.root, path):
+            return True
+        return any(
+            key.next_offset > timeline.floor
+            and not over_hole(root, key.first_offset, key.next_offset, self._fetch)
+            and holds_last_chunk(self._world, self._stream, root, path)
+            for timeline, root in self._quarantine.roots
+        )
 
     def _count(self, counts: dict[Kind, Count], kind: Kind, size: int) -> None:
         counts.setdefault(kind, Count()).add(size)

@@ -1,12 +1,13 @@
 """Move a manifest forward over every fragment that continues it.
 
 Cost of one commit, however many events asked for it: 1 read of the item, 1 LIST, 1 small GET a
-fragment, 1 PUT, 1 conditional write; and 1 GET of the root where it is not cached.
+fragment, 1 PUT, 1 conditional write; and 1 GET of the root where it is not cached. A hole has
+nothing in it to GET.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from coldstream.errors import (
@@ -22,11 +23,16 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans.resolve import (
     Listed,
+    Resolution,
+    Step,
     Verified,
+    VerifiedHole,
     append_run,
     check_fragment,
+    check_hole,
+    highest_timestamp,
     last_chunk_of,
-    resolve_run,
+    resolve,
 )
 from coldstream.ports import Landed
 from coldstream.usecases.load import World, load, publish
@@ -42,15 +48,28 @@ class Extension:
 
     Attributes:
         root: with the run at its end; the very root that was given if there is no run.
-        run: the verified fragments.
+        run: the verified fragments, and the holes between them.
         refused: one error a fragment that was left out, each with stream, offset and key.
         more: whether the run was cut at the limit, so that more may follow.
+        waiting: whether a hole behind the run waits for a fragment; see `Resolution`.
     """
 
     root: Root
-    run: tuple[Verified, ...]
+    run: tuple[Step, ...]
     refused: tuple[RefusedFragmentError, ...]
     more: bool
+    waiting: bool = False
+
+    @property
+    def fragments(self) -> int:
+        """How many fragments the run has."""
+        return sum(isinstance(each, Verified) for each in self.run)
+
+    @property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """Ranges [first, next) that the run declares lost."""
+        keys = [each.listed.data_key for each in self.run if isinstance(each, VerifiedHole)]
+        return tuple((key.first_offset, key.next_offset) for key in keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,8 @@ class CommitReport:
         root: at the end.
         refused: one error a fragment that was left out.
         more: whether fragments are left that time did not allow for.
+        holes: ranges [first, next) that were appended as lost.
+        waiting: whether a hole at the end of the manifest waits for a fragment behind it.
     """
 
     stream: str
@@ -80,26 +101,39 @@ class CommitReport:
     root: Root
     refused: tuple[RefusedFragmentError, ...]
     more: bool = False
+    holes: tuple[tuple[int, int], ...] = ()
+    waiting: bool = False
 
 
 def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
-    """Resolve and verify the longest acceptable run of at most `limit` fragments behind `root`.
+    """Resolve and verify the longest acceptable run of about `limit` objects behind `root`.
+
+    A run never ends in a hole: what follows the last one is taken with it, or the hole is not.
 
     Raises:
         UnavailableError: the store did not answer; nothing was changed.
     """
     refused: dict[str, RefusedFragmentError] = {}
     tails: dict[str, bytes | RefusedFragmentError] = {}  # each is fetched once, however often
-    listed = _list_candidates(world, stream, root, limit)  # the run is resolved again
+    listing = _Listing(world, stream, root, limit)  # the run is resolved again
     while True:
-        resolved = resolve_run(root.next_offset, root.ledger, listed, without=refused.keys())
-        tails |= _fetch_tails(world, [each for each in resolved[:limit] if each.path not in tails])
-        run: list[Verified] = []
+        resolution = listing.resolved(refused.keys())
+        resolved = resolution.run
+        part = _part(resolved, limit)
+        tails |= _fetch_tails(
+            world,
+            [e for e in part if e.data_key.kind == "fragment" and e.path not in tails],
+        )
+        run: list[Step] = []
         last_chunk = root.last_chunk
         bad: RefusedFragmentError | None = None
-        for each in resolved[:limit]:
+        for each in part:
             try:
-                verified = _verify(each, tails[each.path], root.ledger, last_chunk)
+                verified = (
+                    check_hole(each, timestamp=_highest(root, run))
+                    if each.data_key.kind == "hole"
+                    else _verify(each, tails[each.path], root.ledger, last_chunk)
+                )
             except RefusedFragmentError as exc:
                 bad = exc
                 refused[each.path] = exc
@@ -111,10 +145,27 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
                 root=append_run(root, run),
                 run=tuple(run),
                 refused=tuple(refused.values()),
-                more=len(resolved) > limit,
+                more=len(resolved) > len(part),
+                waiting=resolution.waiting and len(resolved) == len(part),
             )
+        listed = listing.rows
         doubles = [each for each in _doubles(root, listed, bad) if each.path not in refused]
         _refuse_doubles(world, root.ledger, last_chunk, doubles, tails, refused)
+
+
+def _part(resolved: Sequence[Listed], limit: int) -> Sequence[Listed]:
+    """About `limit` objects from the begin of a run; the last one is a fragment."""
+    end = limit
+    while end < len(resolved) and resolved[end - 1].data_key.kind == "hole":
+        end += 1
+    return resolved[:end]
+
+
+def _highest(root: Root, run: Sequence[Step]) -> int:
+    """Greatest timestamp of a manifest and of what is appended to it, ms; 0 if there is none."""
+    entries = [each.entry() for each in run]
+    known = [highest_timestamp(root)] if len(root.entries) else []
+    return max([*known, *(entry.max_timestamp for entry in entries)], default=0)
 
 
 def _doubles(root: Root, listed: Sequence[Listed], bad: RefusedFragmentError) -> list[Listed]:
@@ -196,31 +247,51 @@ def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | Re
         return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
 
 
-def _list_candidates(world: World, stream: str, root: Root, limit: int) -> list[Listed]:
-    """What may continue `root`, in one LIST unless a page ends inside the run.
+class _Listing:
+    """What may continue a root, in one LIST unless a page ends inside the run.
 
-    Keys sort by first offset. So once the page's last key begins above the end of the best run,
-    every fragment that could continue that run has been seen. And once the run has more than
-    `limit` fragments, one commit takes no more: what a manifest that is far behind lacks beyond
-    them is for the next one.
+    Keys sort by first offset. So once the page's last key begins above the end of the best run, and
+    above what holes behind it could lead to, every object that could continue that run has been
+    seen. And once the run has more than `limit` fragments, one commit takes no more: what a
+    manifest that is far behind lacks beyond them is for the next one.
     """
-    listed: list[Listed] = []
-    start = list_start(world.prefix, stream, root.next_offset)
-    while True:
-        page = world.store.list(data_prefix(world.prefix, stream), start_after=start, limit=_PAGE)
+
+    def __init__(self, world: World, stream: str, root: Root, limit: int) -> None:
+        self.rows: list[Listed] = []
+        self._world = world
+        self._stream = stream
+        self._root = root
+        self._limit = limit
+        self._start = list_start(world.prefix, stream, root.next_offset)
+        self._ended = False
+
+    def resolved(self, without: Collection[str]) -> Resolution:
+        """The run without refused objects; lists on where that makes it look further ahead."""
+        if not self.rows:
+            self._next_page()
+        while True:
+            found = resolve(self._root.next_offset, self._root.ledger, self.rows, without=without)
+            if self._ended or len(found.run) > self._limit:
+                return found
+            if self.rows and self.rows[-1].data_key.first_offset > found.listed_to:
+                return found
+            self._next_page()
+
+    def _next_page(self) -> None:
+        if self._ended:
+            return
+        page = self._world.store.list(
+            data_prefix(self._world.prefix, self._stream), start_after=self._start, limit=_PAGE
+        )
         for row in page:
             try:
-                key = parse_data_key(row.key, world.prefix)
+                key = parse_data_key(row.key, self._world.prefix)
             except InvalidInputError:
                 continue  # not ours; its own event, if any, is refused where it is read
-            listed.append(Listed(key, row.key, row.size))
-        if len(page) < _PAGE:
-            return listed
-        run = resolve_run(root.next_offset, root.ledger, listed)
-        end = run[-1].data_key.next_offset if run else root.next_offset
-        if len(run) > limit or (listed and listed[-1].data_key.first_offset > end):
-            return listed
-        start = page[-1].key
+            self.rows.append(Listed(key, row.key, row.size))
+        self._ended = len(page) < _PAGE
+        if page:
+            self._start = page[-1].key
 
 
 def commit_runs(
@@ -233,6 +304,8 @@ def commit_runs(
     time_left: Callable[[], bool] = lambda: True,
 ) -> CommitReport:
     """Append every acceptable run behind the stream's manifest, and say what was refused.
+
+    Where nothing but a declared hole leads on, the hole is appended with what follows it.
 
     After a conflict, or an answer that nobody can know, the item is read again and the run is
     resolved from the new root; a plan is never applied twice.
@@ -252,6 +325,7 @@ def commit_runs(
         UnavailableError: S3 or DynamoDB did not answer.
     """
     commits = conflicts = fragments = size = lost_in_a_row = 0
+    holes: list[tuple[int, int]] = []
     refused: dict[str | None, RefusedFragmentError] = {}
     while True:
         loaded = load(world, stream)
@@ -264,7 +338,8 @@ def commit_runs(
             if isinstance(outcome, Landed):
                 commits += 1
                 lost_in_a_row = 0
-                fragments += len(extension.run)
+                fragments += extension.fragments
+                holes += extension.holes
                 size += sum(each.listed.size for each in extension.run)
                 item, root = outcome.item, extension.root
                 more = extension.more
@@ -287,4 +362,6 @@ def commit_runs(
                 root=root,
                 refused=tuple(refused.values()),
                 more=more,
+                holes=tuple(holes),
+                waiting=extension.waiting,
             )

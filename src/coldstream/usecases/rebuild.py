@@ -39,6 +39,7 @@ from coldstream.plans.reconcile import ListedRoot, adoption, next_version
 from coldstream.plans.resolve import Listed
 from coldstream.ports import Landed, ObjectInfo
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
+from coldstream.usecases.quarantine import surviving_record, write_record
 
 _PAGE = 1000
 _TRAILERS_AT_ONCE = 16
@@ -152,6 +153,7 @@ def _rebuild(
         ledger = ledger_of_keys(_pages(world, stream), world.prefix, stream)
         first_offset, least = None, None
     refused: dict[str, RefusedFragmentError] = {}
+    over_holes = False
     while True:
         plan = Rebuild(
             world.prefix,
@@ -162,6 +164,8 @@ def _rebuild(
             first_offset=first_offset,
             trailers=(lambda listed: _trailers(world, listed)) if trailers else None,
             refused=refused.keys(),
+            until=least,
+            over_holes=over_holes,
         )
         groups = 0
         try:
@@ -169,7 +173,12 @@ def _rebuild(
                 groups += 1
                 if not dry_run:
                     _put_group(world, stream, node)
-            break
+            short = least is not None and plan.next_offset < least
+            if over_holes or not short:
+                break
+            # A late upload over a hole may have kept the hole out. It stays where it is, and
+            # `repair` puts it in place.
+            over_holes = True
         except RefusedFragmentError as exc:
             if exc.key is None or exc.key in refused or len(refused) >= _MOST_REFUSED:
                 raise CorruptDataError(
@@ -183,6 +192,11 @@ def _rebuild(
     rebuilt = plan.rebuilt(version=next_version(item, versions))
     if root is not None:
         rebuilt = replace(rebuilt, root=_with_last_chunk(rebuilt.root, root))
+    if not dry_run and (damaged or root is None):
+        # The newest root may have named a record that the one before it does not.
+        record = surviving_record(world, stream, None if root is None and own is None else ledger)
+        key = "" if record.empty else write_record(world, stream, ledger.epoch, record)
+        rebuilt = replace(rebuilt, root=replace(rebuilt.root, quarantine_key=key))
     report = RebuildReport(
         stream,
         False,

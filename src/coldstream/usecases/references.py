@@ -8,11 +8,13 @@ that misses anything, and `collect` deletes nothing that one of them names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.quarantine import Timeline
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import Fetch, nodes
 from coldstream.names import (
@@ -22,9 +24,10 @@ from coldstream.names import (
     metadata_prefix,
     parse_metadata_key,
 )
-from coldstream.nodes import NodeCache, fetcher
+from coldstream.nodes import NodeCache
 from coldstream.plans.reconcile import ListedRoot
-from coldstream.usecases.load import MAX_ROOT_SIZE, World
+from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
+from coldstream.usecases.quarantine import load_cut_root, load_record
 
 _PAGE = 1000
 _AT_ONCE = 16
@@ -77,26 +80,50 @@ def first_missing(world: World, stream: str, root: Root) -> str | None:
     """Key of an object that `root` refers to and the bucket lacks; None if all are there.
 
     Every group is read and every fragment is listed, with many requests at once: a petabyte takes
-    minutes.
+    minutes. So it is with what its quarantine record names.
 
     Raises:
-        CorruptDataError: a group is damaged.
+        CorruptDataError: a group, the quarantine record or a root that it names is damaged.
         UnavailableError: S3 did not answer.
     """
-    # Not the process's own cache: a group in it need not be in the bucket any more.
-    fetch = fetcher(world.store, NodeCache(), world.prefix, stream)
-    if root.quarantine_key and not _is_there(world, root.quarantine_key):
-        return root.quarantine_key
-    spans = _spans(root, fetch)
+    # Not the process's own cache: what is in it need not be in the bucket any more.
+    world = replace(world, nodes=NodeCache(), roots=RootCache())
+    try:
+        record = load_record(world, stream, root.quarantine_key)
+        gone = _missing_of_tree(world, stream, root, root.first_offset)
+        for timeline in record.timelines:
+            if gone is not None:
+                return gone
+            gone = _missing_of_timeline(world, stream, timeline)
+    except NotFoundError as exc:
+        return exc.key or ""
+    return gone
+
+
+def _missing_of_timeline(world: World, stream: str, timeline: Timeline) -> str | None:
+    keys = [row.key for row in timeline.listed]
     with world.pool(_AT_ONCE) as pool:
-        try:
-            while batch := list(islice(spans, _SPANS_AT_ONCE)):
-                tasks = pool.map(lambda span: _missing(world, stream, root, span, fetch), batch)
-                for gone in tasks:
-                    if gone is not None:
-                        return gone
-        except NotFoundError as exc:
-            return exc.key or ""
+        for key, found in zip(
+            keys, pool.map(lambda each: _is_there(world, each), keys), strict=True
+        ):
+            if not found:
+                return key
+    root = load_cut_root(world, stream, timeline)
+    if root is None:
+        return None
+    return _missing_of_tree(world, stream, root, max(root.first_offset, timeline.floor))
+
+
+def _missing_of_tree(world: World, stream: str, root: Root, first_offset: int) -> str | None:
+    """The same for a tree, as far as it reaches above `first_offset`."""
+    fetch = world.fetch(stream)
+    spans = _spans(root, fetch, first_offset)
+    with world.pool(_AT_ONCE) as pool:
+        while batch := list(islice(spans, _SPANS_AT_ONCE)):
+            tasks = pool.map(lambda span: _missing(world, stream, first_offset, span, fetch), batch)
+            for gone in tasks:
+                if gone is not None:
+                    return gone
     return None
 
 
@@ -104,9 +131,9 @@ def _is_there(world: World, key: str) -> bool:
     return any(row.key == key for row in world.store.list(key, limit=1))
 
 
-def _spans(root: Root, fetch: Fetch) -> Iterator[Sequence[Entry]]:
+def _spans(root: Root, fetch: Fetch, first_offset: int) -> Iterator[Sequence[Entry]]:
     """What one task looks at: a single group of the lowest level, or a page of fragments."""
-    for node in nodes(root.entries, fetch, first_offset=root.first_offset):
+    for node in nodes(root.entries, fetch, first_offset=first_offset):
         if node.kind is EntryKind.GROUP:
             yield [node]
     page: list[Entry] = []
@@ -122,10 +149,10 @@ def _spans(root: Root, fetch: Fetch) -> Iterator[Sequence[Entry]]:
 
 
 def _missing(
-    world: World, stream: str, root: Root, span: Sequence[Entry], fetch: Fetch
+    world: World, stream: str, first_offset: int, span: Sequence[Entry], fetch: Fetch
 ) -> str | None:
     entries = fetch(span[0]).entries if span[0].kind.level else span
-    live = [each for each in entries if each.next_offset > root.first_offset]
+    live = [each for each in entries if each.next_offset > first_offset]
     wanted = {each.data_key(stream).path(world.prefix) for each in live}
     last = max(wanted, default="")
     after = list_start(world.prefix, stream, live[0].first_offset) if live else ""

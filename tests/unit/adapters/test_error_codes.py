@@ -33,7 +33,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Unknown
-from coldstream.testing.catalog_suite import next_commit
+from coldstream.testing.catalog_fixtures import next_commit
 from tests.contract import faults
 
 NO_ANSWER: list[Exception] = [

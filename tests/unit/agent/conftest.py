@@ -12,9 +12,10 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.agent.committed import AllCommitted
-from coldstream.agent.follower import Progress
+from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.manifest.entries import EntryKind
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 
@@ -48,7 +49,9 @@ class Site:
         self.asked.append(stream)
         commit_runs(self.world(), stream, pause=no_pause)
 
-    def agent(self, *, committed: Any = None, store: Any = None, **settings: Any) -> Agent:
+    def agent(
+        self, *, committed: Any = None, store: Any = None, members: Any = None, **settings: Any
+    ) -> Agent:
         values = {
             "target_size": 20_000,
             "memory_budget": 4 * 2**20,
@@ -66,6 +69,7 @@ class Site:
             requests=self,
             names={},
             pause=no_pause,
+            members=members,
         )
 
     def run(self, **arguments: Any) -> dict[str, Progress]:
@@ -76,6 +80,8 @@ class Site:
         root = load(self.world(), stream).root
         parts = []
         for entry in root.entries:
+            if entry.kind is EntryKind.HOLE:
+                continue
             data = self.store.objects[entry.data_key(stream).path("rabbitmq/")]
             from coldstream.fragment import TRAILER_SIZE, parse_trailer
 

@@ -7,21 +7,24 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coldstream.agent.committed import CommittedFile
+from coldstream.agent.history import CommittedHistory
+from coldstream.agent.log import StreamLog
 from coldstream.errors import (
     CorruptDataError,
-    DivergedError,
     FencedError,
     InvalidInputError,
     LostRangeError,
     UnavailableError,
 )
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.manifest.ledger import Ledger
 from coldstream.testing.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
@@ -333,17 +336,69 @@ def test_local_retention_that_beat_the_upload_is_an_error_and_not_a_silent_gap(s
     assert site.catalog.items[STREAM].next_offset == 100
 
 
-def test_a_log_of_another_history_changes_nothing(site: Site) -> None:
+def test_a_log_of_another_history_truncates_loudly_and_goes_on(site: Site) -> None:
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
     site.run()
-    before = site.catalog.items[STREAM]
+    before = dict(site.store.objects)
     shutil.rmtree(site.data_dir / STREAM)
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 60)))
 
     progress = site.run()[STREAM]
 
-    assert isinstance(progress.error, DivergedError)
-    assert site.catalog.items[STREAM] == before
+    assert progress.error is None
+    assert any("truncated the stream to 60" in notice for notice in progress.notices)
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+    assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0), (2, 60)])
+    assert before.items() <= site.store.objects.items(), "nothing is deleted"
+
+
+def test_a_log_that_shares_nothing_begins_the_stream_anew_and_goes_on(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    site.run()
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10, epochs=((2, 0),))
+
+    progress = site.run()[STREAM]
+
+    assert progress.error is None
+    assert any("begins anew at 0" in notice for notice in progress.notices)
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+    assert site.catalog.items[STREAM].next_offset == 60
+
+
+def test_chunks_between_two_offsets_are_those_that_overlap_and_are_committed(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    log = StreamLog(site.data_dir / STREAM)
+
+    def found(first: int, following: int, committed: int = 100) -> list[int]:
+        chunks = log.chunks_between(first, following, committed=committed)
+        return [each.chunk_id for each in chunks]
+
+    assert found(0, 2**64 - 1) == list(range(0, 100, 10))
+    assert found(19, 21) == [10, 20]
+    assert found(20, 30) == [20]
+    assert found(85, 200) == [80, 90]
+    assert found(85, 200, committed=99) == [80]
+    assert found(100, 200) == []
+    assert CommittedHistory(log, 100).first_offset() == 0
+    assert CommittedHistory(log, 9).first_offset() is None
+
+
+@pytest.mark.parametrize("fixture", ["epochs-4.3.6", "retention-3.10.8"])
+def test_a_history_of_many_segments_is_one_list_of_chunks(
+    site: Site, data: Any, fixture: str
+) -> None:
+    shutil.copytree(data(fixture), site.data_dir / STREAM)
+    log = StreamLog(site.data_dir / STREAM)
+
+    chunks = log.chunks_between(0, 2**64 - 1, committed=2**64 - 1)
+
+    assert all(one.next_offset == other.chunk_id for one, other in pairwise(chunks))
+    assert CommittedHistory(log, 2**64 - 1).first_offset() == chunks[0].chunk_id
+    for one, other in pairwise(chunks):
+        assert log.chunks_between(
+            other.chunk_id - 1, other.chunk_id + 1, committed=2**64 - 1
+        ) == [one, other]
 
 
 def test_a_deposed_writer_is_fenced(site: Site) -> None:

@@ -8,7 +8,7 @@ from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.errors import InvalidInputError
+from coldstream.errors import InvalidInputError, UnavailableError
 
 
 class Files(Protocol):
@@ -33,7 +33,10 @@ class StoredFiles:
     def save(self, path: str, content: IO[bytes], size: int) -> None:
         where = urlsplit(path)
         if where.scheme == "file" and not where.netloc:
-            _save_locally(Path(where.path), content)
+            try:
+                _save_locally(Path(where.path), content)
+            except OSError as exc:
+                raise UnavailableError(f"cannot write the file: {exc.strerror}", key=path) from exc
             return
         if where.scheme != "s3" or not where.netloc or not size:
             raise InvalidInputError(f"{path!r} is no place for a file")

@@ -157,7 +157,7 @@ class IcebergTable:
             return Outcome.CONFLICT
         except _REFUSED:
             raise
-        except Exception:
+        except Exception:  # no answer, or one nobody knows: the caller looks what the table says
             return Outcome.UNKNOWN
         return Outcome.LANDED
 

@@ -42,7 +42,8 @@ class Window:
     def __post_init__(self) -> None:
         if self.overwrite and self.first is None:
             raise InvalidInputError("--overwrite needs --from: say what is to be replaced")
-        if None not in (self.first, self.following) and self.first >= self.following:  # type: ignore[operator]
+        first, following = self.first, self.following
+        if first is not None and following is not None and first >= following:
             raise InvalidInputError(f"[{self.first}, {self.following}) is no range")
 
 

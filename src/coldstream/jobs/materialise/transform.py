@@ -121,7 +121,7 @@ def _by_user(
     try:
         results = [_called(function, good, own)] if good.num_rows else []
         failures: list[tuple[int, str]] = []
-    except Exception:
+    except Exception:  # it is the user's: whatever it raises, each message gets its own chance
         results, failures = _row_by_row(function, good, own)
     rows = [_with_envelope(result, good, schema) for result in results]
     for number, reason in failures:
@@ -138,7 +138,7 @@ def _row_by_row(
     for number in range(good.num_rows):
         try:
             results.append(_called(function, good.slice(number, 1), own))
-        except Exception as exc:
+        except Exception as exc:  # as above; the message becomes a dead letter
             failures.append((number, f"{type(exc).__name__}: {exc}"[:_MAX_REASON]))
     return results, failures
 
@@ -180,12 +180,12 @@ def user_function(body: str) -> UserFunction:
     """
     module, _, name = body.partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function: UserFunction = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as exc:
         raise InvalidInputError(f"there is no function {body}: {exc}") from exc
     if not callable(function):
         raise InvalidInputError(f"{body} is no function")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _schema_of(function: UserFunction, body: str) -> pa.Schema:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from coldstream import names
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.errors import ColdstreamError, InvalidInputError
+from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.report import Report
 from coldstream.jobs.scrub.findings import FINDINGS, Severity, findings_batch
@@ -23,14 +23,13 @@ from coldstream.jobs.scrub.state import load_state, save_state
 from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
 from coldstream.jobs.session import Remote, connect
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.plans import name_pattern
 from coldstream.ports import MetricUnit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = 1000
 #: Findings that the line at the end names; the table has all.
 _NAMED = 20
 
@@ -109,24 +108,11 @@ def state_store(warehouse: str) -> tuple[StateStore, str]:
     raise InvalidInputError(f"{warehouse!r} is no place for a state")
 
 
-def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[ColdstreamError]]:
-    """Live streams whose names match, and items that cannot be read."""
-    matches = name_pattern.compiled(pattern).fullmatch
-    items: list[CatalogItem] = []
-    damaged: list[ColdstreamError] = []
-    cursor = None
-    while True:
-        page = remote.catalog.page(cursor, _PAGE)
-        items += [
-            item
-            for item in page.items
-            if item.state in (StreamState.LIVE, StreamState.REBUILDING)
-            and (matches(item.stream) or matches(item.name.queue))
-        ]
-        damaged += page.damaged
-        cursor = page.cursor
-        if cursor is None:
-            return items, damaged
+def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[CorruptDataError]]:
+    """Streams with a manifest whose names match, and the items that cannot be read."""
+    items, damaged = all_items(remote.catalog)
+    states = (StreamState.LIVE, StreamState.REBUILDING)
+    return [each for each in items if each.state in states and named(each, pattern)], damaged
 
 
 def _perform(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -91,8 +91,7 @@ class Got:
     bad: bool = False
 
 
-def ahead(fetches: Iterator[Fetch[Got]], pool: ThreadPoolExecutor, effort: Effort
-          ) -> Iterator[Got]:  # fmt: skip
+def ahead(fetches: Iterator[Fetch[Got]], pool: Executor, effort: Effort) -> Iterator[Got]:
     """The result of every fetch, in order, with as many ahead as there is room for.
 
     Unlike a reader, scrub knows that it will want everything, so it begins with everything in
@@ -136,7 +135,7 @@ class Reading:
         prefix: str,
         tree: Tree,
         effort: Effort,
-        pool: ThreadPoolExecutor,
+        pool: Executor,
     ) -> None:
         self._store = store
         self._prefix = prefix

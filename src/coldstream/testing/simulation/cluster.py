@@ -94,6 +94,7 @@ class Replica:
         committed: offsets below this are committed, as far as it has heard.
         synced: offsets below this would survive a loss of power.
         cut_off: whether it can reach nobody.
+        reachable_since: when it last became reachable again, ms.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Replica:
     committed: int = 0
     synced: int = 0
     cut_off: bool = False
+    reachable_since: int = -1
 
     @property
     def tail(self) -> int:
@@ -297,13 +299,14 @@ class Cluster:
             replica.cut(begins[0] if begins else replica.tail)
         replica.committed = 0
 
-    def start(self, replica: Replica) -> None:
+    def start(self, replica: Replica, now: int) -> None:
         """A node begins again, and has heard of nothing yet."""
-        replica.up = True
+        if not replica.up:
+            replica.up, replica.reachable_since = True, now
 
     def retire(self, replica: Replica) -> bool:
-        """Local retention takes the oldest segment, never the last; whether there was one."""
-        if len(replica.segments) < 2:
+        """Local retention takes the oldest segment, committed and not the last, if there is one."""
+        if len(replica.segments) < 2 or replica.segments[1].first > replica.committed:
             return False
         replica.segments.pop(0)
         return True

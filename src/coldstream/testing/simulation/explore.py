@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -321,7 +322,7 @@ class _Execution:
         self._fiber.parent = getcurrent()
         call: Call | None
         if self._begun:
-            call = self._fiber.switch(answer)
+            call = self._fiber.switch(_fresh(answer))
         else:
             self._begun = True
             call = self._fiber.switch()
@@ -518,6 +519,11 @@ class _Search:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
+
+
+def _fresh(answer: object) -> object:
+    """The same answer for another execution: a task may change a list, and located errors are."""
+    return copy(answer) if isinstance(answer, (list, ColdstreamError)) else answer
 
 
 def _token(answer: object) -> bytes:

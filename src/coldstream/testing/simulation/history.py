@@ -22,7 +22,7 @@ from coldstream.testing.simulation.cluster import Cluster, Replica
 from coldstream.testing.simulation.inline import Inline
 from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream.testing.simulation.net import Net
-from coldstream.testing.simulation.nodes import SimAgent
+from coldstream.testing.simulation.nodes import SimAgent, SimMembers
 from coldstream.testing.simulation.oracle import Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.simulation.scheduler import Scheduler
@@ -263,13 +263,14 @@ class History:
     def _starts(self) -> bool:
         down = [each for each in self.cluster.replicas if not each.up]
         for replica in down:
-            self.cluster.start(replica)
+            self.cluster.start(replica, self.scheduler.now)
             self.scheduler.say(f"{replica.name} starts")
         return bool(down)
 
     def _cuts_off(self) -> None:
         replica = self._node()
         replica.cut_off = not replica.cut_off
+        replica.reachable_since = self.scheduler.now
         self.scheduler.say(f"{replica.name} cut off: {replica.cut_off}")
 
     def _syncs(self) -> None:
@@ -295,9 +296,13 @@ class History:
             _SETTINGS,
             f"agent {replica.name}.{self._lives}",
             self.post,
+            SimMembers(self.scheduler, self.cluster, replica, self._asked),
         )
         self.agents.append(agent)
         agent.start()
+
+    def _asked(self) -> None:
+        self.oracle.asked = self.scheduler.now
 
     def _agent_dies(self) -> bool:
         if not self.agents:
@@ -458,7 +463,7 @@ class History:
         cluster = self.cluster
         for replica in cluster.replicas:
             replica.cut_off = False
-            cluster.start(replica)
+            cluster.start(replica, self.scheduler.now)
         for agent in self.agents:
             self.scheduler.kill(agent.owner)
         self.agents.clear()
@@ -474,9 +479,14 @@ class History:
         cluster.write(writer, self.scheduler.now, records=1)
         self._replicate_all()
         self._start_agent(writer)
-        for _ in range(40):
+        for second in range(60):
             self._drain()
             self._advance(1000)
+            if second == 12:
+                # Only another member may have what the writer's own log has lost.
+                for replica in cluster.replicas:
+                    if replica is not writer:
+                        self._start_agent(replica)
             if self._arrived(writer):
                 break
         self._drain()
@@ -559,7 +569,7 @@ _ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
     ("broker starts", 5, History._starts),
     ("broker is cut off", 2, History._cuts_off),
     ("disks are synced", 2, History._syncs),
-    ("local retention", 0, History._retires),
+    ("local retention", 3, History._retires),
     ("agent dies", 2, History._agent_dies),
     ("agent begins", 3, History._agent_begins),
     ("agent is stopped", 2, History._agent_sleeps),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.log import StreamLog
+from coldstream.agent.members import Members
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import Uploaded, fragment_size, upload
 from coldstream.errors import (
@@ -18,7 +19,7 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import QueueName
-from coldstream.testing.simulation.cluster import Replica, ReplicaFiles
+from coldstream.testing.simulation.cluster import Cluster, Replica, ReplicaFiles
 from coldstream.testing.simulation.scheduler import Scheduler
 from coldstream.usecases.load import World
 
@@ -42,6 +43,34 @@ class Delivered:
         """All offsets below this are committed; 0 while the broker is down."""
         del stream
         return self.replica.committed if self.replica.up else 0
+
+
+class SimMembers:
+    """Asks the other members that can be reached what they still have.
+
+    Args:
+        scheduler: asking takes a step.
+        cluster: of them all.
+        replica: of the agent that asks.
+        asked: told when they have been asked.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, cluster: Cluster, replica: Replica, asked: Callable[[], None]
+    ) -> None:
+        self._scheduler = scheduler
+        self._cluster = cluster
+        self._replica = replica
+        self._asked = asked
+
+    def earliest(self, stream: str) -> int | None:
+        """As `agent.members.Members` says."""
+        self._scheduler.pause()
+        self._asked()
+        others = [each for each in self._cluster.reachable if each is not self._replica]
+        if self._replica.cut_off or len(others) + 1 < self._cluster.majority:
+            raise UnavailableError("too few members can be asked", stream=stream)
+        return min((each.begin for each in others if each.tail > each.begin), default=None)
 
 
 class AskingQueue:
@@ -76,6 +105,7 @@ class SimAgent:
     settings: AgentSettings
     owner: str
     post: Callable[[str], None]
+    members: Members
     follower: StreamFollower = field(init=False)
     paused_until: int = 0
     _inbox: list[tuple[Job, Uploaded | ColdstreamError]] = field(default_factory=list)
@@ -91,6 +121,7 @@ class SimAgent:
             name=QueueName("c", "/", "orders"),
             pause=lambda attempt: self.scheduler.sleep(50 * attempt),
             started=self.scheduler.now / 1000,
+            members=self.members,
         )
 
     def start(self) -> None:

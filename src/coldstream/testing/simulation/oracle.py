@@ -15,6 +15,7 @@ from coldstream.errors import ColdstreamError
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.quarantine import parse_record
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.names import RootKey, parse_data_key, parse_metadata_key
@@ -88,6 +89,7 @@ class Oracle:
     Attributes:
         contents: identities of the chunks in each data object that ever was, by key.
         dropped: chunks that an operator has given up.
+        asked: when an agent asked the other members last, ms.
     """
 
     cluster: Cluster
@@ -102,6 +104,7 @@ class Oracle:
     past: list[Known] = field(default_factory=list)
     dropped: set[ChunkId] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
+    asked: int = -1
 
     def __post_init__(self) -> None:
         self._holders: dict[ChunkId, set[str]] = {}
@@ -123,6 +126,8 @@ class Oracle:
         if key in self.sizes:
             raise self._broken(Invariant.IMMUTABILITY, "an object came twice", key=key)
         self.sizes[key] = len(data)
+        if key.endswith(".hole"):
+            self._hole_is_true(key)
         if not key.endswith(".fragment"):
             return
         found: list[ChunkId] = []
@@ -246,8 +251,20 @@ class Oracle:
         return found
 
     def quarantined(self) -> set[str]:
-        """Keys that the current quarantine record speaks of."""
-        return set()
+        """Keys that the current quarantine record speaks of, trees above the floors and all."""
+        if self.current is None or not self.current.root.quarantine_key:
+            return set()
+        found: set[str] = set()
+        record = parse_record(self.objects.objects[self.current.root.quarantine_key])
+        for timeline in record.timelines:
+            found |= {each.key for each in timeline.listed}
+            if not timeline.root_key:
+                continue
+            root = parse_root(self.objects.objects[timeline.root_key])
+            lost = replace(root, first_offset=max(root.first_offset, timeline.floor))
+            item = CatalogItem(self.stream, "", root_key=timeline.root_key)
+            found |= referenced(self.prefix, item, lost, self._fetch)
+        return found
 
     # --- checks ---
 
@@ -266,8 +283,6 @@ class Oracle:
         epoch = 0
         for entry in live:
             if entry.kind is EntryKind.HOLE:
-                if entry.uid not in known:
-                    self._hole_is_true(entry)
                 continue
             key = entry.data_key(self.stream).path(self.prefix)
             held = self.contents[key]
@@ -293,9 +308,15 @@ class Oracle:
                 )
             epoch = held[-1][1]
 
-    def _hole_is_true(self, hole: Entry) -> None:
-        """No replica that runs has any committed chunk of a hole when it enters the manifest."""
+    def _hole_is_true(self, key: str) -> None:
+        """No member that could be asked has any committed chunk of a hole that is uploaded."""
+        hole = parse_data_key(key, self.prefix)
+        current = self.current
+        if current is not None and hole.first_offset < current.root.next_offset:
+            return  # a part of one that is in the manifest: a claim cuts it back
         for replica in self.cluster.reachable:
+            if replica.reachable_since > self.asked:
+                continue
             for chunk in replica.chunks():
                 if (
                     chunk.chunk_id < hole.next_offset

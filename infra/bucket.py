@@ -1,0 +1,46 @@
+"""What every bucket here is: private, encrypted, TLS only, and it outlives the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+
+def private_bucket(
+    scope: Construct, logical_id: str, *, more_rules: Sequence[s3.LifecycleRule] = ()
+) -> s3.Bucket:
+    """Make a bucket that nobody reaches without a right of their own, and that is never emptied.
+
+    Args:
+        scope: where it belongs; its id there is "Bucket".
+        logical_id: its name in the template. A new one would mean a new, empty bucket, so it must
+            survive any refactoring.
+        more_rules: what its lifecycle does besides clearing up after uploads that never ended.
+    """
+    bucket = s3.Bucket(
+        scope,
+        "Bucket",
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        # Nothing here is overwritten: versions would only keep what was deleted for a reason.
+        versioned=False,
+        lifecycle_rules=[
+            s3.LifecycleRule(
+                id="AbortUnfinishedUploads",
+                abort_incomplete_multipart_upload_after=Duration.days(1),
+            ),
+            *more_rules,
+        ],
+        removal_policy=RemovalPolicy.RETAIN,
+    )
+    cast("s3.CfnBucket", bucket.node.default_child).override_logical_id(logical_id)
+    if bucket.policy is not None:
+        # A bucket that stays must not lose its protection when the stack goes.
+        bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+    return bucket

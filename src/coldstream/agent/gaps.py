@@ -1,0 +1,112 @@
+"""Go on where the local log begins above what is remote: declare lost what nobody has any more.
+
+The order keeps data: first everything that is uploaded is committed, then the bucket is looked at
+once more for fragments above, then the other members are asked, and only then a hole is uploaded.
+It ends where the next data begins, in the bucket or in the local log, whichever comes first. Killed
+anywhere, the next agent finds the same gap, and the hole if there is one already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coldstream.agent.log import StreamLog
+from coldstream.agent.members import Members, check_lost
+from coldstream.errors import LostRangeError
+from coldstream.usecases.holes import Gap, declare, find_gap
+from coldstream.usecases.load import World
+
+_NAMED = 3
+
+
+@dataclass(slots=True)
+class Bridged:
+    """Where a stream can go on.
+
+    Attributes:
+        next_offset: of the manifest.
+        epoch: of the manifest.
+        position: where the local log goes on.
+        waiting: whether a hole that ends at `position` waits for a fragment behind it.
+    """
+
+    next_offset: int
+    epoch: int
+    position: int
+    waiting: bool = False
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Bridges the gaps of one stream.
+
+    Args:
+        world: where.
+        log: the directory.
+        members: asked what they still have; None if nobody can say.
+        pause: sleeps after a lost commit.
+        holes: ranges [first, next) that were declared lost, oldest first.
+        notices: what there is to tell of each.
+    """
+
+    world: World
+    log: StreamLog
+    members: Members | None
+    pause: Callable[[int], None]
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
+        """Declare holes until the chain reaches the local log, or until nothing more is lost.
+
+        Args:
+            epoch: of the claim under which it is done; nothing is declared under another one.
+            begin: where the local log begins.
+            committed: all local offsets below this are committed.
+            to_log: whether to declare the last gap too, behind which only the local log has data.
+
+        Raises:
+            LostRangeError: it is not certain that a gap is lost, or nothing committed can follow.
+            ColdstreamError: as `commit_runs`, and as a PUT does.
+        """
+        while True:
+            report, gap = find_gap(self.world, self.log.stream, local_first=begin, pause=self.pause)
+            there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
+            if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
+                return there
+            check_lost(self.members, self.log.stream, gap, local_first=begin)
+            if not gap.fragment_follows:
+                self._check_begin(gap, committed)
+            if not gap.declared:
+                self._declare(gap)
+            if not gap.fragment_follows:
+                there.position, there.waiting = gap.next_offset, True
+                return there
+
+    def _check_begin(self, gap: Gap, committed: int) -> None:
+        """A committed chunk begins where the gap ends, so that the hole will not wait for ever."""
+        near = self.log.chunks_near(gap.next_offset + 1, committed=committed)
+        if not near or near[0].chunk_id != gap.next_offset:
+            raise LostRangeError(
+                f"the local log begins at {gap.next_offset}, where nothing is committed yet; {gap}"
+                " are lost, and are declared so once something can follow them",
+                stream=self.log.stream,
+                offset=gap.first_offset,
+            )
+
+    def _declare(self, gap: Gap) -> None:
+        key = declare(self.world, self.log.stream, gap)
+        words = (
+            f"{gap} are lost: local retention took them before they were uploaded, and no member"
+            f" has them; declared as a hole (stream {self.log.stream},"
+            f" key {key.path(self.world.prefix)})"
+        )
+        if gap.holding:
+            words += (
+                f"; {len(gap.holding)} objects in the bucket may still hold some of them, such as"
+                f" {', '.join(gap.holding[:_NAMED])}: `coldstream repair` puts in place what the"
+                " ledger accepts"
+            )
+        self.holes.append((gap.first_offset, gap.next_offset))
+        self.notices.append(words)

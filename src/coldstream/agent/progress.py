@@ -1,0 +1,54 @@
+"""What the agent can say of a stream at any moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coldstream.agent.log import StreamLog
+from coldstream.errors import ColdstreamError, UnavailableError
+from coldstream.plans.truncate import Truncation
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one stream has come to, for reports. Sizes in bytes, times in seconds.
+
+    Attributes:
+        stream: directory name.
+        next_offset: of the manifest, as last seen.
+        cut_offset: everything below it has been cut.
+        fragments: uploaded by this agent.
+        bytes: uploaded by this agent.
+        durable_seconds: from the first look at the stream until its manifest had followed.
+        error: why it stands still, None while it does not.
+        holes: ranges [first, next) that this agent has declared lost.
+        notices: what a person should know although the stream goes on.
+    """
+
+    stream: str
+    next_offset: int = 0
+    cut_offset: int = 0
+    fragments: int = 0
+    bytes: int = 0
+    durable_seconds: float | None = None
+    error: ColdstreamError | None = None
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def of_truncation(done: Truncation) -> str:
+    """What a person should know of a claim that has cut something off."""
+    kept = "see `coldstream quarantine list`" if done.record_key else "no data was cut off"
+    return (
+        f"epoch {done.epoch} has truncated the stream to {done.offset}: {done.reason}."
+        f" {done.fragments} fragments or holes, {done.bytes} bytes, are cut off; {kept}"
+    )
+
+
+def translated(exc: OSError, log: StreamLog) -> ColdstreamError:
+    """A file that cannot be read right now: gone by retention or deletion, or forbidden."""
+    return UnavailableError(
+        f"a file cannot be read: {exc.strerror or exc}",
+        stream=log.stream,
+        key=str(exc.filename) if exc.filename else str(log.directory),
+    )

@@ -1,0 +1,287 @@
+"""`coldstream quarantine list|read|drop STREAM`: confirmed messages that the cluster has lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldstream.cli.connect import (
+    DEFAULT_PREFIX_VALUE,
+    BucketOption,
+    PrefixOption,
+    Remote,
+    TableOption,
+    connect,
+)
+from coldstream.cli.deleted import readable, workable
+from coldstream.cli.output import JsonOption, note, plain, print_json, print_table, when
+from coldstream.cli.read import Output
+from coldstream.cli.read_only import read_only
+from coldstream.cli.resolve import StreamArgument
+from coldstream.errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from coldstream.manifest.quarantine import Timeline
+    from coldstream.reader import Gap
+    from coldstream.usecases.load import World
+
+app = typer.Typer(
+    help="Messages that a fail-over has cut off: confirmed once, lost by the cluster.",
+    no_args_is_help=True,
+)
+
+_COLUMNS = ("timeline", "first", "next", "created", "fragments", "bytes", "only_listed")
+TimelineOption = Annotated[
+    int,
+    typer.Option(
+        "--timeline",
+        metavar="EPOCH",
+        min=1,
+        help="Epoch of the claim that cut it off, as `list` shows it.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    stream: StreamArgument,
+    strays: Annotated[
+        bool,
+        typer.Option(
+            "--strays/--no-strays",
+            help="Also look through all of the stream's objects for fragments with unique data "
+            "that no record names, such as late uploads.",
+        ),
+    ] = True,
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Show what was cut off: one timeline a claim, and stray fragments.
+
+    When a cluster comes back from a crash without messages that were already in S3, the next
+    writer's log is another history. Its claim cuts the old end off, and keeps it here.
+
+    Example: coldstream quarantine list //orders
+    """
+    from coldstream.usecases.quarantine import current_record
+
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = workable(remote.catalog, stream)
+    world = read_only(remote)[0]
+    loaded, record = current_record(world, name)
+    rows = [_row(world, name, each) for each in record.timelines]
+    found = _strays(remote, name) if strays else []
+    if as_json:
+        print_json(
+            {
+                "stream": name,
+                "record_key": loaded.root.quarantine_key or None,
+                "timelines": rows,
+                "dropped": [
+                    {"timeline": each.epoch, "first": each.floor, "until_ms": each.until_ms}
+                    for each in record.dropped
+                ],
+                "strays": found if strays else None,
+            }
+        )
+        return
+    print_table(rows, _COLUMNS)
+    for each in record.timelines:
+        note(f"timeline {each.epoch}: {plain(each.reason)}")
+        if not each.complete:
+            note(f"timeline {each.epoch}: there are more fragments than the record names")
+    for key in found:
+        note(f"stray: {plain(key)}")
+    if not rows and not found:
+        note("nothing is in quarantine")
+
+
+@app.command("read")
+def read(
+    stream: StreamArgument,
+    timeline: TimelineOption,
+    start: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="OFFSET",
+            min=0,
+            help="Where to begin.",
+            show_default="where it was cut off",
+        ),
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="text, json or raw, as `coldstream read`.")
+    ] = Output.TEXT,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=0, help="At most so many messages.", show_default="all"),
+    ] = None,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Read the messages of one lost timeline, in order, every byte checked.
+
+    Their offsets are those that they had; the stream has other messages there now, or none. With an
+    offset below the cut it begins with what both histories have in common.
+
+    Example: coldstream quarantine read //orders --timeline 7 --output json
+    """
+    from coldstream.cli import message
+    from coldstream.reader import Offset
+    from coldstream.reader.lost import RootReader
+    from coldstream.usecases.quarantine import lost_data
+
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = readable(remote.catalog, stream)
+    world = read_only(remote)[0]
+    data = lost_data(world, name, _timeline(world, name, timeline))
+    for key in data.strays:
+        note(f"not read, because it does not join the rest: {plain(key)}")
+    if data.root is None:
+        note("the timeline has no fragments")
+        return
+    begin = max(data.timeline.floor if start is None else start, data.root.first_offset)
+    if start is not None and begin > start:
+        note(f"the timeline begins at offset {begin}; {start} is not in it")
+    if begin >= data.root.next_offset:
+        note(f"the timeline ends before offset {data.root.next_offset}")
+        return
+
+    def tell(gap: Gap) -> None:
+        note(f"gap: {gap}")
+
+    reader = RootReader(remote.store, remote.catalog, prefix, name, data.root)
+    with closing(reader.messages(Offset(begin), on_gap=tell)) as messages:
+        write = {
+            Output.TEXT: message.write_text,
+            Output.JSON: message.write_json,
+            Output.RAW: message.write_raw,
+        }[output]
+        write(islice(messages, limit))
+    sys.stdout.flush()
+
+
+@app.command("drop")
+def drop(
+    stream: StreamArgument,
+    timeline: TimelineOption,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Really give it up; see --dry-run first.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be given up.")
+    ] = False,
+    as_json: JsonOption = False,
+    bucket: BucketOption = "",
+    table: TableOption = "",
+    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+) -> None:
+    """Give a lost timeline up for ever: `coldstream collect` deletes it after the grace time.
+
+    Strays that the same claim cut off go with it, as far as they are there now; what arrives later
+    is kept. Nothing else of the stream is touched.
+
+    Example: coldstream quarantine drop //orders --timeline 7 --dry-run
+    """
+    from coldstream.usecases import quarantine as usecase
+
+    if not (yes or dry_run):
+        raise InvalidInputError(
+            "messages that are given up are gone for ever: add --yes, or --dry-run to see"
+        )
+    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = workable(remote.catalog, stream)
+    world = read_only(remote)[0] if dry_run else remote.world()
+    done = usecase.drop(
+        world,
+        name,
+        timeline,
+        now_ms=int(time.time() * 1000),
+        pause=lambda attempt: time.sleep(0.1 * 2**attempt),
+        dry_run=dry_run,
+    )
+    row = _row(world, name, done.change.timeline) if done.change.timeline else None
+    if as_json:
+        print_json(
+            {
+                "stream": name,
+                "landed": done.landed,
+                "version": done.item.version,
+                "timeline": row,
+                "first": done.change.floor,
+            }
+        )
+    elif row:
+        print_table([row], _COLUMNS)
+    what = f"offsets {done.change.floor} on, cut off by epoch {timeline}"
+    if done.landed:
+        note(f"{what}: given up, manifest version {done.item.version}; collect deletes them")
+    else:
+        note(f"{what}: would be given up; nothing was changed")
+
+
+def _timeline(world: World, stream: str, epoch: int) -> Timeline:
+    from coldstream.usecases.quarantine import current_record
+
+    found = current_record(world, stream)[1].timeline(epoch)
+    if found is None:
+        raise NotFoundError(f"no timeline {epoch} is in quarantine", stream=stream)
+    return found
+
+
+def _row(world: World, stream: str, timeline: Timeline) -> dict[str, Any]:
+    """What there is of a timeline; its tree is asked for sums, not for every fragment."""
+    from coldstream.plans.truncate import cut_sums
+    from coldstream.usecases.quarantine import load_cut_root
+
+    root = load_cut_root(world, stream, timeline)
+    fragments = size = 0
+    if root is not None:
+        fragments, size = cut_sums(root, timeline.floor, world.fetch(stream))
+    return {
+        "timeline": timeline.epoch,
+        "first": timeline.floor,
+        "next": timeline.next_offset,
+        "created": when(timeline.created_ms) if timeline.created_ms else None,
+        "fragments": fragments + len(timeline.listed),
+        "bytes": size + sum(each.size for each in timeline.listed),
+        "only_listed": len(timeline.listed),
+        "complete": timeline.complete,
+        "reason": timeline.reason,
+        "root_key": timeline.root_key or None,
+        "listed": [{"key": each.key, "size": each.size} for each in timeline.listed],
+    }
+
+
+def _strays(remote: Remote, stream: str) -> list[str]:
+    """Keys of fragments that collect keeps because nothing else has what is in them."""
+    from coldstream.usecases.collect import collect
+
+    world, deleter = read_only(remote)
+    now_ms, cursor = int(time.time() * 1000), None
+    keys: list[str] = []
+    while True:
+        done = collect(
+            world,
+            deleter,
+            stream,
+            grace_ms=0,
+            run_ms=now_ms,
+            now_ms=now_ms,
+            cursor=cursor,
+            dry_run=True,
+        )
+        keys += done.unique
+        cursor = done.cursor
+        if cursor is None:
+            return keys

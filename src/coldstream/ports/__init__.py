@@ -1,0 +1,74 @@
+"""What the core needs from the world, and how the world may fail.
+
+Every adapter passes the conformance suite of its port in `coldstream.testing`; the in-memory one is
+no exception. SDK errors are translated inside the adapter; only errors of `coldstream.errors` come
+out.
+"""
+
+from __future__ import annotations
+
+from coldstream.ports.catalog import (
+    Catalog,
+    CatalogPage,
+    CommitOutcome,
+    Landed,
+    NotLanded,
+    Unknown,
+    outcome_of_failed_adoption,
+    outcome_of_failed_change,
+    outcome_of_failed_condition,
+)
+from coldstream.ports.objects import (
+    MAX_DELETES,
+    MAX_PART_BYTES,
+    MAX_PARTS,
+    MIN_PART_BYTES,
+    BytesPart,
+    Composer,
+    CopyPart,
+    Deleter,
+    ObjectInfo,
+    ObjectStore,
+    Part,
+)
+from coldstream.ports.operations import (
+    CommitRequests,
+    Execution,
+    ExecutionStatus,
+    Metric,
+    MetricSink,
+    MetricUnit,
+    Policies,
+    Workflows,
+)
+
+__all__ = [
+    "MAX_DELETES",
+    "MAX_PARTS",
+    "MAX_PART_BYTES",
+    "MIN_PART_BYTES",
+    "BytesPart",
+    "Catalog",
+    "CatalogPage",
+    "CommitOutcome",
+    "CommitRequests",
+    "Composer",
+    "CopyPart",
+    "Deleter",
+    "Execution",
+    "ExecutionStatus",
+    "Landed",
+    "Metric",
+    "MetricSink",
+    "MetricUnit",
+    "NotLanded",
+    "ObjectInfo",
+    "ObjectStore",
+    "Part",
+    "Policies",
+    "Unknown",
+    "Workflows",
+    "outcome_of_failed_adoption",
+    "outcome_of_failed_change",
+    "outcome_of_failed_condition",
+]

@@ -1,0 +1,155 @@
+"""Objects in a bucket: made once, read in ranges, listed; and who may make them go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from coldstream.fragment import Buffer
+
+#: S3's rules for a multipart upload: every part but the last has at least this many bytes, ...
+MIN_PART_BYTES = 5 * 2**20
+#: ... none has more than this, ...
+MAX_PART_BYTES = 5 * 2**30
+#: ... and there are at most so many.
+MAX_PARTS = 10_000
+#: Most keys that one call of `Deleter.delete` takes.
+MAX_DELETES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One row of a LIST.
+
+    Attributes:
+        key: full key.
+        size: bytes.
+        modified_ms: when the store took it, by the store's clock, in ms since the Unix epoch.
+    """
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """Immutable objects under keys; strongly consistent.
+
+    It can neither delete nor compose: `Deleter` and `Composer` are ports of their own, so that a
+    signature says who can make objects go (collect and delete stream, nobody else), and because the
+    reader's and agent's S3 library copies no parts of objects.
+
+    Every method may raise UnavailableError (try again) and PermissionDeniedError.
+    """
+
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+        """Create an object; never overwrite one. The store checks the body's checksum.
+
+        `write_id` is stored with the object. When the store says that the key exists, the adapter
+        reads it back: if it carries this `write_id`, an earlier attempt of this very write had
+        landed and its answer was lost, so the PUT counts as landed, once.
+
+        Raises:
+            AlreadyExistsError: another write holds the key.
+            UnknownOutcomeError: no answer, and reading back gave none either.
+        """
+        ...
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes [start, end) of an object, exactly `end - start` of them; start < end.
+
+        Raises:
+            NotFoundError: no such object.
+            CorruptDataError: the object ends before `end`, wherever the range begins.
+        """
+        ...
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        """A whole small object of at most `limit` bytes.
+
+        Raises:
+            NotFoundError: no such object.
+            CorruptDataError: it is larger than `limit`; nothing larger is ever held in memory.
+        """
+        ...
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        """The last `length` bytes of an object, or all of a shorter one.
+
+        Raises:
+            NotFoundError: no such object.
+        """
+        ...
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """Up to `limit` (at most 1000) objects below `prefix` whose key is > `start_after`, sorted.
+
+        One request. Fewer than `limit` rows mean that the listing ends here.
+        """
+        ...
+
+
+class Deleter(Protocol):
+    """Makes objects go."""
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete up to `MAX_DELETES` objects; return the keys that are certainly gone, in order.
+
+        A key that had no object is gone too. What the store refuses or does not speak of is asked
+        again a bounded number of times; what is still there then, or may be, is not returned.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: no key is certainly gone, for this reason.
+            InternalError: too many keys; nothing was sent.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPart:
+    """Bytes [start, end) of the object under `key`; start < end."""
+
+    key: str
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class BytesPart:
+    """Bytes that the caller has."""
+
+    data: Buffer
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+Part = CopyPart | BytesPart
+
+
+class Composer(Protocol):
+    """Makes new objects out of pieces of others, without moving the bytes through the caller."""
+
+    def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
+        """Create an object out of `parts`, which obey `check_parts`; never overwrite one.
+
+        `write_id` works as in `ObjectStore.put`. Nothing is left behind after a failure that is
+        known not to have landed; after an unknown outcome the bucket's lifecycle rule clears up.
+
+        Raises:
+            NotFoundError: a source does not exist; `key` names it.
+            CorruptDataError: a source ends before its range does; `key` names it.
+            AlreadyExistsError: another write holds the key.
+            UnknownOutcomeError: no answer, and reading back gave none either.
+            UnavailableError: no answer to an earlier step; nothing landed.
+            InternalError: the parts break a rule; nothing was sent.
+        """
+        ...

@@ -1,0 +1,160 @@
+"""Declare lost what no tier has any more: find the gap behind a stream's chain, PUT a hole for it.
+
+A hole is proposed by whoever knows that the range is nowhere else (the agent, which asks the other
+members), and decided by every committer from what LIST shows (plans/resolve.py): over a range in
+which an acceptable fragment begins, it is never taken. So a hole may be declared twice, late, by
+two agents at once or by a deposed one, and none of it takes data away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from coldstream.errors import ConflictError, InvalidInputError
+from coldstream.manifest.root import Root
+from coldstream.names import DataKey, data_prefix, list_start, parse_data_key
+from coldstream.plans.resolve import Listed
+from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.load import World
+
+_PAGE = 1000
+_MOST_LOOKS = 8
+#: Fragments that reach over the end of a chain are looked for below so many of its last entries.
+_ENTRIES_BELOW = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets behind the chain of a stream in which no acceptable fragment begins.
+
+    Attributes:
+        first_offset: where the resolved chain ends.
+        next_offset: where the local log begins, or the first acceptable fragment if that is below.
+        epoch: of the claim to which the range belongs.
+        fragment_follows: whether an acceptable fragment begins at `next_offset`.
+        declared: whether a hole over exactly this range is in the bucket already.
+        holding: keys of fragments that hold some of the range and still cannot follow the chain:
+            one begins below its end, its trailer does not hold, or the ledger refuses it.
+    """
+
+    first_offset: int
+    next_offset: int
+    epoch: int
+    fragment_follows: bool
+    declared: bool
+    holding: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"offsets {self.first_offset} to {self.next_offset - 1}"
+
+
+def find_gap(
+    world: World, stream: str, *, local_first: int, pause: Callable[[int], None]
+) -> tuple[CommitReport, Gap | None]:
+    """Commit all that continues the manifest, then look whether the local log still reaches it.
+
+    The end of the resolved chain counts, not that of the manifest: what is uploaded and only waits
+    for its event is in the chain.
+
+    Args:
+        world: where.
+        stream: directory name.
+        local_first: where the local log begins.
+        pause: as in `commit_runs`.
+
+    Returns:
+        The commit, and the gap above its next offset; None if the local log begins at or below it.
+
+    Raises:
+        As `commit_runs`; ConflictError also if new fragments come faster than they are committed.
+    """
+    for attempt in range(1, _MOST_LOOKS + 1):
+        report = commit_runs(world, stream, pause=pause)
+        if report.next_offset >= local_first:
+            return report, None
+        gap = _gap(world, stream, report, local_first)
+        if gap is not None:
+            return report, gap
+        pause(attempt)
+    raise ConflictError("the chain goes on at every look", stream=stream, offset=report.next_offset)
+
+
+def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> Gap | None:
+    """The gap behind a manifest; None if a fragment has come that continues it."""
+    root, end = report.root, report.next_offset
+    refused = {each.key for each in report.refused}
+    following, declared = local_first, set()
+    follows = False
+    holding = _across(world, stream, root)
+    for each in _listed_from(world, stream, end):
+        key = each.data_key
+        if key.first_offset > local_first:
+            break
+        if not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
+            if key.kind == "fragment" and key.first_offset < local_first:
+                holding.append(each.path)
+        elif each.path in refused:
+            holding.append(each.path)
+        elif key.kind == "hole":
+            if key.first_offset == end and not each.size:
+                declared.add(key.next_offset)
+        elif key.first_offset == end:
+            return None
+        else:
+            following, follows = key.first_offset, True
+            break
+    return Gap(
+        first_offset=end,
+        next_offset=following,
+        epoch=root.ledger.epoch,
+        fragment_follows=follows,
+        declared=following in declared,
+        holding=tuple(holding),
+    )
+
+
+def _across(world: World, stream: str, root: Root) -> list[str]:
+    """Keys of acceptable fragments that begin below the end of the chain and reach over it."""
+    count = len(root.entries)
+    if not count:
+        return []
+    start = root.entries[max(0, count - _ENTRIES_BELOW)].first_offset
+    found = []
+    for each in _listed_from(world, stream, start):
+        key = each.data_key
+        if key.first_offset >= root.next_offset:
+            break
+        over = key.kind == "fragment" and key.next_offset > root.next_offset
+        if over and root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
+            found.append(each.path)
+    return found
+
+
+def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
+    """All data objects that begin at or above an offset, in the order of their keys."""
+    start = list_start(world.prefix, stream, offset)
+    while True:
+        page = world.store.list(data_prefix(world.prefix, stream), start_after=start, limit=_PAGE)
+        for row in page:
+            try:
+                yield Listed(parse_data_key(row.key, world.prefix), row.key, row.size)
+            except InvalidInputError:
+                continue  # not ours
+        if len(page) < _PAGE:
+            return
+        start = page[-1].key
+
+
+def declare(world: World, stream: str, gap: Gap) -> DataKey:
+    """PUT a hole over a gap; the caller has made sure that nobody has the range any more.
+
+    Nothing is committed: the hole waits until a fragment follows it.
+
+    Raises:
+        UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store. A second hole over
+            the same range does no harm.
+    """
+    key = DataKey(stream, gap.first_offset, gap.next_offset, gap.epoch, world.new_uid(), "hole")
+    world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
+    return key

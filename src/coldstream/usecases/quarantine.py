@@ -1,0 +1,339 @@
+"""What claims have cut off: the record of it, what it names, and giving it up.
+
+A record is PUT before the root that names it, and never changes. What it names is kept by `collect`
+for as long as the current root, or one that may be adopted yet, names the record.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.fragment import TRAILER_SIZE, check_against_key, parse_trailer
+from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.node import Node
+from coldstream.manifest.quarantine import (
+    MAX_RECORD_SIZE,
+    QuarantineRecord,
+    Timeline,
+    parse_record,
+)
+from coldstream.manifest.root import LastChunk, Root, parse_root
+from coldstream.names import (
+    DataKey,
+    GroupKey,
+    QuarantineKey,
+    parse_data_key,
+    parse_metadata_key,
+    quarantine_path,
+    quarantine_prefix,
+)
+from coldstream.plans.collect import named_by, refers
+from coldstream.usecases.amend import Amended, amend
+from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load
+
+_PAGE = 1000
+
+
+def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
+    """The record under `key`; an empty one if the key is "".
+
+    Raises:
+        NotFoundError: it is gone.
+        CorruptDataError: it is damaged.
+    """
+    if not key:
+        return QuarantineRecord()
+    try:
+        return parse_record(world.store.get_all(key, limit=MAX_RECORD_SIZE))
+    except (CorruptDataError, NotFoundError) as exc:
+        exc.located(stream=stream, key=key)
+        raise
+
+
+def write_record(world: World, stream: str, epoch: int, record: QuarantineRecord) -> str:
+    """PUT a record; give its key. No root names it yet."""
+    uid = world.new_uid()
+    data = record.encode()
+    key = quarantine_path(world.prefix, stream, epoch, uid)
+    world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    return key
+
+
+def load_cut_root(world: World, stream: str, timeline: Timeline) -> Root | None:
+    """The root that was current before a claim cut it off; None if there was none.
+
+    Raises:
+        NotFoundError: it is gone.
+        CorruptDataError: it is damaged.
+    """
+    if not timeline.root_key:
+        return None
+    root = world.roots.get(timeline.root_key)
+    if root is None:
+        try:
+            root = parse_root(world.store.get_all(timeline.root_key, limit=MAX_ROOT_SIZE))
+        except (CorruptDataError, NotFoundError) as exc:
+            exc.located(stream=stream, key=timeline.root_key)
+            raise
+        world.roots.put(timeline.root_key, root)
+    return root
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A timeline, its root, and whether the current root's record names it."""
+
+    timeline: Timeline
+    root: Root | None
+    certain: bool
+
+
+class Quarantine:
+    """What the records of some roots name: all of it is kept.
+
+    Args:
+        world: where.
+        stream: directory name.
+        current: the current root; what its record names must be readable.
+        rivals: roots that may be adopted instead; one whose record cannot be read is adopted by
+            nobody, so it names nothing.
+
+    Raises:
+        NotFoundError: something that the current root's record names is gone.
+        CorruptDataError: it is damaged.
+    """
+
+    def __init__(self, world: World, stream: str, current: Root, rivals: Collection[Root]) -> None:
+        self._fetch = world.fetch(stream)
+        #: Of the current root.
+        self.record = load_record(world, stream, current.quarantine_key)
+        self.record_keys = {current.quarantine_key} - {""}
+        self._lost = list(_lost(world, stream, self.record, certain=True))
+        for root in rivals:
+            if not root.quarantine_key or root.quarantine_key in self.record_keys:
+                continue
+            try:
+                record = load_record(world, stream, root.quarantine_key)
+                lost = list(_lost(world, stream, record, certain=False))
+            except (CorruptDataError, NotFoundError):
+                continue
+            self.record_keys.add(root.quarantine_key)
+            self._lost += lost
+        self.root_keys = {each.timeline.root_key for each in self._lost} - {""}
+        self.listed = {row.key for each in self._lost for row in each.timeline.listed}
+
+    @property
+    def roots(self) -> Iterator[tuple[Timeline, Root]]:
+        """Every timeline of the current record with the root that it was cut from."""
+        for each in self._lost:
+            if each.certain and each.root is not None:
+                yield each.timeline, each.root
+
+    def names(self, key: DataKey | GroupKey) -> bool:
+        """Whether the tree of a lost timeline names an object, as far as that was cut off.
+
+        Raises:
+            NotFoundError, CorruptDataError: a group of a tree that must be there.
+        """
+        for each in self._lost:
+            if each.root is None:
+                continue
+            if isinstance(key, DataKey) and key.next_offset <= each.timeline.floor:
+                continue
+            ask = named_by if each.certain else refers
+            if ask(each.root, key, self._fetch):
+                return True
+        return False
+
+
+def _lost(world: World, stream: str, record: QuarantineRecord, *, certain: bool) -> Iterator[_Lost]:
+    for timeline in record.timelines:
+        yield _Lost(timeline, load_cut_root(world, stream, timeline), certain)
+
+
+@dataclass(frozen=True, slots=True)
+class LostData:
+    """A lost timeline as it can be read.
+
+    Attributes:
+        timeline: as recorded.
+        root: as of a manifest that ends where the lost timeline did; None if no tree has anything.
+        strays: keys that are named but do not join the rest: each can be read by itself only.
+    """
+
+    timeline: Timeline
+    root: Root | None
+    strays: tuple[str, ...]
+
+
+def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
+    """Put a lost timeline together again, for a reader.
+
+    The fragments that were listed only continue the tree wherever one begins at its end; of several
+    the longest does.
+
+    Raises:
+        NotFoundError, CorruptDataError: the root, or a fragment that continues it.
+        UnavailableError: the store did not answer.
+    """
+    root = load_cut_root(world, stream, timeline)
+    waiting: dict[int, list[tuple[DataKey, str, int]]] = {}
+    strays: list[str] = []
+    for row in timeline.listed:
+        try:
+            key = parse_data_key(row.key, world.prefix)
+        except InvalidInputError:
+            strays.append(row.key)
+            continue
+        waiting.setdefault(key.first_offset, []).append((key, row.key, row.size))
+    if root is None and waiting:
+        begin = min(waiting)
+        root = Root(first_offset=begin, next_offset=begin)
+    while root is not None and (candidates := waiting.pop(root.next_offset, [])):
+        candidates.sort(key=lambda each: each[0].next_offset)
+        key, path, size = candidates.pop()
+        strays += [each[1] for each in candidates]
+        root = _joined(world, stream, root, key, path, size)
+    strays += [each[1] for rows in waiting.values() for each in rows]
+    return LostData(timeline, root, tuple(sorted(strays)))
+
+
+def _joined(world: World, stream: str, root: Root, key: DataKey, path: str, size: int) -> Root:
+    try:
+        trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
+        check_against_key(trailer, key, size)
+    except (CorruptDataError, NotFoundError) as exc:
+        exc.located(stream=stream, offset=key.first_offset, key=path)
+        raise
+    entry = Entry(
+        first_offset=trailer.first_offset,
+        next_offset=trailer.next_offset,
+        min_timestamp=trailer.min_timestamp,
+        max_timestamp=trailer.max_timestamp,
+        kind=EntryKind.FRAGMENT,
+        size=size,
+        records=min(trailer.records, MAX_RECORDS),
+        epoch=key.epoch,
+        uid=key.uid,
+    )
+    return root.appended([entry], LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """What giving a timeline up makes of a manifest; a `Change` of `amend`.
+
+    Attributes:
+        root: that names the new record.
+        nodes: none.
+        timeline: that is given up; None if the claim cut off nothing but late uploads.
+        floor: where it begins.
+    """
+
+    root: Root
+    nodes: Sequence[Node]
+    timeline: Timeline | None
+    floor: int
+
+
+def drop(
+    world: World,
+    stream: str,
+    epoch: int,
+    *,
+    now_ms: int,
+    pause: Callable[[int], None],
+    dry_run: bool = False,
+) -> Amended[Drop]:
+    """Give up what the claim of `epoch` cut off, as far as S3 has it now; `collect` deletes it.
+
+    Args:
+        world: where.
+        stream: directory name.
+        epoch: of the claim.
+        now_ms: now; what S3 takes later is kept. Ms since the Unix epoch.
+        pause: as in `amend`.
+        dry_run: only say what would be given up.
+
+    Raises:
+        NotFoundError: no claim of this epoch has cut off anything, or the stream is unknown.
+        ConflictError: the stream takes no commits, or somebody else won again and again.
+        CorruptDataError: the root or the record is damaged.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+
+    def plan(loaded: Loaded) -> Drop:
+        root = loaded.root
+        record = load_record(world, stream, root.quarantine_key)
+        timeline = record.timeline(epoch)
+        given_up = next((each for each in record.dropped if each.epoch == epoch), None)
+        known = timeline or given_up
+        floor = known.floor if known is not None else root.ledger.floor(epoch)
+        if floor is None:
+            raise NotFoundError(f"no claim of epoch {epoch} has cut off anything", stream=stream)
+        key = root.quarantine_key
+        if not dry_run:
+            key = write_record(
+                world, stream, root.epoch, record.without(epoch, floor, until_ms=now_ms)
+            )
+        return Drop(replace(root, quarantine_key=key), (), timeline, floor)
+
+    return amend(world, stream, plan, pause=pause, dry_run=dry_run)
+
+
+def current_record(world: World, stream: str) -> tuple[Loaded, QuarantineRecord]:
+    """A stream and the record that its root names.
+
+    Raises:
+        As `load` and `load_record`.
+    """
+    loaded = load(world, stream)
+    return loaded, load_record(world, stream, loaded.root.quarantine_key)
+
+
+def surviving_record(world: World, stream: str, ledger: Ledger | None) -> QuarantineRecord:
+    """What all readable records of the bucket say together, where the newest root is damaged.
+
+    A timeline counts if its claim is in the ledger, so that it landed, and if no record says that
+    it was given up.
+
+    Args:
+        world: where.
+        stream: directory name.
+        ledger: of the item, or of the newest root that can be read; None if nobody knows it.
+    """
+    records = list(_readable_records(world, stream))
+    merged = QuarantineRecord()
+    for record in records:
+        for given_up in record.dropped:
+            known = [each for each in merged.dropped if each.epoch == given_up.epoch]
+            until = max([given_up.until_ms, *(each.until_ms for each in known)])
+            merged = merged.without(given_up.epoch, given_up.floor, until)
+    gone = {each.epoch for each in merged.dropped}
+    for record in records:
+        for timeline in record.timelines:
+            landed = ledger is None or ledger.floor(timeline.epoch) is not None
+            if landed and timeline.epoch not in gone:
+                merged = merged.with_timeline(timeline)
+    return merged
+
+
+def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:
+    after = ""
+    while True:
+        page = world.store.list(
+            quarantine_prefix(world.prefix, stream), start_after=after, limit=_PAGE
+        )
+        for row in page:
+            try:
+                if isinstance(parse_metadata_key(row.key, world.prefix), QuarantineKey):
+                    yield load_record(world, stream, row.key)
+            except (InvalidInputError, CorruptDataError, NotFoundError):
+                continue
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key

@@ -1,0 +1,255 @@
+"""Write what a truncating claim needs before its commit: the good beginnings, and the record.
+
+Everything here only adds objects. If the claim does not land they are garbage, and the next attempt
+plans anew with new ids; if it lands and this process dies, the record is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.fragment import (
+    HEADER,
+    TRAILER_SIZE,
+    FragmentIndex,
+    IndexRecord,
+    Trailer,
+    check_against_key,
+    parse_trailer,
+)
+from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
+from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
+from coldstream.manifest.root import LastChunk, Root
+from coldstream.manifest.tree import leaf_at, over_hole
+from coldstream.names import (
+    DataKey,
+    data_prefix,
+    list_start,
+    parse_data_key,
+)
+from coldstream.osiris.chunk import Chunk, iter_chunks
+from coldstream.plans.assemble import Part, fragment_of
+from coldstream.plans.repair import Known, holds_by_itself
+from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
+from coldstream.usecases.commit_runs import Extension
+from coldstream.usecases.load import Loaded, World
+from coldstream.usecases.parting import has_data
+from coldstream.usecases.quarantine import load_record, write_record
+
+_PAGE = 1000
+#: Pages of a LIST that are looked through for what no root names; what is not named is kept too.
+_MOST_PAGES = 100
+
+
+def cut_off(
+    world: World, loaded: Loaded, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
+) -> tuple[Root, Truncation]:
+    """PUT what the truncated root refers to; give that root, not yet claimed, and what it lost.
+
+    Args:
+        world: where.
+        loaded: the stream as it was read; its root has landed.
+        extension: what could be appended to it, in whose root the cut lies.
+        cut: where.
+        epoch: that claims.
+        now_ms: ms since the Unix epoch.
+
+    Raises:
+        CorruptDataError: the fragment that has to be cut in two, a group or the quarantine record
+            is damaged: repair it first. Nothing refers to what was written.
+        NotFoundError: one of them is gone.
+        InvalidInputError: the quarantine is full.
+        UnavailableError, UnknownOutcomeError: the store.
+    """
+    stream, root = loaded.item.stream, extension.root
+    fetch = world.fetch(stream)
+    rest: Remainder | None = None
+    beginning: Entry | None = None
+    if not cut.anew:
+        rest = remainder(root, cut.offset, fetch)
+        if rest.across is not None:
+            beginning = _beginning(world, stream, root, rest.across, cut)
+    after = truncated(root, cut, rest, beginning, fetch)
+    truncation = Truncation(
+        epoch=epoch,
+        offset=cut.offset,
+        old_first_offset=root.first_offset,
+        old_next_offset=root.next_offset,
+        anew=cut.anew,
+        evidence=cut.evidence,
+        fragments=root.fragments - after.fragments + (beginning is not None),
+        bytes=root.total_size - after.total_size + (beginning.size if beginning else 0),
+        record_key="",
+    )
+    floor = cut.floor(root)
+    listed, complete = _listed(world, loaded, extension, epoch, floor)
+    if listed or has_data(world, stream, root, floor):
+        timeline = Timeline(
+            epoch=epoch,
+            floor=floor,
+            next_offset=root.next_offset,
+            root_key=loaded.item.root_key,
+            created_ms=now_ms,
+            reason=truncation.reason,
+            listed=listed,
+            complete=complete,
+        )
+        record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
+        key = write_record(world, stream, epoch, record)
+        after = replace(after, quarantine_key=key)
+        truncation = replace(truncation, record_key=key)
+    return after, truncation
+
+
+def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
+    """PUT what a fragment or hole holds below the cut; the entry for it.
+
+    It has the epoch of what it replaces, and so its rights: the ledger lets it end at the cut.
+    """
+    uid = world.new_uid()
+    if old.kind is EntryKind.HOLE:
+        new = replace(old, next_offset=cut.offset, uid=uid)
+        world.store.put(_path(world, stream, new), b"", write_id=f"{uid:016x}")
+        return new
+    floor = root.ledger.floor(old.epoch)
+    path = _path(world, stream, old)
+    if floor is None or cut.last_chunk is None:
+        raise CorruptDataError(
+            f"a fragment of epoch {old.epoch}, which never claimed",
+            stream=stream,
+            offset=old.first_offset,
+            key=path,
+        )
+    try:
+        trailer, chunks = _chunks_below(world, stream, old, path, cut.offset)
+        _check_chain(chunks, trailer, cut.offset, cut.last_chunk)
+    except (CorruptDataError, NotFoundError) as exc:
+        exc.located(stream=stream, offset=old.first_offset, key=path)
+        raise
+    first = chunks[0].header
+    begins = IndexRecord(first.chunk_id, first.timestamp, 0)  # where the old one began
+    known = Known(
+        first_offset=old.first_offset,
+        next_offset=cut.offset,
+        trailer=trailer,
+        data_crc=None,
+        records={first.chunk_id: (begins, first.size, first.next_offset)},
+        lowest_epoch=trailer.first_chunk_epoch,
+        highest_epoch=trailer.last_chunk_epoch,
+    )
+    made = fragment_of(
+        [Part(chunk, "own object") for chunk in chunks], known, epoch=old.epoch, floor=floor
+    )
+    new = Entry(
+        first_offset=made.trailer.first_offset,
+        next_offset=made.trailer.next_offset,
+        min_timestamp=made.trailer.min_timestamp,
+        max_timestamp=made.trailer.max_timestamp,
+        kind=EntryKind.FRAGMENT,
+        size=len(made.data),
+        records=min(made.trailer.records, MAX_RECORDS),
+        epoch=old.epoch,
+        uid=uid,
+    )
+    world.store.put(
+        _path(world, stream, new), made.data, write_id=f"{uid:016x}-{made.trailer.data_crc:08x}"
+    )
+    return new
+
+
+def _chunks_below(
+    world: World, stream: str, entry: Entry, path: str, offset: int
+) -> tuple[Trailer, list[Chunk]]:
+    """The chunks of a fragment that end at or below `offset`, which is the end of one of them."""
+    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
+    check_against_key(trailer, entry.data_key(stream), entry.size)
+    begin = trailer.index_position
+    index = FragmentIndex(world.store.get(path, begin, begin + trailer.index_size), trailer)
+    last = index.chunk_of_offset(offset - 1)
+    _, end = index.data_range(0, last)
+    data = memoryview(world.store.get(path, 0, end))
+    if bytes(data[: len(HEADER)]) != HEADER:
+        raise CorruptDataError("no fragment begins here")
+    chunks = list(iter_chunks(data, len(HEADER)))
+    said = [index[number].chunk_id for number in range(last + 1)]
+    if [chunk.header.chunk_id for chunk in chunks] != said:
+        raise CorruptDataError("other chunks than its index says")
+    return trailer, chunks
+
+
+def _check_chain(chunks: list[Chunk], trailer: Trailer, end: int, last: LastChunk) -> None:
+    """The chunks are whole, join, and end in the common chunk: nothing else is ever carried over.
+
+    Raises:
+        CorruptDataError: they do not.
+    """
+    at, epoch = trailer.first_offset, trailer.first_chunk_epoch
+    for chunk in chunks:
+        header = chunk.header
+        if header.chunk_id != at or header.epoch < epoch or not holds_by_itself(chunk):
+            raise CorruptDataError(f"chunk {at} is damaged; repair the fragment, then claim again")
+        at, epoch = header.next_offset, header.epoch
+    if at != end or (chunks[-1].header.chunk_id, epoch) != (last.chunk_id, last.epoch):
+        raise CorruptDataError(f"its chunks do not end at {end} in chunk {last.chunk_id}")
+
+
+def _listed(
+    world: World, loaded: Loaded, extension: Extension, epoch: int, floor: int
+) -> tuple[tuple[ListedData, ...], bool]:
+    """Fragments above `floor` that only this claim shuts out, and whether these are all.
+
+    They had a right to the manifest, and are not in its landed tree. What other objects of that
+    tree stand for is not named: `collect` may be about to delete it. What an earlier claim has shut
+    out is that claim's.
+    """
+    stream, root, landed = loaded.item.stream, extension.root, loaded.root
+    fetch = world.fetch(stream)
+    found: dict[str, ListedData] = {}
+    for each in extension.run:
+        key = each.listed.data_key
+        if key.kind == "fragment" and key.next_offset > floor:
+            found[each.listed.path] = ListedData(each.listed.path, each.listed.size)
+    # What begins below the floor and reaches above it sorts before it, too; the one that the tree
+    # has there tells about how far below such uploads begin.
+    leaf = leaf_at(root, floor, fetch)
+    pages = _pages(world, stream, min(floor, leaf.first_offset) if leaf else floor)
+    complete = True
+    for number, rows in enumerate(pages):
+        if number >= _MOST_PAGES or len(found) > MAX_LISTED:
+            complete = False
+            break
+        for key, path, size in rows:
+            if key.kind != "fragment" or key.epoch >= epoch or key.next_offset <= floor:
+                continue
+            if not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
+                continue
+            entry = leaf_at(landed, max(key.first_offset, landed.first_offset), fetch)
+            if entry is not None and entry.data_key(stream) == key:
+                continue
+            ahead = key.next_offset > root.next_offset
+            if ahead or over_hole(root, key.first_offset, key.next_offset, fetch):
+                found[path] = ListedData(path, size)
+    listed = tuple(found.values())
+    return listed[:MAX_LISTED], complete and len(listed) <= MAX_LISTED
+
+
+def _pages(world: World, stream: str, start: int) -> Iterator[list[tuple[DataKey, str, int]]]:
+    after = list_start(world.prefix, stream, start)
+    while True:
+        page = world.store.list(data_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
+        rows = []
+        for row in page:
+            try:
+                rows.append((parse_data_key(row.key, world.prefix), row.key, row.size))
+            except InvalidInputError:
+                continue  # not ours
+        yield rows
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
+
+
+def _path(world: World, stream: str, entry: Entry) -> str:
+    return entry.data_key(stream).path(world.prefix)

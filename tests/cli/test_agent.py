@@ -1,0 +1,80 @@
+"""`coldstream agent run` where local retention beat the upload."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
+from coldstream.cli import agent as module
+from coldstream.cli.connect import Remote
+from coldstream.cli.main import app
+from coldstream.testing.generator import write_stream
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World
+
+STREAM = "__orders_1745252105682952932"
+
+
+class Site:
+    """A data directory and a remote tier, whose events always come."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.memory = MemoryObjectStore()
+        self.catalog = MemoryCatalog()
+        self.uids = iter(range(1, 10**6))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        self.memory.put(key, body, write_id=write_id)
+        if key.endswith((".fragment", ".hole")):
+            world = World(self.memory, self.catalog, "rabbitmq/", lambda: next(self.uids))
+            commit_runs(world, STREAM, pause=lambda _: None)
+
+    def run(self, *options: str) -> Result:
+        args = ["agent", "run", "--data-dir", str(self.directory), "--committed", "all"]
+        return CliRunner().invoke(app, [*args, "--once", "--json", "--uploads", "1", *options])
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    site = Site(tmp_path)
+    remote = Remote(site, site.catalog, "rabbitmq/", MemoryPolicies())
+    monkeypatch.setattr(module, "connect", lambda **_: remote)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    write_stream(tmp_path / STREAM, messages=100, chunk_messages=10)
+    assert site.run().exit_code == 0
+    shutil.rmtree(tmp_path / STREAM)
+    write_stream(tmp_path / STREAM, messages=50, chunk_messages=10, start_offset=150)
+    return site
+
+
+def test_a_lost_range_stops_the_stream_and_the_message_tells_the_remedy(site: Site) -> None:
+    result = site.run()
+
+    (row,) = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code != 0
+    assert row["error"]["kind"] == "lost_range"
+    assert "--last-copy" in row["error"]["message"]
+    assert row["holes"] == []
+
+
+def test_a_range_that_is_given_up_is_told_once_and_loudly(site: Site) -> None:
+    result = site.run("--last-copy")
+
+    (row,) = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 0
+    assert (row["next"], row["error"]) == (200, None)
+    assert row["holes"] == [{"first": 100, "next": 150}]
+    assert result.stderr.count("WARNING: offsets 100 to 149 are lost") == 1
+    assert "offsets 100 to 149 are lost" in row["notices"][0]
+    assert json.loads(site.run().stdout.splitlines()[-1])[0]["holes"] == []

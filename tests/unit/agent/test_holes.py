@@ -1,0 +1,557 @@
+"""Local retention that beat the upload: given up is only what nobody has, and never silently."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream.agent.committed import AllCommitted, CommittedFile
+from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.log import StreamLog
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.upload import fragment_size, upload
+from coldstream.errors import FencedError, LostRangeError, UnavailableError
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import EntryKind
+from coldstream.plans.claim import claim as plan_claim
+from coldstream.reader.verify import verify_stream
+from coldstream.testing.fragments import build_fragment
+from coldstream.testing.generator import write_stream
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import load, publish
+
+from .conftest import Site, no_pause
+
+STREAM = "__orders_1745252105682952932"
+SEGMENT = 8_000  # bytes: less than a chunk of ten messages
+
+
+def write(site: Site, messages: int = 100, **more: Any) -> None:
+    """Ten messages a chunk, one chunk a segment, so that retention can begin at any ten."""
+    write_stream(
+        site.data_dir / STREAM, messages=messages, chunk_messages=10, segment_bytes=SEGMENT, **more
+    )
+
+
+def retire(site: Site, below: int) -> None:
+    """Local retention: segments that end at or below an offset go, index first."""
+    for path in sorted((site.data_dir / STREAM).glob("*.segment")):
+        if int(path.stem) < below:
+            path.with_suffix(".index").unlink()
+            path.unlink()
+
+
+def put(site: Site, first: int, following: int, *, epoch: int = 1, floor: int = 0) -> str:
+    """A fragment that somebody uploaded, and whose event waits."""
+    made = build_fragment(first, following, stream=STREAM, epoch=epoch, floor=floor, uid=first + 1)
+    path = made.path("rabbitmq/")
+    site.store.put(path, made.data, write_id=path)
+    return path
+
+
+def claimed(site: Site, next_offset: int = 0) -> None:
+    """A stream whose manifest an agent has made, up to `next_offset`."""
+    write(site, max(next_offset, 10))
+    site.run()
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+
+
+def tree(site: Site) -> list[tuple[int, int, str]]:
+    root = load(site.world(), STREAM).root
+    found: list[tuple[int, int, str]] = []
+    for entry in root.entries:
+        kind = entry.kind.name
+        if found and found[-1][2] == kind == "FRAGMENT":
+            found[-1] = (found[-1][0], entry.next_offset, kind)
+        else:
+            found.append((entry.first_offset, entry.next_offset, kind))
+    return found
+
+
+def holes(site: Site) -> list[str]:
+    return [key for key in site.store.objects if key.endswith(".hole")]
+
+
+def test_a_range_that_nobody_has_is_declared_lost_and_the_stream_goes_on(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert tree(site) == [(0, 100, "FRAGMENT"), (100, 150, "HOLE"), (150, 200, "FRAGMENT")]
+    assert progress.holes == [(100, 150)]
+    (notice,) = progress.notices
+    for part in ("offsets 100 to 149", STREAM, holes(site)[0], "lost"):
+        assert part in notice
+    assert verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
+
+
+def test_nothing_is_declared_lost_unless_the_operator_says_that_nobody_has_it(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    before = dict(site.store.objects)
+
+    progress = site.run()[STREAM]
+
+    assert isinstance(progress.error, LostRangeError)
+    for part in ("--last-copy", "offsets 100 to 149", "150", "another node"):
+        assert part in str(progress.error)
+    assert site.store.objects == before
+
+
+@dataclass
+class Others:
+    """Other members, the oldest of which begins at `first`."""
+
+    first: int | None
+    asked: int = 0
+
+    def earliest(self, stream: str) -> int | None:
+        assert stream == STREAM
+        self.asked += 1
+        return self.first
+
+
+@pytest.mark.parametrize("first", [0, 100, 120, 149])
+def test_nothing_is_declared_lost_that_another_member_still_has(site: Site, first: int) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    progress = site.run(members=Others(first))[STREAM]
+
+    assert isinstance(progress.error, LostRangeError)
+    assert f"from {max(first, 100)} on" in str(progress.error)
+    assert holes(site) == []
+
+
+@pytest.mark.parametrize("first", [150, 180, None])
+def test_what_no_member_has_any_more_is_declared_lost(site: Site, first: int | None) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    assert site.run(members=Others(first))[STREAM].error is None
+    assert tree(site)[1] == (100, 150, "HOLE")
+
+
+def test_members_are_not_asked_while_nothing_is_missing(site: Site) -> None:
+    write(site, 100)
+    others = Others(0)
+
+    site.run(members=others)
+
+    assert others.asked == 0
+
+
+def test_a_second_agent_declares_nothing_again(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    site.run(last_copy=True)
+    before = dict(site.store.objects)
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert (progress.error, progress.holes) == (None, [])
+    assert site.store.objects == before
+
+
+def test_history_5_what_is_uploaded_and_waits_for_its_event_is_not_lost(site: Site) -> None:
+    claimed(site, 100)
+    put(site, 100, 200)
+    write(site, 50, start_offset=250)
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.holes == [(200, 250)]
+    assert tree(site) == [(0, 200, "FRAGMENT"), (200, 250, "HOLE"), (250, 300, "FRAGMENT")]
+
+
+def test_what_lies_in_the_bucket_behind_a_gap_is_kept(site: Site) -> None:
+    claimed(site, 100)
+    put(site, 120, 130)
+    put(site, 140, 150)
+    write(site, 50, start_offset=180)
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.holes == [(100, 120), (130, 140), (150, 180)]
+    assert tree(site)[1:] == [
+        (100, 120, "HOLE"),
+        (120, 130, "FRAGMENT"),
+        (130, 140, "HOLE"),
+        (140, 150, "FRAGMENT"),
+        (150, 180, "HOLE"),
+        (180, 230, "FRAGMENT"),
+    ]
+
+
+def test_what_an_older_writer_left_behind_a_gap_is_kept_by_the_claim_of_a_newer_one(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    put(site, 120, 150)
+    write(site, 50, start_offset=180, epochs=((2, 180),))
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert tree(site)[1:] == [
+        (100, 120, "HOLE"),
+        (120, 150, "FRAGMENT"),
+        (150, 180, "HOLE"),
+        (180, 230, "FRAGMENT"),
+    ]
+    assert load(site.world(), STREAM).root.ledger.floor(2) == 150
+
+
+def test_no_claim_shuts_out_what_lies_behind_a_gap_that_nobody_gave_up(site: Site) -> None:
+    claimed(site, 100)
+    put(site, 120, 150)
+    write(site, 50, start_offset=180, epochs=((2, 180),))
+
+    progress = site.run()[STREAM]
+
+    assert isinstance(progress.error, LostRangeError)
+    assert site.catalog.items[STREAM].epoch == 1
+
+
+def test_a_fragment_behind_the_gap_that_does_not_hold_ends_no_hole_for_ever(site: Site) -> None:
+    claimed(site, 100)
+    made = build_fragment(120, 150, stream=STREAM).lying(floor=9)
+    site.store.put(made.path("rabbitmq/"), made.data, write_id="bad")
+    write(site, 50, start_offset=180)
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert tree(site)[1:] == [(100, 180, "HOLE"), (180, 230, "FRAGMENT")]
+
+
+def test_nothing_is_declared_before_something_committed_can_follow(
+    site: Site, tmp_path: Path
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({STREAM: 155}))
+
+    site.run(committed=CommittedFile(offsets), last_copy=True)
+
+    assert holes(site) == []
+
+
+def test_a_lone_segment_without_its_index_is_no_lost_range(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=120)
+    (site.data_dir / STREAM / f"{120:020d}.index").unlink()
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is not None
+    assert holes(site) == []
+
+
+class Dies(BaseException):
+    """kill -9, as seen from inside."""
+
+
+class DyingStore:
+    """Passes calls on until the n-th PUT, before or after which the process dies."""
+
+    def __init__(self, store: Any, puts: int, *, after: bool) -> None:
+        self._store, self._puts, self._after = store, puts, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        self._puts -= 1
+        if self._puts < 0 or (self._puts == 0 and not self._after):
+            raise Dies
+        self._store.put(key, body, write_id=write_id)
+        if self._puts == 0:
+            raise Dies
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("puts", range(1, 12))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_agent_that_dies_at_any_put_ends_in_the_same_manifest(
+    site: Site, puts: int, after: bool
+) -> None:
+    claimed(site, 100)
+    put(site, 120, 130)
+    write(site, 50, start_offset=150, epochs=((2, 150),))
+    doomed = site.agent(store=DyingStore(site.store, puts, after=after), last_copy=True)
+    with contextlib.suppress(Dies):
+        doomed.run()
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert tree(site)[1:] == [
+        (100, 120, "HOLE"),
+        (120, 130, "FRAGMENT"),
+        (130, 150, "HOLE"),
+        (150, 200, "FRAGMENT"),
+    ]
+    assert verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
+
+
+@dataclass
+class Meddling:
+    """A store before whose first PUT of a hole something happens."""
+
+    store: Any
+    happens: Callable[[], Any]
+    fails: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        if key.endswith(".hole"):
+            happens, self.happens = self.happens, lambda: None
+            happens()
+            if self.fails:
+                self.fails = False
+                self.store.put(key, body, write_id=write_id)
+                raise UnavailableError("no answer", key=key)
+        self.store.put(key, body, write_id=write_id)
+
+
+def test_a_fragment_that_lands_just_before_the_hole_wins(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    progress = site.run(store=Meddling(site.store, lambda: put(site, 100, 140)), last_copy=True)[
+        STREAM
+    ]
+
+    assert progress.error is None
+    assert tree(site) == [(0, 140, "FRAGMENT"), (140, 150, "HOLE"), (150, 200, "FRAGMENT")]
+
+
+def test_a_fragment_that_lands_inside_the_range_just_before_the_hole_wins(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    progress = site.run(store=Meddling(site.store, lambda: put(site, 120, 140)), last_copy=True)[
+        STREAM
+    ]
+
+    assert progress.error is None
+    assert tree(site)[1:] == [
+        (100, 120, "HOLE"),
+        (120, 140, "FRAGMENT"),
+        (140, 150, "HOLE"),
+        (150, 200, "FRAGMENT"),
+    ]
+
+
+def test_a_hole_whose_answer_was_lost_is_found_again(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    store = Meddling(site.store, lambda: None, fails=True)
+
+    site.run(store=store, last_copy=True)
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert len(holes(site)) == 1
+    assert tree(site)[1] == (100, 150, "HOLE")
+
+
+def test_a_claim_of_a_higher_epoch_meanwhile_makes_the_hole_worthless(site: Site) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    def claim() -> None:
+        world = site.world()
+        loaded = load(world, STREAM)
+        publish(world, loaded, plan_claim(loaded.root, 2), claim=True)
+
+    progress = site.run(store=Meddling(site.store, claim), last_copy=True)[STREAM]
+    commit_runs(site.world(), STREAM, pause=no_pause)
+
+    assert isinstance(progress.error, FencedError)
+    assert tree(site) == [(0, 100, "FRAGMENT")]
+
+
+# One follower, step by step.
+
+
+class Steps:
+    """A follower whose uploads are carried out when the test says so."""
+
+    def __init__(self, site: Site, **settings: Any) -> None:
+        self.site = site
+        self.now = 0.0
+        self.follower = StreamFollower(
+            world=site.world(),
+            log=StreamLog(site.data_dir / STREAM),
+            committed=AllCommitted(),
+            settings=AgentSettings(target_size=SEGMENT, nudge_seconds=5, **settings),
+            requests=None,
+            name=QueueName(),
+            pause=no_pause,
+            started=0.0,
+        )
+
+    def step(self, seconds: float = 1.0, most: int = 3) -> list[Job]:
+        self.now += seconds
+        return self.follower.step(self.now, time.time_ns() // 1_000_000, most=most)
+
+    def upload(self, job: Job) -> None:
+        world = self.follower.world
+        buffer = bytearray(fragment_size(job.piece))
+        done = upload(
+            world.store, job.log, job.piece, job.placement,
+            prefix=world.prefix, uid=world.new_uid(), buffer=buffer,
+        )  # fmt: skip
+        self.follower.finished(done, self.now)
+
+
+def test_nothing_is_declared_lost_while_an_upload_of_ours_is_under_way(site: Site) -> None:
+    write(site, 50)
+    steps = Steps(site, last_copy=True)
+    first, second, third = steps.step()
+    steps.upload(first)
+    late, gone = second, third
+    write_later = build_fragment(10, 20, stream=STREAM, uid=5)
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 50, start_offset=80)
+
+    for _ in range(5):
+        assert steps.step() == []
+        assert holes(site) == []
+    # One of them was sent before its file went away, the other was not.
+    site.store.put(write_later.path("rabbitmq/"), write_later.data, write_id="late")
+    steps.follower._in_flight -= 1
+    steps.step()
+    assert holes(site) == []
+    steps.follower.failed(gone.piece, UnavailableError("the file is gone"), steps.now)
+    jobs = steps.step(60)
+    jobs = jobs or steps.step()
+
+    assert late.piece.first_offset == 10
+    assert steps.follower.progress.holes == [(20, 80)]
+    assert [job.piece.first_offset for job in jobs][:1] == [80]
+
+
+def test_what_follows_a_hole_is_cut_at_once_because_the_hole_waits_for_it(site: Site) -> None:
+    claimed(site, 100)
+    now_ms = time.time_ns() // 1_000_000
+    write_stream(
+        site.data_dir / STREAM, messages=10, chunk_messages=10, start_offset=150,
+        start_timestamp=now_ms,
+    )  # fmt: skip
+    steps = Steps(site, last_copy=True, flush_ms=3_600_000)
+
+    steps.step()
+    (job,) = steps.step()
+    steps.upload(job)
+    commit_runs(site.world(), STREAM, pause=no_pause)
+
+    assert tree(site)[1:] == [(100, 150, "HOLE"), (150, 160, "FRAGMENT")]
+
+
+def test_local_retention_that_passes_uploads_which_have_landed_loses_nothing(site: Site) -> None:
+    write(site, 50)
+    steps = Steps(site, last_copy=True)
+    for job in steps.step(most=5):
+        steps.upload(job)
+    retire(site, 40)
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 20, start_offset=50)
+
+    for _ in range(3):
+        for job in steps.step():
+            steps.upload(job)
+    commit_runs(site.world(), STREAM, pause=no_pause)
+
+    assert tree(site) == [(0, 70, "FRAGMENT")]
+    assert holes(site) == []
+
+
+def test_uploads_that_land_out_of_order_make_no_waiting_hole_count_over_the_first(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    doomed = Steps(site, last_copy=True)
+    doomed.step()  # it has declared the hole, and dies
+    assert len(holes(site)) == 1
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write_stream(
+        site.data_dir / STREAM, messages=100, chunk_messages=50, segment_bytes=SEGMENT,
+        start_offset=100,
+    )  # fmt: skip
+
+    other = Steps(site, last_copy=True, flush_ms=0)  # of a node that has all of it
+    (first,) = other.step()
+    assert other.step() == []
+    other.upload(first)
+    for job in other.step():
+        other.upload(job)
+    commit_runs(site.world(), STREAM, pause=no_pause)
+
+    assert tree(site) == [(0, 200, "FRAGMENT")]
+
+
+def test_two_agents_that_lost_different_ranges_end_in_one_manifest(
+    site: Site, tmp_path: Path
+) -> None:
+    claimed(site, 100)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1000)
+    other.data_dir.mkdir()
+    write(site, 50, start_offset=150)
+    write(other, 70, start_offset=130)
+    mine, others = Steps(site, last_copy=True), Steps(other, last_copy=True)
+    mine.step()
+    others.step()
+    assert len(holes(site)) == 2
+
+    for job in others.step():
+        others.upload(job)
+    for job in mine.step():
+        mine.upload(job)
+    commit_runs(site.world(), STREAM, pause=no_pause)
+
+    root = load(site.world(), STREAM).root
+    assert tree(site)[1] == (100, 130, "HOLE")
+    assert [each.kind for each in root.entries].count(EntryKind.HOLE) == 1
+
+
+def test_a_segment_that_is_missing_amid_the_local_log_is_an_error_and_no_hole(site: Site) -> None:
+    write(site, 100)
+    for suffix in ("segment", "index"):
+        (site.data_dir / STREAM / f"{50:020d}.{suffix}").unlink()
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert "nothing from here up to 60" in str(progress.error)
+    assert tree(site) == [(0, 50, "FRAGMENT")]
+    assert not any(f"{60:020d}-" in key for key in site.store.objects)
+
+
+def test_what_lies_before_a_damaged_index_is_durable_and_not_cut_again_for_ever(site: Site) -> None:
+    write(site, 100)
+    path = site.data_dir / STREAM / f"{50:020d}.index"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+    progress = site.run()[STREAM]
+
+    assert progress.error is not None
+    assert tree(site) == [(0, 50, "FRAGMENT")]
