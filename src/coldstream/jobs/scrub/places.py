@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from coldstream.errors import AlreadyExistsError, CorruptDataError, NotFoundError
+from coldstream.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.fragment import Buffer
 from coldstream.ports import ObjectInfo
 
@@ -39,9 +44,12 @@ class FileStore:
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         """Create a file; see `ports.ObjectStore.put`."""
         path = self._root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{write_id}.part")
-        part.write_bytes(bytes(body))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(bytes(body))
+        except OSError as exc:
+            raise UnavailableError(f"cannot write the file: {exc.strerror}", key=key) from exc
         try:
             path.hardlink_to(part)  # fails where a file is, unlike a rename
         except FileExistsError:

@@ -16,6 +16,7 @@ from typing import Any
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
+from coldstream.manifest.entries import EntryKind
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster, Replica
@@ -136,7 +137,16 @@ class History:
 
     def _landed(self, item: Any, what: str) -> None:
         self.buckets[what] += 1
+        before = self.oracle.current
         self.oracle.landed(item, what)
+        after = self.oracle.current
+        if before is None or after is None or after is before:
+            return
+        if after.root.quarantine_key != before.root.quarantine_key:
+            anew = after.root.first_offset == after.root.next_offset
+            self.buckets["begun anew" if anew else "truncated"] += 1
+        holes = [sum(e.kind is EntryKind.HOLE for e in each.leaves) for each in (before, after)]
+        self.buckets["hole"] += max(0, holes[1] - holes[0])
 
     def post(self, stream: str) -> None:
         """An event for a stream: it may be lost, late or doubled."""
