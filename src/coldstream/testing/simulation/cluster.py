@@ -32,13 +32,14 @@ ChunkId = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SimChunk:
-    """A chunk as its writer made it."""
+    """A chunk as its writer made it, and the one before it in that writer's log."""
 
     chunk_id: int
     next_offset: int
     epoch: int
     timestamp: int
     data: bytes
+    previous: ChunkId | None
 
     @property
     def identity(self) -> ChunkId:
@@ -121,12 +122,18 @@ class Replica:
         return self.segments[0].first
 
     @property
-    def last_epoch(self) -> int:
-        """Epoch of its last chunk, 0 if it has none."""
+    def last_chunk(self) -> ChunkId | None:
+        """Its last chunk, None if it has none."""
         for segment in reversed(self.segments):
             if segment.chunks:
-                return segment.chunks[-1].epoch
-        return 0
+                return segment.chunks[-1].identity
+        return None
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of its last chunk, 0 if it has none."""
+        last = self.last_chunk
+        return 0 if last is None else last[1]
 
     def chunks(self) -> Iterable[SimChunk]:
         """All of its chunks, oldest first."""
@@ -222,7 +229,7 @@ class Cluster:
         messages = [encode_data(b"%d/%d" % (first + n, writer.epoch)) for n in range(records)]
         timestamp = now + writer.skew
         data = build_chunk(first, writer.epoch, timestamp, messages)
-        chunk = SimChunk(first, first + records, writer.epoch, timestamp, data)
+        chunk = SimChunk(first, first + records, writer.epoch, timestamp, data, writer.last_chunk)
         self.written[chunk.identity] = chunk
         writer.append(chunk, most=self.segment_chunks)
         self._count(writer)

@@ -294,6 +294,36 @@ class History:
             self.scheduler.say(f"{replica.name} begins at {replica.begin}")
         return done
 
+    def _fails_over(self) -> bool:
+        """The writer stops, another one is elected, writes on, and is copied."""
+        writer = self.cluster.writer
+        if writer is not None:
+            self.cluster.stop(writer, keep=None)
+            self.scheduler.say(f"{writer.name} stops")
+        return self._goes_on()
+
+    def _forgets(self) -> bool:
+        """All nodes lose power and their latest chunks, and go on with what they have."""
+        for replica in self.cluster.replicas:
+            if replica.up:
+                lost = self.choices.below(min(replica.tail - replica.synced, 12) + 1)
+                self.cluster.stop(replica, keep=replica.tail - lost)
+                self.scheduler.say(f"{replica.name} loses power, and {lost} offsets")
+        for replica in self.cluster.replicas:
+            self.cluster.start(replica, self.scheduler.now)
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        if not self._elects():
+            return False
+        writer = self.cluster.writer
+        if writer is None:
+            return False
+        for _ in range(1 + self.choices.below(4)):
+            self.cluster.write(writer, self.scheduler.now, records=1 + self.choices.below(3))
+        self._replicate_all()
+        return True
+
     # --- actions: the agents ---
 
     def _start_agent(self, replica: Replica) -> None:
@@ -574,6 +604,8 @@ _ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
     ("chunks are written", 20, History._writes),
     ("replicas copy", 25, History._replicates),
     ("election", 3, History._elects),
+    ("fail-over", 2, History._fails_over),
+    ("cluster forgets", 1, History._forgets),
     ("broker stops", 2, History._stops),
     ("broker loses power", 1, History._loses_power),
     ("broker starts", 5, History._starts),

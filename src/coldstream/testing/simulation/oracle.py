@@ -281,8 +281,10 @@ class Oracle:
         """Fragments hold committed chunks that tile their offsets; epochs never fall."""
         known = {each.uid for each in before.leaves} if before is not None else set()
         epoch = 0
+        last: ChunkId | None = None
         for entry in live:
             if entry.kind is EntryKind.HOLE:
+                last = None
                 continue
             key = entry.data_key(self.stream).path(self.prefix)
             held = self.contents[key]
@@ -300,6 +302,15 @@ class Oracle:
                     if chunk.chunk_id != at:
                         raise self._broken(Invariant.COVERAGE, f"chunk at {at}", at, key=key)
                     at = chunk.next_offset
+                    if last is not None and chunk.previous != last:
+                        raise self._broken(
+                            Invariant.CONTIGUOUS_ADVANCE,
+                            f"chunk {identity} follows {last}, which its writer never had: its log"
+                            f" had {chunk.previous} there",
+                            identity[0],
+                            key=key,
+                        )
+                    last = identity
                 if at != entry.next_offset or self.sizes[key] != entry.size:
                     raise self._broken(Invariant.COVERAGE, f"ends at {at}", at, key=key)
             if held[0][1] < epoch:
@@ -307,6 +318,7 @@ class Oracle:
                     Invariant.EPOCH_ORDER, f"epoch {held[0][1]} after {epoch}", held[0][0], key=key
                 )
             epoch = held[-1][1]
+            last = held[-1]
 
     def _hole_is_true(self, key: str) -> None:
         """No member that could be asked has any committed chunk of a hole that is uploaded."""

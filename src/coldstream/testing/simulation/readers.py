@@ -13,7 +13,7 @@ from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Offset
 from coldstream.reader.stream import StreamReader
 from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.cluster import ChunkId, Cluster
 from coldstream.testing.simulation.inline import Inline
 from coldstream.testing.simulation.oracle import BrokenError
 
@@ -61,13 +61,14 @@ def read(
     )
     told: list[Gap] = []
     at: int | None = None
+    last: ChunkId | None = None
 
     def on_gap(gap: Gap) -> None:
-        nonlocal at
+        nonlocal at, last
         if at is not None and gap.first_offset != at:
             raise _broken(f"a gap at {gap.first_offset} instead of {at}", gap.first_offset)
         told.append(gap)
-        at = gap.next_offset
+        at, last = gap.next_offset, None
 
     try:
         for chunk in reader.chunks(Offset(start), on_gap=on_gap):
@@ -80,7 +81,9 @@ def read(
                 raise _broken("not what the broker wrote", begins)
             if written.identity not in cluster.committed:
                 raise _broken("never committed", begins)
-            at = following
+            if last is not None and written.previous != last:
+                raise _broken(f"chunk {written.identity} follows {last} of another history", begins)
+            at, last = following, written.identity
     except UnavailableError:
         return None
     except NotFoundError as exc:
