@@ -217,9 +217,10 @@ class StreamFollower:
             self.world,
             stream,
             epoch,
-            log=CommittedHistory(self.log, limit),
+            log=CommittedHistory(self.log, limit, epoch),
             pause=self.pause,
             now_ms=now_ms,
+            alone=self._gaps.check_alone,
         )
         if claimed.truncated is not None:
             self.progress.notices.append(of_truncation(claimed.truncated))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import Members, check_lost
+from coldstream.agent.members import Members, check_alone, check_lost
 from coldstream.errors import LostRangeError
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.load import World
@@ -83,6 +83,18 @@ class Gaps:
             if not gap.fragment_follows:
                 there.position, there.waiting = gap.next_offset, True
                 return there
+
+    def check_alone(self, begin: int, end: int) -> None:
+        """Return if no member can compare more of its log with the manifest than this one.
+
+        Args:
+            begin: where the local log begins.
+            end: next offset of the manifest.
+
+        Raises:
+            LostRangeError: one can, or may.
+        """
+        check_alone(self.members, self.log.stream, begin=begin, end=end)
 
     def _check_begin(self, gap: Gap, committed: int) -> None:
         """A committed chunk begins where the gap ends, so that the hole will not wait for ever."""

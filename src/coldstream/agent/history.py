@@ -6,34 +6,64 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coldstream.agent.log import StreamLog
+from coldstream.errors import UnavailableError
 from coldstream.plans.claim import LocalChunk
+
+_END = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedHistory:
-    """The protocol `plans.claim.LocalHistory` on a directory.
+    """The protocol `plans.claim.LocalHistory` on a directory that changes while it is looked at.
+
+    A broker that crashes comes back with a shorter log, in the middle of a claim too. What is merely
+    shorter differs from nothing, so a claim by it would set its floor above what its epoch has
+    written. Hence every look must still see the chunk that proves the epoch: as long as it is there,
+    so is all that the epoch's log has below it.
 
     Args:
         log: the directory.
         committed: everything below this offset is committed, nothing else counts.
+        epoch: that claims, because a committed chunk of it was there.
     """
 
     log: StreamLog
     committed: int
+    epoch: int
 
     def chunks_near(self, offset: int) -> Sequence[LocalChunk]:
-        """As the protocol says."""
-        return self.log.chunks_near(offset, committed=self.committed)
+        """As the protocol says.
+
+        Raises:
+            UnavailableError: the log has no chunk of the epoch any more.
+        """
+        return self._proved(self.log.chunks_near(offset, committed=self.committed))
 
     def chunks_between(self, first: int, following: int) -> Sequence[LocalChunk]:
-        """As the protocol says."""
-        return self.log.chunks_between(first, following, committed=self.committed)
+        """As the protocol says; raises as `chunks_near`."""
+        found = self.log.chunks_between(first, following, committed=self.committed)
+        self.chunks_near(_END)
+        return found
 
     def first_offset(self) -> int | None:
-        """As the protocol says."""
+        """As the protocol says; raises as `chunks_near`."""
+        first = self._first_offset()
+        self.chunks_near(_END)
+        return first
+
+    def _first_offset(self) -> int | None:
         for segment in self.log.segments():
-            if self.chunks_between(segment, segment + 1):
+            if self.log.chunks_between(segment, segment + 1, committed=self.committed):
                 return segment
             if segment >= self.committed:
                 return None
         return None
+
+    def _proved(self, near: Sequence[LocalChunk]) -> Sequence[LocalChunk]:
+        if not near or near[-1].epoch < self.epoch:
+            raise UnavailableError(
+                f"the local log has lost its chunks of epoch {self.epoch}, for which it claims;"
+                " nothing was changed, and it is tried again",
+                stream=self.log.stream,
+            )
+        return near

@@ -61,3 +61,39 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
             stream=stream,
             offset=gap.first_offset,
         )
+
+
+def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -> None:
+    """Return if no member's log begins below the local one, so that none can compare more.
+
+    A claim compares the local log with the end of the manifest. If the log begins above that, or
+    shares nothing with the manifest, a longer log must decide: by this one a lost timeline would
+    stay, or everything would be cut off.
+
+    Args:
+        members: who can be asked; None if nobody has said anything about other members.
+        stream: directory name.
+        begin: where the local log begins.
+        end: next offset of the manifest.
+
+    Raises:
+        LostRangeError: somebody has, or may have, an older log. The message says what to do.
+        UnavailableError: too few members can be asked.
+    """
+    where = f"the local log begins at {begin} and shares nothing with the manifest, up to {end}"
+    if members is None:
+        if begin == end:
+            return  # nothing is missing, and whoever runs this says what is committed
+        raise LostRangeError(
+            f"{where}; if another node has an older log, run its agent; if none has, start this one"
+            " with --last-copy",
+            stream=stream,
+            offset=begin,
+        )
+    earliest = members.earliest(stream)
+    if earliest is not None and earliest < begin:
+        raise LostRangeError(
+            f"{where}; another member's log begins at {earliest}: let its agent claim",
+            stream=stream,
+            offset=begin,
+        )

@@ -15,7 +15,7 @@ from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import extend
 from coldstream.usecases.load import Loaded, World, load, publish
-from coldstream.usecases.parting import parting
+from coldstream.usecases.parting import Alone, parting
 from coldstream.usecases.truncate import cut_off
 
 
@@ -70,6 +70,7 @@ def claim(
     attempts: int = 8,
     limit: int = 500,
     now_ms: int = 0,
+    alone: Alone = lambda begin, end: None,
 ) -> Claimed:
     """Claim the stream for `epoch`, once; a second call finds the claim and returns.
 
@@ -87,9 +88,13 @@ def claim(
         attempts: how many commits in a row may fail.
         limit: fragments in one commit.
         now_ms: for the quarantine record; ms since the Unix epoch.
+        alone: asked where the local log begins above what it would have to be compared with: a
+            member with an older log must claim then, or the end of another history would stay, or
+            all of this one would go.
 
     Raises:
         FencedError: a higher epoch has claimed, or this epoch was passed over.
+        LostRangeError: from `alone`; nothing was changed.
         DivergedError: the local log is another history than what this very epoch has claimed, or
             nothing shows where they part; nothing was changed.
         ConflictError: the stream takes no commits, or somebody else won `attempts` times.
@@ -117,7 +122,7 @@ def claim(
             outcome = publish(world, loaded, extension.root)
         else:
             root = extension.root
-            cut = parting(world, stream, root, log)
+            cut = parting(world, stream, root, log, alone=alone)
             if cut is not None:
                 root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
             outcome = publish(world, loaded, plan_claim(root, epoch), claim=True)

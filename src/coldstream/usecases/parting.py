@@ -14,6 +14,7 @@ that nobody could upload any more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,19 @@ if TYPE_CHECKING:
 _EPOCH_BYTES = 24  # of a chunk's header, up to the end of its epoch
 
 
-def parting(world: World, stream: str, root: Root, log: LocalHistory) -> Cut | None:
+#: Called with where the local log begins and where the manifest ends, when the log does not reach
+#: far enough down to show what they share; raises LostRangeError if another one might.
+Alone = Callable[[int, int], object]
+
+
+def parting(
+    world: World,
+    stream: str,
+    root: Root,
+    log: LocalHistory,
+    *,
+    alone: Alone = lambda begin, end: None,
+) -> Cut | None:
     """Where `root` has to be cut because the local log proves another history; None if nowhere.
 
     Args:
@@ -47,8 +60,10 @@ def parting(world: World, stream: str, root: Root, log: LocalHistory) -> Cut | N
         stream: directory name.
         root: with everything that could be appended to it.
         log: the committed part of the writer's own log.
+        alone: see `Alone`; nobody else has anything by default.
 
     Raises:
+        LostRangeError: from `alone`.
         DivergedError: the log is another history, but does not reach to where that could be seen.
         NotFoundError: an object that the manifest refers to is gone.
         CorruptDataError: one that had to be read is damaged: repair it, then claim again.
@@ -57,7 +72,7 @@ def parting(world: World, stream: str, root: Root, log: LocalHistory) -> Cut | N
     first = log.first_offset()
     if first is None:
         return None
-    return _Comparison(world, stream, root, log, first).result()
+    return _Comparison(world, stream, root, log, first, alone).result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +85,15 @@ class _Tail:
 
 class _Comparison:
     def __init__(
-        self, world: World, stream: str, root: Root, log: LocalHistory, first: int
+        self,
+        world: World,
+        stream: str,
+        root: Root,
+        log: LocalHistory,
+        first: int,
+        alone: Alone,
     ) -> None:
+        self._alone = alone
         self._world = world
         self._stream = stream
         self._root = root
@@ -86,6 +108,8 @@ class _Comparison:
         below = [each for each in near if each.chunk_id < root.next_offset]
         if not below:
             self._check_above(tail)
+            if tail.chunk is not None:
+                self._alone(self._first, root.next_offset)
             return None
         last = max(below, key=lambda each: each.chunk_id)
         if tail.chunk is None:
@@ -173,6 +197,8 @@ class _Comparison:
         root = self._root
         common = self._last_common()
         if common is None or common.next_offset <= root.first_offset:
+            if self._first > root.first_offset:
+                self._alone(self._first, root.next_offset)
             return Cut(self._first, None, evidence, anew=True)
         if common.next_offset >= root.next_offset or common.next_offset > evidence.chunk_id:
             raise DivergedError(

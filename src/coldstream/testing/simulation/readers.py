@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.nodes import NodeCache
 from coldstream.ports import Catalog, ObjectStore
-from coldstream.reader.gap import Gap
+from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Offset
 from coldstream.reader.stream import StreamReader
@@ -65,7 +65,9 @@ def read(
 
     def on_gap(gap: Gap) -> None:
         nonlocal at, last
-        if at is not None and gap.first_offset != at:
+        # What was handed on and then cut off is told from the cut on, below what was read last.
+        below = gap.reason is GapReason.TRUNCATION and gap.next_offset >= (at or 0)
+        if at is not None and gap.first_offset != at and not (below and gap.first_offset < at):
             raise _broken(f"a gap at {gap.first_offset} instead of {at}", gap.first_offset)
         told.append(gap)
         at, last = gap.next_offset, None
@@ -74,7 +76,9 @@ def read(
         for chunk in reader.chunks(Offset(start), on_gap=on_gap):
             header = chunk.header
             begins, following = header.chunk_id, header.next_offset
-            if (at is None and following <= start) or (at is not None and begins != at):
+            # Behind a gap, as at the beginning, the chunk that contains the offset comes first.
+            early = following <= (start if at is None else at) or (last and begins < (at or 0))
+            if early or (at is not None and begins > at):
                 raise _broken(f"chunk {begins} where {start if at is None else at} is next", begins)
             written = cluster.written.get((begins, header.epoch))
             if written is None or written.data != bytes(chunk.buffer):

@@ -1,0 +1,63 @@
+"""When the agent may claim: its log must still show what proves the epoch, and be long enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coldstream.agent.history import CommittedHistory
+from coldstream.agent.log import StreamLog
+from coldstream.agent.members import LastCopy, check_alone
+from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.testing.generator import write_stream
+
+STREAM = "__orders_1"
+
+
+class Another:
+    """Another member whose log begins at some offset."""
+
+    def __init__(self, begin: int | None) -> None:
+        self.begin = begin
+
+    def earliest(self, stream: str) -> int | None:
+        del stream
+        return self.begin
+
+
+def test_a_log_that_lost_the_chunk_of_its_epoch_in_the_middle_of_a_claim_says_nothing(
+    site: Any,
+) -> None:
+    """Found by the simulator: the shorter log differed from nothing, so the claim set its floor
+    above what its own epoch had written, and the stream stood still until the next election."""
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 90)))
+    log = StreamLog(site.data_dir / STREAM)
+    history = CommittedHistory(log, 100, epoch=2)
+    assert [each.epoch for each in history.chunks_near(1000)] == [2]
+
+    index = log.index_path(0)
+    index.write_bytes(index.read_bytes()[:-29])
+
+    for look in (
+        lambda: history.chunks_near(1000),
+        lambda: history.chunks_between(0, 50),
+        history.first_offset,
+    ):
+        with pytest.raises(UnavailableError, match="lost its chunks of epoch 2"):
+            look()
+
+
+def test_a_log_that_begins_above_the_manifest_leaves_the_claim_to_a_longer_one() -> None:
+    """Found by the simulator: local retention had taken what would have shown the divergence."""
+    with pytest.raises(LostRangeError, match="begins at 24: let its agent claim"):
+        check_alone(Another(24), STREAM, begin=32, end=27)
+    check_alone(Another(32), STREAM, begin=32, end=27)
+    check_alone(Another(None), STREAM, begin=32, end=27)
+    check_alone(LastCopy(), STREAM, begin=32, end=27)
+
+
+def test_without_a_word_about_other_members_only_a_log_that_joins_the_manifest_claims() -> None:
+    check_alone(None, STREAM, begin=27, end=27)
+    with pytest.raises(LostRangeError, match="--last-copy"):
+        check_alone(None, STREAM, begin=28, end=27)
