@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from coldstream.jobs.arguments import (
     DATABASE,
+    STREAMS,
     WAREHOUSE,
     WHERE,
     Argument,
     decimal_number,
     duration_seconds,
-    name_pattern,
     parse,
     positive_number,
     size_bytes,
@@ -24,12 +24,6 @@ from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import client, connect, metric_sink, spark_session
 from coldstream.jobs.snapshots import GlueTables, Snapshot
 
-STREAMS = Argument(
-    "streams",
-    name_pattern,
-    "Regular expression that the directory or the queue of a stream must match as a whole.",
-    ".*",
-)
 WINDOW = Argument(
     "window", duration_seconds, "How far back to look, such as 24h or 30d.", 7 * 86400
 )

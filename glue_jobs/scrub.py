@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from coldstream.jobs.arguments import (
     DATABASE,
+    STREAMS,
     WAREHOUSE,
     WHERE,
     Argument,
     duration_seconds,
     flag,
-    name_pattern,
     parse,
     size_bytes,
     where,
@@ -24,12 +24,6 @@ from coldstream.jobs.scrub.run import Settings
 from coldstream.jobs.session import client, connect, metric_sink, spark_session
 from coldstream.jobs.snapshots import GlueTables, Snapshot
 
-STREAMS = Argument(
-    "streams",
-    name_pattern,
-    "Regular expression that the directory or the queue of a stream must match as a whole.",
-    ".*",
-)
 MAX_BYTES = Argument(
     "max-bytes",
     size_bytes,

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from coldstream.errors import ColdstreamError, UnavailableError, UnknownOutcomeError
+from coldstream.ports import CommitOutcome, Unknown
+
 
 class Crash(BaseException):
     """The process is gone. No error of ours: nothing may catch it and go on."""
@@ -18,6 +21,10 @@ class Wire:
         calls: how many calls go through before that; None for all.
         meanwhile: what happens then; the process goes on afterwards. None: the process ends.
         carried_out: whether the call at which the process ends still takes effect.
+        answer_lost: the call takes effect and its answer is lost; the process goes on.
+
+    Attributes:
+        made: names of the calls so far.
     """
 
     def __init__(
@@ -26,7 +33,10 @@ class Wire:
         *,
         meanwhile: Callable[[], object] | None = None,
         carried_out: bool = False,
+        answer_lost: bool = False,
     ) -> None:
+        self.made: list[str] = []
+        self._answer_lost = answer_lost
         self._left = calls
         self._meanwhile = meanwhile
         self._carried_out = carried_out
@@ -38,8 +48,12 @@ class Wire:
         with self._lock:
             if self._dead:
                 raise Crash
+            self.made.append(method.__name__)
             if self._left is not None:
                 self._left -= 1
+                if self._left == -1 and self._answer_lost:
+                    method(*args, **kwargs)
+                    return no_answer(method.__name__)
                 if self._left == -1:
                     self._happen(method, *args, **kwargs)
         return method(*args, **kwargs)
@@ -52,6 +66,28 @@ class Wire:
         if self._carried_out:
             method(*args, **kwargs)
         raise Crash
+
+
+#: What a lost answer to a call looks like: what comes back, or what is raised.
+_NO_ANSWERS: dict[str, CommitOutcome | ColdstreamError] = {
+    "commit": Unknown(None),
+    "adopt": Unknown(None),
+    "change_state": Unknown(None),
+    "put": UnknownOutcomeError("no answer"),
+    "compose": UnknownOutcomeError("no answer"),
+    "delete": UnavailableError("no answer"),
+    "anchor": UnavailableError("no answer"),
+}
+#: Calls that change something.
+WRITES = frozenset(_NO_ANSWERS)
+
+
+def no_answer(name: str) -> CommitOutcome:
+    """What a port gives when a call was carried out and its answer is lost."""
+    answer = _NO_ANSWERS[name]
+    if isinstance(answer, ColdstreamError):
+        raise type(answer)(answer.reason)
+    return answer
 
 
 class OverWire:

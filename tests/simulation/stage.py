@@ -33,8 +33,8 @@ from coldstream.testing.invariants import (
     trailer_agrees,
     tree_sums,
 )
-from coldstream.testing.simulation.explore import Place
 from coldstream.testing.simulation.inline import Inline
+from coldstream.testing.simulation.points import Place
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.load import World
 
@@ -48,7 +48,9 @@ def no_pause(attempt: int) -> None:
     del attempt
 
 
-def piece(first: int, following: int, *, epoch: int = 1, uid: int, **more: Any) -> SyntheticFragment:
+def piece(
+    first: int, following: int, *, epoch: int = 1, uid: int, **more: Any
+) -> SyntheticFragment:
     """A fragment of `STREAM`; the same chunks wherever it is cut."""
     return build_fragment(
         first,
@@ -110,6 +112,11 @@ def world_of(place: Place, uids: Iterable[int] | None = None) -> World:
     """What a new process sees of a place, without anything in between."""
     ids = iter(count(900_000_000) if uids is None else uids)
     return World(place.store, place.catalog, PREFIX, lambda: next(ids), pool=Inline)
+
+
+def bucket_of(world: World) -> Any:
+    """The world's store as the `Deleter` and `Composer` that it is here, too."""
+    return world.store
 
 
 def upload(place: Place, *fragments: SyntheticFragment) -> None:
@@ -202,12 +209,14 @@ class Steps:
 
     Args:
         begin: the place as it is at the beginning; what its root refers to must stay.
+        damaged: keys of objects that are damaged from the beginning.
     """
 
-    def __init__(self, begin: Place) -> None:
-        item = item_of(begin)
+    def __init__(self, begin: Place, *, damaged: Iterable[str] = ()) -> None:
+        item = begin.catalog.items.get(STREAM)
+        self._damaged = tuple(damaged)
         self._kept: set[str] = set()
-        if item.root_key:
+        if item is not None and item.root_key:
             root = root_at(begin, item.root_key)
             self._kept = referenced(PREFIX, item, root, world_of(begin).fetch(STREAM))
         self._seen: set[object] = set()
@@ -220,7 +229,7 @@ class Steps:
         if key in self._seen:
             return
         self._seen.add(key)
-        root = holds(place)
+        root = holds(place, damaged=self._damaged)
         if root is None or before is None or not before.root_key:
             return
         if before.root_key not in place.store.objects:
@@ -229,7 +238,6 @@ class Steps:
         was, live = leaves_of(place, old), leaves_of(place, root)
         none(contiguous_advance(old, root, live))
         none(prefix_retention(old, root, was, live))
-
 
 
 def once(look: Callable[[Place], str]) -> Callable[[Place], str]:

@@ -16,10 +16,10 @@ _END = 2**64 - 1
 class CommittedHistory:
     """The protocol `plans.claim.LocalHistory` on a directory that changes while it is looked at.
 
-    A broker that crashes comes back with a shorter log, in the middle of a claim too. What is merely
-    shorter differs from nothing, so a claim by it would set its floor above what its epoch has
-    written. Hence every look must still see the chunk that proves the epoch: as long as it is there,
-    so is all that the epoch's log has below it.
+    A broker that crashes comes back with a shorter log, in the middle of a claim too. What is
+    merely shorter differs from nothing, so a claim by it would set its floor above what its epoch
+    has written. Hence every look must still see the chunk that proves the epoch: as long as it is
+    there, so is all that the epoch's log has below it.
 
     Args:
         log: the directory.

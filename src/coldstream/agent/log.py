@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from coldstream.names import INDEX_SUFFIX, MAX_OFFSET, SEGMENT_SUFFIX
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE, check_index, index_records
 from coldstream.osiris.segment import (
     SEGMENT_HEADER_SIZE,
     check_segment_header,
+    index_name,
     parse_segment_name,
+    segment_name,
 )
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.cut import SegmentView
@@ -54,14 +56,17 @@ class StreamLog:
         names = set(self.files.names(self.directory))
         found = []
         for name in names:
-            if name.endswith(SEGMENT_SUFFIX) and (
-                name.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX in names
-            ):
-                try:
-                    found.append(parse_segment_name(name))
-                except (CorruptDataError, InvalidInputError):
-                    continue  # a file of somebody else
-        return sorted(found)
+            if name.endswith(SEGMENT_SUFFIX):
+                first = name.removesuffix(SEGMENT_SUFFIX)
+                # Anything else is a file of somebody else.
+                if (
+                    len(first) == 20
+                    and first.isascii()
+                    and first.isdecimal()
+                    and (first + INDEX_SUFFIX in names)
+                ):
+                    found.append(int(first))
+        return sorted(each for each in found if each <= MAX_OFFSET)
 
     def check_indexes(self, since: int) -> None:
         """Every segment that begins at or above `since` has its index.
@@ -92,16 +97,16 @@ class StreamLog:
 
     def segment_path(self, first_offset: int) -> Path:
         """Path of a segment file."""
-        return self.directory / f"{first_offset:020d}{SEGMENT_SUFFIX}"
+        return self.directory / segment_name(first_offset)
 
     def index_size(self, first_offset: int) -> int:
         """Bytes of an index file now."""
-        with self.files.open(self.index_path(first_offset)) as file:
+        with self.files.open(self.directory, index_name(first_offset)) as file:
             return file.size()
 
     def index_path(self, first_offset: int) -> Path:
         """Path of an index file."""
-        return self.directory / f"{first_offset:020d}{INDEX_SUFFIX}"
+        return self.directory / index_name(first_offset)
 
     def view(
         self, first_offset: int, *, since: int, closed: bool, skip: int = 0
@@ -119,11 +124,10 @@ class StreamLog:
             CorruptDataError: index and segment contradict each other, or no chunk begins at
                 `since` although chunks lie on both sides of it.
         """
-        path = self.index_path(first_offset)
         try:
-            records = self._records(path, skip)
+            records = self._records(first_offset, skip)
             if skip and (not len(records) or int(records["offset"][0]) != since):
-                skip, records = 0, self._records(path, 0)
+                skip, records = 0, self._records(first_offset, 0)
             if not len(records):
                 return None
             if not skip and int(records["offset"][0]) != first_offset:
@@ -138,7 +142,7 @@ class StreamLog:
             if at > 0 and int(records["offset"][at]) != since:
                 raise CorruptDataError("no chunk begins here", offset=since)
         except CorruptDataError as exc:
-            exc.located(stream=self.stream, offset=since, key=str(path))
+            exc.located(stream=self.stream, offset=since, key=str(self.index_path(first_offset)))
             raise
         return SegmentView(
             first_offset=first_offset,
@@ -149,9 +153,9 @@ class StreamLog:
             closed=closed,
         )
 
-    def _records(self, path: Path, skip: int) -> NDArray[np.void]:
+    def _records(self, first_offset: int, skip: int) -> NDArray[np.void]:
         """The records of an index file after the first `skip`; none while it has no header yet."""
-        with self.files.open(path) as file:
+        with self.files.open(self.directory, index_name(first_offset)) as file:
             size = file.size()
             if size > MAX_INDEX_SIZE:
                 raise CorruptDataError(f"an index of {size} bytes is not the broker's")
@@ -165,8 +169,7 @@ class StreamLog:
     def _end_of(self, first_offset: int, record: np.void) -> tuple[int, int]:
         """Byte position and offset after the chunk of the last index record."""
         position, chunk_id = int(record["position"]), int(record["offset"])
-        path = self.segment_path(first_offset)
-        with self.files.open(path) as file:
+        with self.files.open(self.directory, segment_name(first_offset)) as file:
             try:
                 check_segment_header(file.read(0, SEGMENT_HEADER_SIZE))
                 header = parse_chunk_header(file.read(position, CHUNK_HEADER_SIZE))
@@ -175,7 +178,7 @@ class StreamLog:
                     f"the index points to byte {position}, where no whole chunk is: {exc.reason}",
                     stream=self.stream,
                     offset=chunk_id,
-                    key=str(path),
+                    key=str(self.segment_path(first_offset)),
                 ) from exc
             size = file.size()
         if header.chunk_id != chunk_id or position + header.size > size:
@@ -184,7 +187,7 @@ class StreamLog:
                 f" {header.chunk_id} up to byte {position + header.size} of {size}",
                 stream=self.stream,
                 offset=chunk_id,
-                key=str(path),
+                key=str(self.segment_path(first_offset)),
             )
         return position + header.size, header.next_offset
 

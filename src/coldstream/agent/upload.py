@@ -20,6 +20,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
+from coldstream.osiris.segment import segment_name
 from coldstream.plans.cut import Slice
 from coldstream.ports import ObjectStore
 
@@ -148,15 +149,14 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
 
 
 def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:
-    path = log.segment_path(piece.segment_offset)
-    with log.files.open(path) as file:
+    with log.files.open(log.directory, segment_name(piece.segment_offset)) as file:
         done = file.read_into(piece.start, into)
     if done < len(into):
         raise CorruptDataError(
             f"the segment ends at byte {piece.start + done}, its index goes on to {piece.end}",
             stream=log.stream,
             offset=piece.first_offset,
-            key=str(path),
+            key=str(log.segment_path(piece.segment_offset)),
         )
 
 

@@ -216,7 +216,7 @@ def main() -> int:
     try:
         return demo()
     except ColdstreamError as error:
-        print(explain(error, "demo"), file=sys.stderr)  # noqa: T201
+        print(explain(error, "demo"), file=sys.stderr)  # noqa: T201 - the answer to a person
         return exit_code_of(error)
 
 

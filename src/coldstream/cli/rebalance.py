@@ -29,15 +29,15 @@ from coldstream.cli.workflow import (
 )
 from coldstream.names import ENV_BRANCHING
 
+
+def _branching(about: str) -> Any:
+    return typer.Option("--branching", envvar=ENV_BRANCHING, min=2, max=4096, help=about)
+
+
+#: For commands that write here, and not by a workflow of the stack, which knows its own.
+OwnBranchingOption = Annotated[int, _branching("Entries of a group, as the stack has it.")]
 BranchingOption = Annotated[
-    int,
-    typer.Option(
-        "--branching",
-        envvar=ENV_BRANCHING,
-        min=2,
-        max=4096,
-        help="Entries of a group, as the stack has it; only for --dry-run.",
-    ),
+    int, _branching("Entries of a group, as the stack has it; only for --dry-run.")
 ]
 DEFAULT_BRANCHING = 1024
 _COLUMNS = ("kind", "first", "next", "fragments", "bytes")

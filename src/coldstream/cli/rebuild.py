@@ -15,7 +15,7 @@ from coldstream.cli.connect import (
 )
 from coldstream.cli.output import JsonOption, note, print_json, print_section
 from coldstream.cli.read_only import read_only
-from coldstream.cli.rebalance import DEFAULT_BRANCHING, BranchingOption
+from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
 from coldstream.names import check_stream
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def rebuild(
             help="For a dry run: go by the keys alone, one LIST for 1,000 fragments and no GETs.",
         ),
     ] = False,
-    branching: BranchingOption = DEFAULT_BRANCHING,
+    branching: OwnBranchingOption = DEFAULT_BRANCHING,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
     table: TableOption = "",

@@ -21,7 +21,7 @@ from coldstream.cli.deleted import workable
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.output import JsonOption, many, note, print_json, print_table
 from coldstream.cli.read_only import read_only
-from coldstream.cli.rebalance import DEFAULT_BRANCHING, BranchingOption
+from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError
 
@@ -72,7 +72,7 @@ def repair(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
     ] = False,
-    branching: BranchingOption = DEFAULT_BRANCHING,
+    branching: OwnBranchingOption = DEFAULT_BRANCHING,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
     table: TableOption = "",

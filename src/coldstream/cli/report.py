@@ -75,7 +75,7 @@ class Commands(TyperGroup):
             # The reader of our output has gone (`| head`): it has what it wanted.
             silence_stdout()
             raise typer.Exit(ExitCode.OK) from None
-        except Exception as error:
+        except Exception as error:  # a bug of ours; it needs its traceback and an exit code
             if type(error).__module__.startswith("typer.") or isinstance(error, EOFError):
                 raise  # usage errors, exits and aborts are typer's own business
             traceback.print_exc()
@@ -85,7 +85,7 @@ class Commands(TyperGroup):
 def fail(error: ColdstreamError, what: str) -> None:
     """Tell the error on stderr and leave with its exit code."""
     sys.stdout.flush()
-    print(explain(error, what), file=sys.stderr)  # noqa: T201
+    print(explain(error, what), file=sys.stderr)  # noqa: T201 - the answer to a person
     raise typer.Exit(exit_code_of(error))
 
 

@@ -360,6 +360,13 @@ DATABASE = Argument(
     "database", database_name, "Database of its tables in the Glue Data Catalog.", env=ENV_DATABASE
 )
 
+STREAMS = Argument(
+    "streams",
+    name_pattern,
+    "Regular expression that the directory or the queue of a stream must match as a whole.",
+    ".*",
+)
+
 #: Where the remote tier is; every job takes these.
 WHERE: tuple[Argument[Any], ...] = (BUCKET, TABLE, PREFIX, REGION, ENDPOINT)
 

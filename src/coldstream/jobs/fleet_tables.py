@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column
 
 _TEXT, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.bool_()
 
@@ -13,7 +13,7 @@ STREAMS = SnapshotTable(
     "One row for each stream of the catalog",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("cluster", _TEXT, "RabbitMQ cluster, empty if nobody has recorded it"),
             column("vhost", _TEXT, "virtual host"),
             column("queue", _TEXT, "name of the queue"),
@@ -59,7 +59,7 @@ FRAGMENTS = SnapshotTable(
     "One row for each live fragment and hole",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("kind", _TEXT, "fragment or hole"),
             column("first_offset", _NUMBER, "of its first record"),
             column("next_offset", _NUMBER, "one past its last record"),
@@ -80,7 +80,7 @@ OBJECTS = SnapshotTable(
     "One row for each object of a stream in the bucket",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("key", _TEXT, "of the object"),
             column("kind", _TEXT, "fragment, hole, root, group, sightings, other"),
             column("bytes", _NUMBER, "of the object"),

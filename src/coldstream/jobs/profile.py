@@ -207,8 +207,7 @@ def _performed(
     perform_some = partial(_work, work, where, settings)
     rows = frame.mapInArrow(perform_some, "number bigint, result binary").collect()
     for row in sorted(rows, key=lambda each: int(each["number"])):
-        # What our own worker has pickled a moment ago.
-        counted, sample = pickle.loads(row["result"])  # noqa: S301
+        counted, sample = pickle.loads(row["result"])  # noqa: S301 - our own worker's, a moment old
         yield work[row["number"]].stream, counted, sample
 
 

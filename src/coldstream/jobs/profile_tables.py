@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from coldstream.jobs.fleet_walk import MAX_MS, MIN_MS
-from coldstream.jobs.profile_count import Counted
+from coldstream.jobs.profile_count import Bucket, Counted
 from coldstream.jobs.profile_sample import Sample
-from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column
 from coldstream.manifest.catalog import CatalogItem
 
 _TEXT, _NUMBER, _REAL = pa.string(), pa.int64(), pa.float64()
@@ -22,12 +22,19 @@ _DAYS_A_MONTH = 365 / 12
 #: Commits take several fragments of a busy stream at once, so this is the upper end.
 PUTS_PER_FRAGMENT = 2
 
+_CHUNK_SIZES = (
+    column("chunk_bytes_p50", _NUMBER, "size of chunks"),
+    column("chunk_bytes_p99", _NUMBER, "size of chunks"),
+    column("chunk_offsets_p50", _NUMBER, "offsets in a chunk: batching"),
+    column("chunk_offsets_p99", _NUMBER, "offsets in a chunk: batching"),
+)
+
 STREAMS = SnapshotTable(
     "profile_streams",
     "One row for each stream: what it is like within the window, and what it costs",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("vhost", _TEXT, "virtual host"),
             column("queue", _TEXT, "name of the queue"),
             column("window_days", _REAL, "time that was looked at"),
@@ -39,10 +46,7 @@ STREAMS = SnapshotTable(
             column("peak_bytes_per_second", _REAL, "of the busiest bucket"),
             column("longest_gap_seconds", _REAL, "between two chunks"),
             column("clock_jumps", _NUMBER, "chunks that are older than the one before"),
-            column("chunk_bytes_p50", _NUMBER, "size of chunks"),
-            column("chunk_bytes_p99", _NUMBER, "size of chunks"),
-            column("chunk_offsets_p50", _NUMBER, "offsets in a chunk: batching"),
-            column("chunk_offsets_p99", _NUMBER, "offsets in a chunk: batching"),
+            *_CHUNK_SIZES,
             column("sampled_bytes", _NUMBER, "bytes that what follows was learnt from"),
             column("sampled_messages", _NUMBER, "messages in them"),
             column("tracking_chunks", _NUMBER, "offsets in them that have no message"),
@@ -84,7 +88,7 @@ RATES = SnapshotTable(
     "One row for each stream and span of time in which it has a chunk",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("time", TIME, "begin of the span"),
             column("seconds", _REAL, "length of the span"),
             column("chunks", _NUMBER, "in it"),
@@ -92,10 +96,7 @@ RATES = SnapshotTable(
             column("bytes", _NUMBER, "in it"),
             column("offsets_per_second", _REAL, "mean"),
             column("bytes_per_second", _REAL, "mean"),
-            column("chunk_bytes_p50", _NUMBER, "size of chunks"),
-            column("chunk_bytes_p99", _NUMBER, "size of chunks"),
-            column("chunk_offsets_p50", _NUMBER, "offsets in a chunk"),
-            column("chunk_offsets_p99", _NUMBER, "offsets in a chunk"),
+            *_CHUNK_SIZES,
             column("longest_gap_seconds", _REAL, "between two chunks"),
         ]
     ),
@@ -106,7 +107,7 @@ SIZES = SnapshotTable(
     "One row for each stream, kind of size and doubling: a histogram",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("kind", _TEXT, "message, chunk, or chunk_offsets"),
             column("below", _NUMBER, "sizes of at least half of this, and below it"),
             column("count", _NUMBER, "how many"),
@@ -119,7 +120,7 @@ PRODUCERS = SnapshotTable(
     "One row for each named publisher that was seen",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("reference", _TEXT, "name that the publisher gave itself"),
             column("last_sequence", _NUMBER, "its last publishing id"),
             column("chunk_id", _NUMBER, "of the chunk that had it"),
@@ -133,7 +134,7 @@ CONSUMERS = SnapshotTable(
     "One row for each stored offset that was seen, the newest of each consumer among them",
     pa.schema(
         [
-            column("stream", _TEXT, "directory name"),
+            STREAM,
             column("reference", _TEXT, "name that the consumer gave itself"),
             column("seen", TIME, "time of the chunk that says so"),
             column("stored_offset", _NUMBER, "what it had stored"),
@@ -221,10 +222,7 @@ def stream_row(profile: Profile, bucket_ms: int, prices: Prices) -> dict[str, An
         "peak_bytes_per_second": peak * 1000 / bucket_ms,
         "longest_gap_seconds": total.longest_gap_ms / 1000,
         "clock_jumps": profile.counted.back,
-        "chunk_bytes_p50": total.sizes.quantile(0.5),
-        "chunk_bytes_p99": total.sizes.quantile(0.99),
-        "chunk_offsets_p50": total.lengths.quantile(0.5),
-        "chunk_offsets_p99": total.lengths.quantile(0.99),
+        **_chunk_sizes(total),
         "sampled_bytes": sample.bytes,
         "sampled_messages": sample.messages,
         "tracking_chunks": sample.tracking_chunks,
@@ -255,6 +253,16 @@ def stream_row(profile: Profile, bucket_ms: int, prices: Prices) -> dict[str, An
     }
 
 
+def _chunk_sizes(counts: Bucket) -> dict[str, Any]:
+    """The values of `_CHUNK_SIZES`."""
+    return {
+        "chunk_bytes_p50": counts.sizes.quantile(0.5),
+        "chunk_bytes_p99": counts.sizes.quantile(0.99),
+        "chunk_offsets_p50": counts.lengths.quantile(0.5),
+        "chunk_offsets_p99": counts.lengths.quantile(0.99),
+    }
+
+
 def rate_rows(profile: Profile, bucket_ms: int) -> Iterator[dict[str, Any]]:
     """Rows of `RATES`, in the order of time."""
     for number, bucket in sorted(profile.counted.buckets.items()):
@@ -267,10 +275,7 @@ def rate_rows(profile: Profile, bucket_ms: int) -> Iterator[dict[str, Any]]:
             "bytes": bucket.bytes,
             "offsets_per_second": bucket.offsets * 1000 / bucket_ms,
             "bytes_per_second": bucket.bytes * 1000 / bucket_ms,
-            "chunk_bytes_p50": bucket.sizes.quantile(0.5),
-            "chunk_bytes_p99": bucket.sizes.quantile(0.99),
-            "chunk_offsets_p50": bucket.lengths.quantile(0.5),
-            "chunk_offsets_p99": bucket.lengths.quantile(0.99),
+            **_chunk_sizes(bucket),
             "longest_gap_seconds": bucket.longest_gap_ms / 1000,
         }
 

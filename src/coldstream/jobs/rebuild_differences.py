@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column
 
 
 class DifferenceKind(StrEnum):
@@ -66,7 +66,7 @@ DIFFERENCES = SnapshotTable(
     "One row for each difference between a live manifest and one made anew from the bucket",
     pa.schema(
         [
-            column("stream", pa.string(), "directory name"),
+            STREAM,
             column("kind", pa.string(), "unreadable, absent, other_object or entry"),
             column("first_offset", pa.int64(), "first offset concerned"),
             column("next_offset", pa.int64(), "one past the last"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,10 +50,14 @@ def spark_session(name: str, settings: Mapping[str, str] | None = None) -> Spark
     """
     from pyspark.sql import SparkSession
 
-    if _SUBMITTED not in os.environ and SparkSession.getActiveSession() is None:
+    alone = _SUBMITTED not in os.environ
+    if alone and SparkSession.getActiveSession() is None:
         os.environ.setdefault(_SUBMIT, _LOCAL)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"coldstream {name}").getOrCreate()
+    if alone and threading.current_thread() is threading.main_thread():
+        # PySpark's own calls the JVM first, which fails where Ctrl-C came in the middle of a call.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         spark.conf.set(key, value)
     return spark

@@ -84,6 +84,8 @@ def column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
 
 
 TIME = pa.timestamp("us", "UTC")
+#: The column by which tables of all jobs are joined.
+STREAM = column("stream", pa.string(), "directory name")
 
 
 class PartFile:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.names import MAX_OFFSET, SEGMENT_SUFFIX
+from coldstream.names import INDEX_SUFFIX, MAX_OFFSET, SEGMENT_SUFFIX
 from coldstream.osiris.chunk import Buffer
 
 SEGMENT_MAGIC = b"OSIL"
@@ -43,6 +43,11 @@ def segment_name(first_offset: int) -> str:
     if not 0 <= first_offset <= MAX_OFFSET:
         raise InvalidInputError(f"{first_offset} is not an offset")
     return f"{first_offset:020d}{SEGMENT_SUFFIX}"
+
+
+def index_name(first_offset: int) -> str:
+    """File name of the index of that segment."""
+    return f"{first_offset:020d}{INDEX_SUFFIX}"
 
 
 def parse_segment_name(name: str) -> int:

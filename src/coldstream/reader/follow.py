@@ -3,6 +3,10 @@
 A read keeps the manifest that it began with as long as it can: objects are immutable, and nobody
 deletes one before a grace time has passed since the manifest let go of it. The read looks at the
 manifest again when an object is gone, or when its own manifest has grown old.
+
+In between a claim may have cut off, under a higher epoch, what the read has already handed on, and
+other messages may stand at the same offsets by now. The ledger of the newer manifest tells
+(`Followed.cut`), so nobody goes on in another history without being told.
 """
 
 from __future__ import annotations
@@ -34,6 +38,18 @@ class Followed:
         self._missing: set[str | None] = set()
         self._stuck_at: int | None = None
         self.snapshot = self._loaded()
+        self._epoch = self.snapshot.root.epoch
+
+    def cut(self) -> int:
+        """Where what was read before was cut off by claims since the last call; else `MAX_OFFSET`.
+
+        What was read under an epoch stands as far as the right of that epoch reaches by now: to the
+        lowest floor of all later claims. Retention takes old claims out of the ledger
+        (`Ledger.above`), but never the last one that has cut off the first offset or something
+        below it: what the stream still has, is always judged rightly.
+        """
+        epoch, self._epoch = self._epoch, max(self._epoch, self.snapshot.root.epoch)
+        return self.snapshot.root.ledger.ceiling(epoch)
 
     def grown_old(self) -> bool:
         """Whether the snapshot was too old and has been replaced by one with another root.
@@ -66,6 +82,8 @@ class Followed:
         old, self.snapshot = self.snapshot, self._loaded()
         if self.snapshot.item.root_key == old.item.root_key:
             raise error
+        if position is None:
+            self._epoch = self.snapshot.root.epoch  # nothing was handed on yet
 
     def _loaded(self) -> Snapshot:
         # The age counts from before the request: what it brings may be as old as that.

@@ -35,7 +35,7 @@ from coldstream.reader.locate import chunk_reaching, fragments_backwards, locate
 from coldstream.reader.pieces import pieces
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
-from coldstream.reader.spec import Bound, Last, OffsetSpec, Timestamp
+from coldstream.reader.spec import Bound, Last, Offset, OffsetSpec, Timestamp
 
 if TYPE_CHECKING:
     # Arrow is asked for by who wants batches only: it takes a while to import.
@@ -126,8 +126,9 @@ class StreamReader:
             spec: where to begin.
             to: where to end: chunks that begin at or after this offset, or at or after the first
                 chunk of this time, are not read. The manifest's end if None.
-            on_gap: told of offsets that exist nowhere, in their turn; raises LostRangeError unless
-                given.
+            on_gap: told of offsets that exist nowhere, in their turn, and of those that were cut
+                off after they had been read; raises LostRangeError unless given. Behind the latter
+                the chunk that contains the next offset comes first; it may begin below it.
 
         Raises:
             NotFoundError: no such stream, or an object that the current manifest refers to is gone.
@@ -135,7 +136,7 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return self._chunks(*self._begin(spec, to), on_gap)
+        return self._chunks(*self._begin(spec, to), _asked(spec), on_gap)
 
     def messages(
         self,
@@ -149,15 +150,16 @@ class StreamReader:
         From an offset the messages before it in its chunk are left out, from anything else a read
         begins with the whole chunk.
         """
-        return self._all_messages(*self._begin(spec, to), on_gap)
+        return self._all_messages(*self._begin(spec, to), _asked(spec), on_gap)
 
     def _all_messages(
-        self, manifest: Followed, start: int, end: int, on_gap: Callable[[Gap], None]
+        self, manifest: Followed, start: int, end: int, asked: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Message, None, None]:
-        with closing(self._chunks(manifest, start, end, on_gap)) as chunks:
+        with closing(self._chunks(manifest, start, end, asked, on_gap)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
                     yield from self._messages(chunk, start, end)
+                start = max(start, chunk.header.next_offset)
 
     def _messages(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
         header = chunk.header
@@ -202,16 +204,17 @@ class StreamReader:
         from coldstream.columns.schema import select
 
         manifest, start, end = self._begin(spec, to)
+        asked = _asked(spec)
         decoder = Decoder(select(columns), batch_bytes=batch_bytes, reuse=reuse, stream=self.stream)
         position = start
         while position < end:
             try:
-                with closing(self._followed(manifest, position, end, on_gap)) as found:
+                with closing(self._followed(manifest, position, end, asked, on_gap)) as found:
                     for piece in found:
                         for part in piece.sound_and_damaged(position):
                             if isinstance(part, Checked):
                                 yield from decoder.decode(
-                                    part.data, part.headers, part.bounds, start=start, end=end
+                                    part.data, part.headers, part.bounds, start=position, end=end
                                 )
                                 continue
                             if on_corrupt is None:
@@ -244,18 +247,21 @@ class StreamReader:
         return CorruptRange(entry.first_offset, entry.next_offset, entry.min_timestamp, error)
 
     def _chunks(
-        self, manifest: Followed, position: int, end: int, on_gap: Callable[[Gap], None]
+        self, manifest: Followed, position: int, end: int, asked: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Chunk, None, None]:
-        with closing(self._followed(manifest, position, end, on_gap)) as found:
+        with closing(self._followed(manifest, position, end, asked, on_gap)) as found:
             for piece in found:
                 yield from piece.checked
                 if piece.checked.error is not None:
                     raise piece.checked.error
 
     def _followed(
-        self, manifest: Followed, position: int, end: int, on_gap: Callable[[Gap], None]
+        self, manifest: Followed, position: int, end: int, asked: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Piece, None, None]:
-        """Pieces that cover [position, end), in whatever manifest has them by then."""
+        """Pieces that cover [position, end), in whatever manifest has them by then.
+
+        `asked` is the lowest offset that somebody may want to be told of.
+        """
         while position < end:
             try:
                 with closing(self._pieces(manifest.snapshot.root, position, end)) as found:
@@ -276,11 +282,19 @@ class StreamReader:
             except NotFoundError as error:
                 manifest.after_missing(error, position)
             root = manifest.snapshot.root
+            cut = max(manifest.cut(), asked)
+            if cut < position:
+                # It was read, and it is not what stands there now. One gap with what is cut off
+                # ahead, if the stream has not grown back to here.
+                following = end if root.next_offset <= position else position
+                on_gap(Gap(cut, following, GapReason.TRUNCATION))
+                position = following
             if position < root.first_offset:
                 on_gap(Gap(position, min(root.first_offset, end), GapReason.RETENTION))
                 position = root.first_offset
             if root.next_offset < end:
-                on_gap(Gap(max(position, root.next_offset), end, GapReason.TRUNCATION))
+                if position < end:
+                    on_gap(Gap(max(position, root.next_offset), end, GapReason.TRUNCATION))
                 end = root.next_offset
 
     def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Followed, int, int]:
@@ -324,6 +338,11 @@ class StreamReader:
             settings=self._settings,
             budget=self._budget,
         )
+
+
+def _asked(spec: OffsetSpec) -> int:
+    """The lowest offset that a read from `spec` may be about, whatever history the stream has."""
+    return spec.value if isinstance(spec, Offset) else 0
 
 
 def _begins(piece: Piece | Gap, last: Piece | Gap) -> bool:

@@ -2,11 +2,14 @@
 
 A position is written into the query's checkpoint as JSON:
 
-    {"streams": {"__orders_1745": 1200}, "began": {"__orders_1745": 0}}
+    {"streams": {"__orders_1745": 1200}, "began": {"__orders_1745": 0}, "epochs": {...}}
 
 `streams` has the next offset of every stream. `began` has the offsets at which the batch that ends
 here began in streams that the batch before did not know: a batch must be the same when it is done
-again after a crash, though retention may have moved by then, or clocks.
+again after a crash, though retention may have moved by then, or clocks. `epochs` has the epoch of
+the manifest in which a stream's position was found: a claim of a higher one may have cut off what
+lies below it since. Checkpoints of releases before there was such a thing have no epochs; nothing
+can be said about their positions, until the next batch has moved them.
 """
 
 from __future__ import annotations
@@ -31,16 +34,28 @@ class Position:
     Attributes:
         streams: next offset of each stream, by directory.
         began: first offset of the batch in streams that the position before does not have.
+        epochs: of the manifest that each stream was looked up in, if that is known.
     """
 
     streams: Mapping[str, int] = field(default_factory=dict)
     began: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+
+    def cut(self, stream: str, root: Root) -> int | None:
+        """Where what was read of a stream was cut off since; None if it was not."""
+        epoch = self.epochs.get(stream)
+        if epoch is None or stream not in self.streams:
+            return None
+        ceiling = root.ledger.ceiling(epoch)
+        return ceiling if ceiling < self.streams[stream] else None
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. It compares the text, so the order is always the same."""
         found: dict[str, Any] = {"streams": dict(sorted(self.streams.items()))}
         if self.began:
             found["began"] = dict(sorted(self.began.items()))
+        if self.epochs:
+            found["epochs"] = dict(sorted(self.epochs.items()))
         return found
 
 
@@ -52,11 +67,12 @@ def parse_position(value: Any) -> Position:
     """
     try:
         streams, began = value["streams"], value.get("began", {})
-        numbers = [*streams.values(), *began.values()]
-        names = [*streams, *began]
+        epochs = value.get("epochs", {})
+        numbers = [*streams.values(), *began.values(), *epochs.values()]
+        names = [*streams, *began, *epochs]
         fine = all(type(n) is int and 0 <= n <= MAX_OFFSET for n in numbers)
         if fine and all(isinstance(name, str) for name in names):
-            return Position(streams, began)
+            return Position(streams, began, epochs)
     except (KeyError, TypeError, AttributeError):
         pass
     raise CorruptDataError(f"not an offset of this source: {json.dumps(value)[:200]}")

@@ -21,19 +21,25 @@ def messages(found: Iterator[Found], selection: Selection, stream: str) -> Itera
     """
     decoder = Decoder(selection, stream=stream)
     for each in found:
-        match each:
-            case Sound(checked, _, first, following):
-                yield from decoder.decode(
-                    checked.data, checked.headers, checked.bounds, start=first, end=following
-                )
-            case Damaged(damage, first, following):
-                yield from decoder.unreadable(damage, first, following)
-            case Lost(gap, timestamp):
-                first = gap.first_offset
-                error = CorruptDataError(str(gap), stream=stream, offset=first)
-                row = CorruptRange(first, first + 1, timestamp, error)
-                yield from decoder.unreadable(row, first, first + 1)
+        if isinstance(each, Lost):
+            first = each.gap.first_offset
+            error = CorruptDataError(str(each.gap), stream=stream, offset=first)
+            row = CorruptRange(first, first + 1, each.timestamp, error)
+            yield from decoder.unreadable(row, first, first + 1)
+        else:
+            yield from decoded(decoder, each)
     yield from decoder.flush()
+
+
+def decoded(decoder: Decoder, found: Sound | Damaged) -> Iterator[pa.RecordBatch]:
+    """What is full of the rows so far and those of `found`; the rest comes with `flush`."""
+    match found:
+        case Sound(checked, _, first, following):
+            yield from decoder.decode(
+                checked.data, checked.headers, checked.bounds, start=first, end=following
+            )
+        case Damaged(damage, first, following):
+            yield from decoder.unreadable(damage, first, following)
 
 
 def judged(found: Iterator[Found], task: Task, stream: str) -> Iterator[Found]:

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TRIES = 3
+_WHERE_THEY_ARE = (
+    "; this query had read them, and other messages may stand there now. `coldstream quarantine"
+    " list` says where they are"
+)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -88,7 +92,8 @@ class StreamReader(DataSourceStreamReader):
         """The splits between two positions, in the manifests as they are now.
 
         Raises:
-            LostRangeError: retention has overtaken the query (failOnDataLoss).
+            LostRangeError: retention has overtaken the query, or a claim has cut off what it had
+                read (failOnDataLoss).
         """
         begin, until = parse_position(start), parse_position(end)
         self._position = until
@@ -105,8 +110,8 @@ class StreamReader(DataSourceStreamReader):
         lost: list[Work] = []
         for stream, following in until.streams.items():
             first = begin.streams.get(stream, until.began.get(stream, following))
-            if first < following:
-                one, gaps = self._planned(stream, first, following)
+            if first < following or until.epochs.get(stream) != begin.epochs.get(stream):
+                one, gaps = self._planned(stream, first, following, begin)
                 planned.append(one)
                 lost += [lost_work(task, one, gap) for gap in gaps]
         splits = splits_of(planned, self._options.sizes)
@@ -146,9 +151,14 @@ class StreamReader(DataSourceStreamReader):
         if known is None:
             new = set(ends)  # where an empty stream begins, the first batch decides, too
         after = read | {stream: ends[stream] for stream in ends if stream in read or stream in new}
-        if known is not None and after == read:
+        epochs = {} if known is None else dict(known.epochs)
+        for each in backlogs:
+            moved = after.get(each.stream) != read.get(each.stream)
+            if moved or (known and known.cut(each.stream, each.root) is not None):
+                epochs[each.stream] = each.root.epoch
+        if known is not None and after == read and epochs == known.epochs:
             return known
-        return Position(after, {stream: starts[stream] for stream in new})
+        return Position(after, {stream: starts[stream] for stream in new}, epochs)
 
     def _meant(self) -> list[CatalogItem]:
         return meant(self._remote.catalog, self._options.streams, vhost=self._options.vhost)
@@ -187,18 +197,29 @@ class StreamReader(DataSourceStreamReader):
         fragments = Fragments(self._remote.store, self._remote.prefix, stream, ReaderSettings())
         return offset_of(whole.root, spec, whole.groups, fragments)
 
-    def _planned(self, stream: str, first: int, following: int) -> tuple[Planned, list[Gap]]:
-        """A stream's part of a batch, and what of it is nowhere any more."""
+    def _planned(
+        self, stream: str, first: int, following: int, before: Position
+    ) -> tuple[Planned, list[Gap]]:
+        """A stream's part of a batch, and what of it, or of those before it, is nowhere any more.
+
+        What earlier batches have read and a claim has cut off since is not read again: the sink may
+        have its own way with offsets that come twice. It is told, and the query goes on behind it.
+        """
         snapshot = self._snapshot(stream)
         root = snapshot.root
         gaps = []
-        if first < root.first_offset:
+        cut = before.cut(stream, root)
+        if cut is not None:
+            gaps.append(Gap(cut, first, GapReason.TRUNCATION))
+        if first < min(root.first_offset, following):
             gaps.append(Gap(first, min(root.first_offset, following), GapReason.RETENTION))
-        if following > root.next_offset:
+        if max(first, root.next_offset) < following:
             gaps.append(Gap(max(first, root.next_offset), following, GapReason.TRUNCATION))
         if gaps and self._options.fail_on_data_loss:
+            kept = "" if cut is None else _WHERE_THEY_ARE
             raise LostRangeError(
-                f"{gaps[0]}; option failOnDataLoss=false makes it a row with an error",
+                f"{gaps[0]}{kept}; option failOnDataLoss=false makes it a row with an error and"
+                " goes on behind it",
                 stream=stream,
                 offset=gaps[0].first_offset,
             )

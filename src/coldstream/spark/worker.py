@@ -17,6 +17,7 @@ def prepare() -> None:
     zipimport reads them when it needs them, so there is nothing to do.
     """
     if sys.version_info < (3, 12):
+        # A method of a class is replaced on purpose, which no type allows.
         zipimport.zipimporter.invalidate_caches = _nothing  # type: ignore[method-assign, assignment]
 
 

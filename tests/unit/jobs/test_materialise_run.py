@@ -13,7 +13,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
-from coldstream.errors import ConflictError, InternalError
+from coldstream.errors import ConflictError, CorruptDataError, InternalError
 from coldstream.jobs.materialise.maintain import Kept, maintain
 from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.plan import Window
@@ -21,10 +21,12 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import Rule
 from coldstream.jobs.materialise.run import Piece, Runner, Settings, StreamNow, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.jobs.materialise.table import Loaded
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
 
 ORDERS = "__orders_1745252105682952932"
@@ -109,6 +111,7 @@ class Engine:
     piece: int = 16
     performed: int = 0
     forgetful: bool = False
+    pieces_left: int = 10**9
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
         return [
@@ -124,6 +127,8 @@ class Engine:
         results = []
         for piece in pieces:
             self.performed += 1
+            if self.performed > self.pieces_left:
+                raise Killed
             source = Source(piece.stream, self.bodies[piece.stream], piece.span)
             result = perform(
                 piece.stream, source, rules, self.store, lambda: f"{next(self.ids):016x}",
@@ -145,6 +150,7 @@ class Site:
     store: Store = field(default_factory=Store)
     ids: Iterator[int] = field(default_factory=lambda: count(10**6))
     first: int = 0
+    ledger: Ledger = field(default_factory=lambda: Ledger.of([(1, 0)]))
 
     def table(self, name: str, columns: tuple[str, str, str]) -> ParquetTable:
         return ParquetTable(
@@ -167,9 +173,12 @@ class Site:
         runner = Runner(
             engine or self.engine, lambda: f"{next(self.ids):016x}", lambda _: None, lambda _: None
         )
-        streams = [StreamNow(s, s, self.first, len(each)) for s, each in self.bodies.items()]
+        streams = [self.now(s) for s in self.bodies]
         settings.setdefault("window_bytes", 3)
         return runner.fill(self.rule, self.tables, streams, Settings(**settings))
+
+    def now(self, stream: str) -> StreamNow:
+        return StreamNow(stream, stream, self.first, len(self.bodies[stream]), ledger=self.ledger)
 
     def rows(self, dead: bool = False) -> pa.Table:
         table = self.tables.dead if dead else self.tables.rows
@@ -306,6 +315,115 @@ def test_an_overwrite_makes_rows_and_dead_letters_of_its_range_anew() -> None:
     site.bodies[ORDERS][50] = b"broken"
     site.run(window=Window(first=30, following=70, overwrite=True))
     assert site.content() == _expected(site.bodies)
+
+
+def cut_off_at_60(length: int) -> Site:
+    """A table that is up to date with 100 messages, 40 of which were cut off and written anew."""
+    site = Site({ORDERS: _bodies(100)})
+    site.run()
+    site.bodies[ORDERS] = [*_bodies(60), *(b"new" for _ in range(60, length))]
+    site.ledger = site.ledger.claimed(2, 60)
+    return site
+
+
+@pytest.mark.parametrize("length", [60, 70, 130])
+def test_rows_of_a_history_that_was_cut_off_are_told_and_nothing_is_mixed_with_them(
+    length: int,
+) -> None:
+    site = cut_off_at_60(length)
+    before = site.content()
+
+    for window in (Window(), Window(), Window(first=0, following=length)):
+        report = site.run(window=window)
+        assert report.cut_off == {ORDERS: [[60, 100]]}
+        assert (report.planned, report.commits) == ({}, 0)
+    assert site.content() == before
+
+
+def test_a_stream_that_was_cut_off_does_not_stop_the_others() -> None:
+    site = cut_off_at_60(130)
+    site.bodies[BILLS] = _bodies(20)
+
+    report = site.run()
+
+    assert list(report.cut_off) == [ORDERS]
+    assert report.planned == {BILLS: [[0, 20]]}
+
+
+def test_an_overwrite_from_the_cut_on_makes_the_rows_anew_and_the_table_goes_on() -> None:
+    site = cut_off_at_60(130)
+
+    report = site.run(window=Window(first=60, overwrite=True))
+    site.bodies[ORDERS] += [b"new"] * 20
+    after = site.run()
+
+    assert (report.cut_off, after.cut_off) == ({}, {})
+    assert after.planned == {ORDERS: [[130, 150]]}
+    assert site.content() == _expected(site.bodies)
+
+
+def test_an_overwrite_that_would_leave_some_of_them_does_nothing() -> None:
+    short, late = cut_off_at_60(99), cut_off_at_60(130)
+    for site, first, following in ((short, 60, None), (late, 70, None), (late, 60, 90)):
+        report = site.run(window=Window(first=first, following=following, overwrite=True))
+
+        assert report.cut_off == {ORDERS: [[60, 100]]}
+        assert report.commits == 0
+
+
+def test_an_overwrite_that_is_killed_half_way_is_asked_for_again() -> None:
+    site = cut_off_at_60(130)
+    engine = site.engine
+    engine.pieces_left = 2
+
+    with pytest.raises(Killed):
+        site.run(engine, window=Window(first=60, overwrite=True), window_bytes=1)
+    (stale,) = site.run().cut_off[ORDERS]
+    assert (60 < stale[0] < 100, stale[1]) == (True, 100)
+
+    site.run(window=Window(first=stale[0], overwrite=True))
+    assert site.run().cut_off == {}
+    assert site.content() == _expected(site.bodies)
+
+
+def test_what_retention_has_taken_of_the_new_history_goes_from_the_table_too() -> None:
+    site = cut_off_at_60(130)
+    site.first = 80
+
+    assert site.run().cut_off == {ORDERS: [[60, 100]]}
+    site.run(window=Window(first=60, overwrite=True))
+
+    assert site.run().cut_off == {}
+    rows = [(n, body) for _, n, body in site.content()[0]]
+    assert [n for n, _ in rows] == [n for n in range(60) if n % 31 != 5] + [*range(80, 130)]
+    assert {body for n, body in rows if n >= 60} == {b"new"}
+
+
+def test_a_claim_that_cuts_nothing_off_changes_nothing() -> None:
+    site = Site({ORDERS: _bodies(100)})
+    site.run()
+    site.ledger = site.ledger.claimed(2, 100)
+    site.bodies[ORDERS] = _bodies(120)
+
+    assert site.run().planned == {ORDERS: [[100, 120]]}
+    assert site.run().cut_off == {}
+
+
+def test_a_table_of_an_older_release_knows_no_epochs_and_learns_them() -> None:
+    old = TableState({ORDERS: Ranges.of([(0, 100)])})
+    ledger = Ledger.of([(1, 0), (2, 100), (3, 60)])
+    assert old.cut_off(ORDERS, ledger) == Ranges()
+
+    new = old.with_more({ORDERS: Ranges.of([(100, 120)])}, {}, {ORDERS: 2})
+
+    assert new.cut_off(ORDERS, Ledger.of([(1, 0), (2, 100)])) == Ranges()
+    assert new.cut_off(ORDERS, ledger) == Ranges.of([(60, 120)]), "what was there before, too"
+    assert parse_state(new.encode()) == new
+    assert parse_state(old.encode()) == old
+    for wrong in ("[[0,[]]]", '[["1",[]]]', "[[1]]", "5"):
+        broken = new.encode().replace(b"[[2,[[100,120]]]]", wrong.encode())
+        with pytest.raises(CorruptDataError):
+            parse_state(broken)
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing() -> None:

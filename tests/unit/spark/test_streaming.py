@@ -261,11 +261,113 @@ def test_what_was_cut_off_after_it_was_read_is_not_read_again() -> None:
     assert len(spark.rows) == 60
 
 
+def cut_off(tier: Tier, cut: int, chunks: int) -> None:
+    """A claim of epoch 2 cuts `A` off, and its writer goes on from there."""
+    root = tier.reader(A).snapshot().root
+    kept = [each for each in root.entries if each.next_offset <= cut]
+    assert kept[-1].next_offset == cut
+    made = [
+        each[:16] + (2).to_bytes(8, "big") + each[24:] for each in small_chunks(chunks, first=cut)
+    ]
+    entry = tier.upload(A, made, epoch=2, floor=cut)
+    ledger = root.ledger.claimed(2, cut)
+    last = LastChunk(entry.next_offset - 3, 2)
+    changed = replace(root, epoch=2, ledger=ledger, last_chunk=last, next_offset=entry.next_offset)
+    tier.commit(A, replace(changed, entries=Entries.of([*kept, entry])))
+
+
+def read_and_cut_off(chunks: int, **given: str) -> Spark:
+    tier = Tier()
+    tier.add(A, in_groups(small_chunks(20), 6))
+    spark = Spark(tier, stream=A, **given)
+    spark.all()
+    cut_off(tier, 36, chunks)
+    return spark
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("chunks", [2, 8, 20])
+def test_a_query_that_has_read_what_was_cut_off_since_stops(chunks: int, restarted: bool) -> None:
+    spark = read_and_cut_off(chunks)
+    if restarted:
+        spark.restart()
+
+    for _ in range(2):  # and whoever starts it again is told again
+        with pytest.raises(LostRangeError, match="failOnDataLoss=false") as failed:
+            spark.step()
+        assert "offsets 36 to 59 were cut off under a higher epoch" in str(failed.value)
+        assert "coldstream quarantine" in str(failed.value)
+        assert (failed.value.stream, failed.value.offset) == (A, 36)
+        spark.restart()
+    assert len(spark.rows) == 60
+
+
+@pytest.mark.parametrize("chunks", [2, 8, 20])
+def test_a_query_that_may_lose_data_tells_once_and_goes_on_where_it_was(chunks: int) -> None:
+    spark = read_and_cut_off(chunks, failOnDataLoss="false")
+    old = len(spark.rows)
+
+    while spark.step():
+        pass
+    grow_on(spark.tier, 10)
+    while spark.step():
+        pass
+
+    end = spark.tier.reader(A).snapshot().root.next_offset
+    told = [row for row in spark.rows[old:] if row[2]]
+    assert [(offset, str(error)) for _, offset, error in told] == [
+        (36, "offsets 36 to 59 were cut off under a higher epoch during the read")
+    ]
+    assert [offset for _, offset, error in spark.rows[old:] if not error] == list(range(60, end))
+
+
+def grow_on(tier: Tier, chunks: int) -> None:
+    root = tier.reader(A).snapshot().root
+    first = root.next_offset
+    made = [
+        each[:16] + (2).to_bytes(8, "big") + each[24:] for each in small_chunks(chunks, first=first)
+    ]
+    entry = tier.upload(A, made, epoch=2, floor=36)
+    tier.commit(A, root.appended([entry], LastChunk(entry.next_offset - 3, 2)))
+
+
+def test_a_claim_that_cuts_nothing_off_begins_no_batch() -> None:
+    tier = Tier()
+    tier.add(A, in_groups(small_chunks(20), 6))
+    spark = Spark(tier, stream=A)
+    spark.all()
+    root = tier.reader(A).snapshot().root
+    tier.commit(A, replace(root, epoch=2, ledger=root.ledger.claimed(2, 60)))
+
+    assert not spark.plan()
+
+
+def test_a_checkpoint_without_epochs_goes_on_and_has_them_from_then_on() -> None:
+    tier = Tier()
+    tier.add(A, in_groups(small_chunks(20), 6))
+    spark = Spark(tier, stream=A)
+    spark.all()
+    spark.offsets[-1].pop("epochs")
+    spark.restart()
+    assert not spark.plan()
+    grow(tier, A, 2)
+
+    assert len(spark.all()) == 66
+    assert spark.offsets[-1]["epochs"] == {A: 1}
+
+
 def test_a_position_survives_json_and_nothing_else_is_taken_for_one() -> None:
-    position = Position({"b": 3, "a": 2**63}, {"b": 1})
+    position = Position({"b": 3, "a": 2**63}, {"b": 1}, {"a": 7})
 
     assert parse_position(json.loads(json.dumps(position.to_json()))) == position
     assert list(position.to_json()["streams"]) == ["a", "b"]
-    for wrong in ({}, None, {"streams": {"a": "1"}}, {"streams": {"a": -1}}, {"streams": [1]}):
+    for wrong in (
+        {},
+        None,
+        {"streams": {"a": "1"}},
+        {"streams": {"a": -1}},
+        {"streams": [1]},
+        {"streams": {}, "epochs": {"a": "1"}},
+    ):
         with pytest.raises(CorruptDataError):
             parse_position(wrong)

@@ -133,7 +133,7 @@ class IcebergTable:
 
     def append(self, loaded: Loaded, append: Append) -> Outcome:
         table: IcebergMetadata = loaded.handle
-        state = loaded.state.with_more(append.covered, append.lost)
+        state = loaded.state.with_more(append.covered, append.lost, append.epochs)
         properties = {APPEND_PROPERTY: append.id}
         if append.covered or append.lost:
             # A name of its own for each attempt: what the table has may have grown since the last.

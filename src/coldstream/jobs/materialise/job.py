@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldstream import names
-from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
+from coldstream.errors import ColdstreamError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.jobs.arguments import (
     DATABASE,
     WAREHOUSE,
@@ -136,7 +136,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
         SparkEngine(spark, place(there), partition_bytes=given[PARTITION_BYTES]),
         lambda: secrets.token_hex(16),
         lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
-        lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
+        lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
     errors: dict[str, ColdstreamError] = dict(unread)
     tables = report.facts.setdefault("tables", {})
@@ -147,6 +147,10 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
             done = _fill(runner, rules, pair, streams, settings)
             tables[table] = asdict(done)
             _count(report, table, done)
+            errors |= {
+                f"{table} {stream}": _mixed(table, stream, spans)
+                for stream, spans in done.cut_off.items()
+            }
             if given[MAINTAIN]:
                 tables[table]["maintenance"] = _maintained(rule, pair, given)
         except ColdstreamError as error:
@@ -155,6 +159,19 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
     _report_lag(report, tables)
     if errors:
         raise next(iter(errors.values()))
+
+
+def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
+    """What is told of a table that has rows of a history that was cut off."""
+    first, following = spans[0][0], spans[-1][1]
+    return LostRangeError(
+        f"{table} has offsets {first} to {following - 1} of a history that was cut off since, and"
+        " other messages may stand there now, so nothing of this stream was taken in."
+        f" --from {first} --overwrite, with this stream alone, makes them anew when the stream has"
+        f" grown to {following} again; `coldstream quarantine list` says where the old ones are",
+        stream=stream,
+        offset=first,
+    )
 
 
 def _streams(

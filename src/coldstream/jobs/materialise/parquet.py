@@ -129,7 +129,7 @@ class ParquetTable:
             for file in self._holding(present, append.replaces):
                 removed.append(file.path)
                 kept += self._other_rows(loaded, file, append.replaces[file.stream])
-        state = loaded.state.with_more(append.covered, append.lost)
+        state = loaded.state.with_more(append.covered, append.lost, append.epochs)
         outcome = self._put(loaded, append.id, state, (*append.files, *kept), removed)
         if outcome is Outcome.LANDED and self._published is not None:
             after = self.load(loaded.schema)

@@ -9,6 +9,8 @@ from typing import TypeVar
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.ranges import Ranges
 
+_NONE = Ranges()
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -17,12 +19,15 @@ class Wanted:
     Attributes:
         read: offsets to read now.
         lost: offsets that the table should have had, and that retention has removed meanwhile.
-        replaces: offsets among `read` whose rows the table has already; they are replaced.
+        replaces: offsets among `read` and `lost` whose rows the table has already; these go.
+        refused: offsets that the table has of a history that was cut off, and that nobody has asked
+            to make anew; then there is nothing to do but to tell.
     """
 
-    read: Ranges
-    lost: Ranges
-    replaces: Ranges
+    read: Ranges = _NONE
+    lost: Ranges = _NONE
+    replaces: Ranges = _NONE
+    refused: Ranges = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,22 @@ class Window:
 
 
 def wanted(
-    covered: Ranges, first_offset: int, next_offset: int, *, start: str, window: Window
+    covered: Ranges,
+    first_offset: int,
+    next_offset: int,
+    *,
+    start: str,
+    window: Window,
+    cut_off: Ranges = _NONE,
 ) -> Wanted:
     """What to do about a stream that holds [first_offset, next_offset).
 
     Without a window a table goes on after the last offset that it has, or begins where its rule
     says; with one, exactly what the window names and the table has not is read.
+
+    Rows of a history that was cut off are never mixed with those of the one that the stream has
+    now: nothing is read before a window makes all of them anew, which takes a stream that has grown
+    back to where they end. What of them lies below the stream's first offset goes then, too.
 
     Args:
         covered: what the table has.
@@ -61,6 +76,7 @@ def wanted(
         next_offset: of the stream.
         start: as in a rule.
         window: what was asked for.
+        cut_off: part of `covered` that belongs to a history that was cut off.
     """
     end = next_offset if window.following is None else min(window.following, next_offset)
     if window.first is not None:
@@ -77,7 +93,11 @@ def wanted(
     # What was never begun is not lost when it is gone; what a table goes on from is.
     lost = missing - alive if covered and window.first is None else Ranges()
     read = missing & alive
-    return Wanted(read, lost, read & covered)
+    if cut_off:
+        if not window.overwrite or cut_off - asked:
+            return Wanted(refused=cut_off)
+        lost = cut_off - alive
+    return Wanted(read, lost, (read | lost) & covered)
 
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout
+from coldstream.manifest.ledger import Ledger
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
 _MAX_GROWTH = 3
@@ -57,6 +58,7 @@ class StreamNow:
         first_offset: of the manifest.
         next_offset: of the manifest.
         snapshot: of the manifest, opaque.
+        ledger: of the manifest.
     """
 
     stream: str
@@ -64,6 +66,7 @@ class StreamNow:
     first_offset: int
     next_offset: int
     snapshot: Any = None
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 class Engine(Protocol):
@@ -119,6 +122,8 @@ class TableReport:
         commits: of the table.
         columns_added: while it ran.
         oldest_last_ms: of the last messages of all streams, the oldest.
+        cut_off: by stream, what the table has of a history that was cut off: such a stream was left
+            as it is.
     """
 
     table: str
@@ -133,11 +138,13 @@ class TableReport:
     commits: int = 0
     columns_added: list[str] = field(default_factory=list)
     oldest_last_ms: int | None = None
+    cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
 
     def add(self, other: TableReport) -> None:
         """Take in what another part of the same run did to the table."""
         self.streams += other.streams
         self.planned |= other.planned
+        self.cut_off |= other.cut_off
         for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.commits += other.commits
@@ -196,12 +203,17 @@ class Runner:
         loaded = tables.rows.load(begin)
         todo = self._todo(rule, loaded, streams, settings)
         for now, each in todo:
-            report.planned[now.stream] = (each.read | each.lost).to_json()
+            if each.refused:
+                report.cut_off[now.stream] = each.refused.to_json()
+            else:
+                report.planned[now.stream] = (each.read | each.lost).to_json()
         if settings.dry_run:
             return report
+        epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
         gone = {now.stream: each.lost for now, each in todo if each.lost}
         if gone:
-            append = Append(self.new_id(), covered=gone, lost=gone)
+            cut = {now.stream: each.lost & each.replaces for now, each in todo if each.lost}
+            append = Append(self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs)
             loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
             report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
             report.commits += 1
@@ -225,7 +237,7 @@ class Runner:
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
             within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
-            self._commit(tables, begin, results, covered, within, report)
+            self._commit(tables, begin, results, covered, within, epochs, report)
             self.say(
                 f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
                 f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
@@ -243,8 +255,9 @@ class Runner:
                 now.next_offset,
                 start=rule.start,
                 window=settings.window,
+                cut_off=loaded.state.cut_off(now.stream, now.ledger),
             )
-            if each.read or each.lost:
+            if each.read or each.lost or each.refused:
                 todo.append((now, each))
         return todo
 
@@ -324,6 +337,7 @@ class Runner:
         results: Sequence[TaskResult],
         covered: Mapping[str, Ranges],
         replaces: Mapping[str, Ranges],
+        epochs: Mapping[str, int],
         report: TableReport,
     ) -> None:
         """Dead letters first: a message that is in neither table would be lost."""
@@ -339,7 +353,7 @@ class Runner:
             lost[result.stream] |= Ranges.of(result.lost)
         files = [each for result in results for each in result.files]
         gone = {stream: ranges for stream, ranges in lost.items() if ranges}
-        append = Append(self.new_id(), files, covered, gone, replaces)
+        append = Append(self.new_id(), files, covered, gone, replaces, epochs=epochs)
         commit(tables.rows, append, first_schema=begin, pause=self.pause)
         report.rows += sum(result.rows for result in results)
         report.dead_letters += sum(result.dead for result in results)

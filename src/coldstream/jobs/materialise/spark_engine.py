@@ -36,6 +36,7 @@ from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Place
 from coldstream.spark.plan import Sizes, Split, plan
+from coldstream.spark.rows import decoded
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 from coldstream.spark.task import PlannedStream
 from coldstream.spark.window import Window
@@ -70,7 +71,7 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
     name = snapshot.item.name.queue or item.stream
     root = snapshot.root
-    return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot)
+    return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot, root.ledger)
 
 
 class SparkEngine:
@@ -176,15 +177,10 @@ class SplitSource:
                 covered[-1] = (covered[-1][0], span[1])
             else:
                 covered.append(span)
-            match each:
-                case Sound(checked, _, first, following):
-                    yield from decoder.decode(
-                        checked.data, checked.headers, checked.bounds, start=first, end=following
-                    )
-                case Damaged(damage, first, following):
-                    yield from decoder.unreadable(damage, first, following)
-                case Lost(gap, _):
-                    gaps.append(gap)
+            if isinstance(each, Lost):
+                gaps.append(each.gap)
+            else:
+                yield from decoded(decoder, each)
         yield from decoder.flush()
 
 

@@ -15,13 +15,17 @@ from typing import Any
 
 from coldstream.errors import CorruptDataError
 from coldstream.jobs.materialise.ranges import Ranges, parse_ranges
-from coldstream.names import check_stream
+from coldstream.manifest.ledger import Ledger
+from coldstream.names import MAX_EPOCH, MAX_OFFSET, check_stream
 
 VERSION = 1
 #: A state of 100,000 streams has about 10 MB.
 MAX_STATE_BYTES = 64 * 2**20
 
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
+#: Ranges by the epoch of the manifest that they were read from.
+ByEpoch = Mapping[int, Ranges]
+_NO_EPOCHS: Mapping[str, ByEpoch] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +36,61 @@ class TableState:
         covered: by stream: offsets whose messages are in the table, or in its dead letters.
         lost: by stream: offsets that were gone before the table could have them: a hole, or
             retention was quicker. They count as covered too.
+        under: by stream: what is covered, by the epoch of the manifest that it was read from. What
+            is in none was read before there was such a thing, so before all the rest.
     """
 
     covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     lost: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    under: Mapping[str, ByEpoch] = field(default_factory=lambda: _NO_EPOCHS)
 
     def of(self, stream: str) -> Ranges:
         """What is covered of one stream."""
         return self.covered.get(stream, Ranges())
 
-    def with_more(self, covered: Mapping[str, Ranges], lost: Mapping[str, Ranges]) -> TableState:
+    def cut_off(self, stream: str, ledger: Ledger) -> Ranges:
+        """What is covered of one stream and belongs to a history that was cut off since.
+
+        What was read under an epoch stands up to the lowest floor of all later claims. Nothing can
+        be said about a table that has no epochs of a stream yet.
+
+        Args:
+            stream: directory name.
+            ledger: of its manifest now.
+        """
+        under = dict(self.under.get(stream, {}))
+        if not under:
+            return Ranges()
+        rest = self.of(stream)
+        for ranges in under.values():
+            rest -= ranges
+        oldest = min(under)
+        under[oldest] |= rest
+        found = Ranges()
+        for epoch, ranges in under.items():
+            found |= ranges & Ranges.of([(ledger.ceiling(epoch), MAX_OFFSET)])
+        return found
+
+    def with_more(
+        self,
+        covered: Mapping[str, Ranges],
+        lost: Mapping[str, Ranges],
+        epochs: Mapping[str, int] = MappingProxyType({}),
+    ) -> TableState:
         """This state after a commit.
 
         Args:
             covered: new offsets by stream.
             lost: offsets by stream that exist nowhere any more; part of `covered`.
+            epochs: of the manifests that `covered` was read from, by stream, where known.
         """
-        return TableState(_merged(self.covered, covered), _merged(self.lost, lost))
+        under = dict(self.under)
+        for stream in covered.keys() & epochs.keys():
+            new, epoch = covered[stream], epochs[stream]
+            by_epoch = {known: old - new for known, old in under.get(stream, {}).items()}
+            by_epoch[epoch] = by_epoch.get(epoch, Ranges()) | new
+            under[stream] = {known: ranges for known, ranges in by_epoch.items() if ranges}
+        return TableState(_merged(self.covered, covered), _merged(self.lost, lost), under)
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -58,6 +100,7 @@ class TableState:
                 stream: {
                     "covered": ranges.to_json(),
                     **({"lost": self.lost[stream].to_json()} if self.lost.get(stream) else {}),
+                    **({"under": _under_json(self.under[stream])} if stream in self.under else {}),
                 }
                 for stream, ranges in sorted(self.covered.items())
             },
@@ -78,9 +121,23 @@ def parse_state(data: bytes) -> TableState:
         streams = {check_stream(name): each for name, each in document["streams"].items()}
         covered = {name: parse_ranges(each["covered"]) for name, each in streams.items()}
         lost = {name: parse_ranges(each.get("lost", ())) for name, each in streams.items()}
+        under = {
+            name: _parse_under(each["under"]) for name, each in streams.items() if "under" in each
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CorruptDataError(f"a table's state cannot be read: {exc}") from exc
-    return TableState(covered, {name: each for name, each in lost.items() if each})
+    return TableState(covered, {name: each for name, each in lost.items() if each}, under)
+
+
+def _under_json(under: ByEpoch) -> list[list[Any]]:
+    return [[epoch, ranges.to_json()] for epoch, ranges in sorted(under.items())]
+
+
+def _parse_under(value: Any) -> ByEpoch:
+    under = {epoch: parse_ranges(ranges) for epoch, ranges in value}
+    if not all(type(epoch) is int and 0 < epoch <= MAX_EPOCH for epoch in under):
+        raise ValueError("an epoch is out of range")
+    return under
 
 
 def _merged(old: Mapping[str, Ranges], more: Mapping[str, Ranges]) -> Mapping[str, Ranges]:

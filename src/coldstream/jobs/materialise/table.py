@@ -19,6 +19,7 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.state import TableState
 
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
+_NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
 class Outcome(StrEnum):
@@ -66,6 +67,7 @@ class Append:
         lost: those of them that existed nowhere any more.
         replaces: offsets by stream whose rows go away in the same step.
         removes: files of the table, by path, that go away in the same step.
+        epochs: of the manifests that `covered` was read from, by stream, where known.
     """
 
     id: str
@@ -74,6 +76,7 @@ class Append:
     lost: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     replaces: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     removes: Sequence[str] = ()
+    epochs: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)

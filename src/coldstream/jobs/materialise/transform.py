@@ -121,7 +121,7 @@ def _by_user(
     try:
         results = [_called(function, good, own)] if good.num_rows else []
         failures: list[tuple[int, str]] = []
-    except Exception:  # it is the user's: whatever it raises, each message gets its own chance
+    except Exception:  # the user's function: whatever it raises, each message has its own chance
         results, failures = _row_by_row(function, good, own)
     rows = [_with_envelope(result, good, schema) for result in results]
     for number, reason in failures:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.jobs.snapshots import TIME, SnapshotTable, column
+from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column
 
 
 class Severity(StrEnum):
@@ -138,7 +138,7 @@ FINDINGS = SnapshotTable(
     "One row for each thing that the job scrub has found",
     pa.schema(
         [
-            column("stream", pa.string(), "directory name"),
+            STREAM,
             column("kind", pa.string(), "what is wrong, see docs/how-to/scrub-and-repair.md"),
             column("severity", pa.string(), "note, wrong or damaged"),
             column("key", pa.string(), "of the object concerned"),

@@ -357,15 +357,15 @@ class ReplicaFiles:
         ]
 
     @contextmanager
-    def open(self, path: Path) -> Generator[LogFile, None, None]:
+    def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
         """One of them.
 
         Raises:
             FileNotFoundError: there is none of that name now.
         """
-        first = int(path.name[:20])
+        first = int(name[:20])
         for segment in self._replica.segments:
             if segment.first == first:
-                yield _MemoryFile(segment.index if path.suffix == INDEX_SUFFIX else segment.data)
+                yield _MemoryFile(segment.index if name.endswith(INDEX_SUFFIX) else segment.data)
                 return
-        raise FileNotFoundError(2, "no such file", str(path))
+        raise FileNotFoundError(2, "no such file", str(directory / name))

@@ -30,49 +30,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
 
-from greenlet import getcurrent, greenlet
-
-from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Unknown
-from coldstream.testing.simulation.footprints import Call, Footprints, Heard, Learnt
-from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.scheduler import Crash
+from coldstream.testing.simulation.footprints import Footprints, Heard, Learnt
+from coldstream.testing.simulation.points import Execution, Place, Point, digest, in_words, token
 from coldstream.usecases.load import World
 
 #: A choice: the number of a task, and whether its answer is lost.
 Choice = tuple[int, bool]
 #: What became of a task: what it returned, or the error that ended it.
 Results = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket and a table.
-
-    Attributes:
-        store: the bucket.
-        catalog: the table.
-        clock_ms: S3's, ms since the Unix epoch; a copy has the same.
-    """
-
-    store: MemoryObjectStore
-    catalog: MemoryCatalog
-    clock_ms: Callable[[], int] = lambda: 0
-
-    def copy(self) -> Place:
-        """The same again, to be changed; objects and items themselves never change."""
-        store = MemoryObjectStore(self.clock_ms)
-        store.take_over(self.store)
-        catalog = MemoryCatalog(self.catalog.table_id())
-        catalog.items.update(self.catalog.items)
-        return Place(store, catalog, self.clock_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,34 +181,12 @@ def replay(scenario: Scenario, choices: Sequence[Choice]) -> list[str]:
         search.close()
 
 
-@dataclass(slots=True)
-class _Point:
-    """How far a task has come."""
-
-    task: int
-    history: bytes  # a hash chain over the answers
-    before: _Point | None
-    answer: object  # to the call of the point before
-    call: Call | None = None  # None at its end
-    result: object = None
-    following: dict[bytes, _Point] = field(default_factory=dict)
-
-    def answers(self) -> list[object]:
-        """All of them, from the beginning."""
-        found: list[object] = []
-        point = self
-        while point.before is not None:
-            found.append(point.answer)
-            point = point.before
-        return found[::-1]
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """A state of the world, and one way that led to it."""
 
     place: Place
-    points: tuple[_Point, ...]
+    points: tuple[Point, ...]
     heard: Heard
     lost: int = 0
     depth: int = 0  # choices
@@ -264,87 +212,15 @@ class _State:
         return found[::-1]
 
 
-class _Port:
-    """A port of one task: every call stops the task until its answer is known."""
-
-    def __init__(self, task: int, service: str) -> None:
-        self._task, self._service = task, service
-
-    def __getattr__(self, method: str) -> Any:
-        task, service = self._task, self._service
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            parent = getcurrent().parent
-            assert parent is not None
-            answer = parent.switch(Call(task, service, method, args, kwargs))
-            if isinstance(answer, BaseException):
-                raise answer
-            return answer
-
-        return call
-
-
-class _Execution:
-    """A task that is being executed: give it answers, and it gives calls."""
-
-    def __init__(self, scenario: Scenario, number: int) -> None:
-        act = list(scenario.tasks.values())[number]
-        # Ids are the task's own, so that they do not depend on who came first.
-        self._uids = (number + 1) * 1_000_000
-        world = World(
-            _Port(number, "store"),  # type: ignore[arg-type]
-            _Port(number, "catalog"),  # type: ignore[arg-type]
-            scenario.prefix,
-            self._new_uid,
-            pool=Inline,
-        )
-        self.result: object = None
-        self._failed: BaseException | None = None
-        self._begun = False
-        self._fiber = greenlet(lambda: self._go(act, world))
-
-    def _new_uid(self) -> int:
-        self._uids += 1
-        return self._uids
-
-    def _go(self, act: Callable[[World], object], world: World) -> None:
-        try:
-            self.result = act(world)
-        except ColdstreamError as exc:
-            self.result = exc
-        except Crash:
-            return
-        except BaseException as exc:
-            self._failed = exc
-
-    def go_on(self, answer: object = None) -> Call | None:
-        """What the task asks next, None if it has ended; the first answer begins it."""
-        self._fiber.parent = getcurrent()
-        call: Call | None
-        if self._begun:
-            call = self._fiber.switch(_fresh(answer))
-        else:
-            self._begun = True
-            call = self._fiber.switch()
-        if self._failed is not None:
-            raise self._failed
-        return call
-
-    def close(self) -> None:
-        """Leave it where it is."""
-        if self._fiber:
-            self._fiber.parent = getcurrent()
-            self._fiber.throw(Crash)
-
-
 class _Search:
     def __init__(self, scenario: Scenario, footprints: Footprints) -> None:
         self.scenario = scenario
         self.explored = Explored()
         self._names = list(scenario.tasks)
+        self._acts = list(scenario.tasks.values())
         self._footprints = footprints
         # The execution that was used last of each task, and the point where it waits.
-        self._running: dict[int, tuple[_Point, _Execution]] = {}
+        self._running: dict[int, tuple[Point, Execution]] = {}
         self._digests: dict[bytes, bytes] = {}
 
     def run(self, most_states: int, prune: bool) -> None:
@@ -390,7 +266,7 @@ class _Search:
         """All tasks at their first call."""
         points = []
         for number in range(len(self._names)):
-            point = _Point(number, b"", None, None)
+            point = Point(number, b"", None, None)
             self._execute(point)
             points.append(point)
         heard = Heard((frozenset(),) * len(points))
@@ -455,7 +331,7 @@ class _Search:
         self._footprints.made(call)
         heard = state.heard.after(call, answer, changed_item=after is not before)
         told = Unknown(None) if lost else answer
-        words = f"{self._names[number]}: {call}{_in_words(answer, before, after, lost)}"
+        words = f"{self._names[number]}: {call}{in_words(answer, before, after, lost)}"
         following = self._after(point, told)
         new = _State(
             place,
@@ -476,16 +352,16 @@ class _Search:
                 raise _found(exc, new) from exc
         return new
 
-    def _after(self, point: _Point, answer: object) -> _Point:
+    def _after(self, point: Point, answer: object) -> Point:
         """The point that an answer leads to."""
-        history = _digest(point.history + _token(answer))
+        history = digest(point.history + token(answer))
         known = point.following.get(history)
         if known is None:
-            known = point.following[history] = _Point(point.task, history, point, answer)
+            known = point.following[history] = Point(point.task, history, point, answer)
             self._execute(known)
         return known
 
-    def _execute(self, point: _Point) -> None:
+    def _execute(self, point: Point) -> None:
         """Find out what the task asks at a point."""
         running, execution = self._running.get(point.task, (None, None))
         if execution is not None and running is point.before:
@@ -494,7 +370,7 @@ class _Search:
             if execution is not None:
                 execution.close()
             self.explored.executions += 1
-            execution = _Execution(self.scenario, point.task)
+            execution = Execution(point.task, self._acts[point.task], self.scenario.prefix)
             point.call = execution.go_on()
             for answer in point.answers():
                 point.call = execution.go_on(answer)
@@ -508,47 +384,14 @@ class _Search:
         ]
         parts.append(repr((state.place.catalog.items, state.lost)).encode())
         parts += [each.history or b"\0" for each in state.points]
-        return _digest(b"\0".join(parts))
+        return digest(b"\0".join(parts))
 
     def _digest_of_object(self, data: bytes) -> bytes:
         known = self._digests.get(data)
         if known is None:
-            known = self._digests[data] = _digest(data)
+            known = self._digests[data] = digest(data)
         return known
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
-
-
-def _fresh(answer: object) -> object:
-    """The same answer for another execution: a task may change a list, and located errors are."""
-    return copy(answer) if isinstance(answer, (list, ColdstreamError)) else answer
-
-
-def _token(answer: object) -> bytes:
-    if isinstance(answer, (bytes, bytearray, memoryview)):
-        return _digest(bytes(answer))
-    if isinstance(answer, ColdstreamError):
-        return f"{type(answer).__name__} {answer}".encode()
-    return repr(answer).encode()
 
 
 def _found(exc: Exception, state: _State) -> FoundError:
     return FoundError(f"{type(exc).__name__}: {exc}", state.choices(), state.trace())
-
-
-def _in_words(
-    answer: object, before: CatalogItem | None, after: CatalogItem | None, lost: bool
-) -> str:
-    words = ""
-    if isinstance(answer, ColdstreamError):
-        words = f" -> {type(answer).__name__}"
-    elif after is not before and after is not None:
-        words = (
-            f" -> version {after.version}, epoch {after.epoch},"
-            f" [{after.first_offset}, {after.next_offset}), {after.state}"
-        )
-    elif type(answer).__name__ in ("NotLanded", "Unknown"):
-        words = f" -> {type(answer).__name__}"
-    return words + (", and the answer is lost" if lost else "")

@@ -25,7 +25,7 @@ from coldstream.usecases.load import World
 
 _ATTEMPTS = 3
 _RETRY_MS = 200
-_POLL_MS = 1000
+_POLL_MS = 1500
 _MOST_UPLOADS = 3
 
 

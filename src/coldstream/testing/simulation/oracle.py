@@ -17,7 +17,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.quarantine import parse_record
 from coldstream.manifest.root import Root, parse_root
-from coldstream.manifest.tree import leaves
+from coldstream.manifest.tree import leaves, nodes
 from coldstream.names import RootKey, parse_data_key, parse_metadata_key
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.testing.bucket import referenced
@@ -32,6 +32,7 @@ from coldstream.testing.invariants import (
     tree_sums,
 )
 from coldstream.testing.simulation.cluster import ChunkId, Cluster
+from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 
 
@@ -224,6 +225,7 @@ class Oracle:
                 found += prefix_retention(before.root, after, before.leaves, live)
             if found:
                 raise BrokenError(found)
+            self._cut_for_a_reason(before, root)
         if before is not None:
             now = self.now()
             self.past = [k for k in self.past if k.until and k.until > now - self.grace_ms]
@@ -264,6 +266,11 @@ class Oracle:
             lost = replace(root, first_offset=max(root.first_offset, timeline.floor))
             item = CatalogItem(self.stream, "", root_key=timeline.root_key)
             found |= referenced(self.prefix, item, lost, self._fetch)
+            # The groups of such a root are kept as a whole: they are small, and its tree stays one.
+            found |= {
+                object_path(self.prefix, self.stream, entry)
+                for entry in nodes(root.entries, self._fetch, first_offset=root.first_offset)
+            }
         return found
 
     # --- checks ---
@@ -276,6 +283,33 @@ class Oracle:
             and after.ledger.floor(after.epoch) == after.first_offset
             and after.quarantine_key != before.quarantine_key
         )
+
+    def _cut_for_a_reason(self, before: Known, after: Root) -> None:
+        """What a claim cuts off is not in the log of its own writer, or of a later one."""
+        floor = after.ledger.floor(after.epoch)
+        if after.epoch == before.root.epoch or floor is None or floor >= before.root.next_offset:
+            return
+        for entry in before.leaves:
+            if entry.kind is EntryKind.HOLE or entry.next_offset <= floor:
+                continue
+            for identity in self.contents[entry.data_key(self.stream).path(self.prefix)]:
+                chunk = self.cluster.written[identity]
+                if chunk.next_offset <= max(floor, after.first_offset):
+                    continue
+                for replica in self.cluster.replicas:
+                    if (
+                        replica.up
+                        and replica.joined
+                        and replica.epoch >= after.epoch
+                        and chunk.next_offset <= replica.committed
+                        and replica.chunk_at(chunk.chunk_id) is chunk
+                    ):
+                        raise self._broken(
+                            Invariant.CONTIGUOUS_ADVANCE,
+                            f"a claim of epoch {after.epoch} cuts off chunk {identity}, which"
+                            f" {replica.name} has",
+                            identity[0],
+                        )
 
     def _contents_hold(self, root: Root, live: list[Entry], before: Known | None) -> None:
         """Fragments hold committed chunks that tile their offsets; epochs never fall."""

@@ -142,6 +142,17 @@ def play_many(
                 return
 
 
+def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
+    """After how many seeds a twin is caught, and how; None if it is not within `most`."""
+    seeds = 0
+    for tally in play_many(first, most, processes=processes, twin=twin, until_failure=True):
+        if tally.failures:
+            failure = min(tally.failures, key=lambda each: each.seed)
+            return failure.seed - first + 1, failure
+        seeds += tally.seeds
+    return seeds, None
+
+
 def shrunk(seed: int, twin: str = "") -> tuple[list[int], list[str]]:
     """The choices of a failing seed made small, and the trace of what is left."""
     with without(twin) if twin else contextlib.nullcontext():
@@ -167,12 +178,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--twin", default="", choices=["", *TWINS], help="take a guard out")
+    options.add_argument("--twins", action="store_true", help="after how many seeds each is caught")
     options.add_argument("--trace", type=int, help="play this seed alone and print what happens")
     options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
     options.add_argument("--json", action="store_true", help="the result as a JSON object")
     given = options.parse_args(arguments)
     if given.trace is not None:
         return _traced(given.trace, given.twin)
+    if given.twins:
+        return _all_twins(given.first, given.processes)
     total = Tally()
     began = told = time.perf_counter()
     for tally in play_many(given.first, given.seeds, processes=given.processes, twin=given.twin):
@@ -194,6 +208,20 @@ def _traced(seed: int, twin: str) -> int:
     lines.append(f"seed {seed} steps {history.scheduler.steps} trace {digest}")
     print("\n".join(lines))
     return 1 if failure is not None else 0
+
+
+def _all_twins(first: int, processes: int) -> int:
+    """A line for each twin; those that nothing needs alone (`seeds` 0) must not be caught."""
+    wrong = 0
+    for name, twin in TWINS.items():
+        seeds, failure = caught(name, first, twin.seeds or 1000, processes=processes)
+        right = (failure is not None) == (twin.seeds > 0)
+        wrong += not right
+        verdict = f"caught by seed {failure.seed}: {failure.kind}" if failure else "not caught"
+        limit = f"<= {twin.seeds}" if twin.seeds else "never"
+        print(f"twin {name:<18} {seeds:>6} seeds ({limit}) {'' if right else 'WRONG '}{verdict}")
+    print(f"twins {len(TWINS)} wrong {wrong}")
+    return 1 if wrong else 0
 
 
 def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:

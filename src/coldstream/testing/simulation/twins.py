@@ -15,17 +15,30 @@ from unittest.mock import patch
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent import follower
+from coldstream.agent import follower, gaps
+from coldstream.agent.history import CommittedHistory
 from coldstream.errors import AlreadyExistsError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved
+from coldstream.manifest.entries import Entry
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
-from coldstream.manifest.root import Root
+from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import group_path, root_path
+from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
+from coldstream.testing.simulation.drafts import DRAFTS
 from coldstream.testing.simulation.nodes import Delivered
-from coldstream.usecases import adopt, amend, claim, collect, commit_runs, load
+from coldstream.usecases import (
+    adopt,
+    amend,
+    claim,
+    collect,
+    commit_runs,
+    load,
+    parting,
+    truncate,
+)
 from coldstream.usecases.load import Loaded, World, publish
 
 
@@ -178,6 +191,30 @@ def _never_anchored(world: World, stream: str, first_offset: int, name: QueueNam
     return CatalogItem(stream, world.catalog.table_id(), name=name, first_offset=first_offset)
 
 
+def _shorter_is_evidence(self: parting._Comparison) -> Cut | None:
+    cut = _compared(self)
+    near = self._log.chunks_near(self._root.next_offset)
+    if cut is not None or not near or near[-1].next_offset >= self._root.next_offset:
+        return cut
+    last = near[-1]
+    return Cut(last.next_offset, LastChunk(last.chunk_id, last.epoch), last)
+
+
+_compared = parting._Comparison.result
+
+
+def _beginning_of_the_claim(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
+    """The beginning of a fragment under the epoch of the chunk that proves the claim."""
+    made = _beginning(world, stream, root, old, cut)
+    data = world.store.get_all(made.data_key(stream).path(world.prefix), limit=2**20)
+    new = replace(made, epoch=cut.evidence.epoch, uid=world.new_uid())
+    world.store.put(new.data_key(stream).path(world.prefix), data, write_id=f"{new.uid:x}")
+    return new
+
+
+_beginning = truncate._beginning
+
+
 def _all_that_is_written(self: Delivered, stream: str) -> int:
     del stream
     return self.replica.tail if self.replica.up else 0
@@ -274,6 +311,44 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             500,
             lambda: [(follower, "anchor", _never_anchored)],
         ),
+        "evidence": Twin(
+            "a local log that is merely shorter is no evidence",
+            2000,
+            lambda: [(parting._Comparison, "result", _shorter_is_evidence)],
+        ),
+        "claim-proof": Twin(
+            "the log still has a chunk of the claimed epoch when it is compared",
+            20_000,
+            lambda: [(CommittedHistory, "_proved", lambda self, near: near)],
+        ),
+        "alone": Twin(
+            "a log that does not reach down to what is compared leaves the claim to a longer one",
+            20_000,
+            lambda: [(gaps, "check_alone", lambda *given, **named: None)],
+        ),
+        "divergence": Twin(
+            "a claim compares the end of the manifest with the writer's own log",
+            2000,
+            lambda: [(claim, "parting", lambda *given, **named: None)],
+        ),
+        "members": Twin(
+            "a hole is declared only over what no other member has",
+            2000,
+            lambda: [(gaps, "check_lost", lambda *given, **named: None)],
+        ),
+        "content-proof": Twin(
+            "what the ledger refuses is garbage only if the manifest holds its last chunk",
+            5000,
+            lambda: [
+                (collect, "holds_last_chunk", lambda *given, **named: True),
+                (truncate, "write_record", lambda world, stream, epoch, record: ""),
+            ],
+        ),
+        "replacement-epoch": Twin(
+            "what a claim carries over has the epoch of what it replaces",
+            2000,
+            lambda: [(truncate, "_beginning", _beginning_of_the_claim)],
+        ),
         "commit-gate": Twin(
             "only what the local broker delivers is uploaded",
             500,
@@ -294,5 +369,6 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             0,
             _clauses("epoch"),
         ),
+        **{name: Twin(guard, 0, patches) for name, (guard, patches) in DRAFTS.items()},
     }
 )

@@ -110,7 +110,7 @@ def _set_environment(state_dir: Path, port: int) -> None:
 
 async def _serve(app: Any, listener: socket.socket, state_dir: Path, port: int) -> None:
     from hypercorn.asyncio import serve  # type: ignore[import-not-found]  # only in .localaws
-    from hypercorn.config import Config  # type: ignore[import-not-found]
+    from hypercorn.config import Config  # type: ignore[import-not-found]  # as above
 
     config = Config()
     config.bind = [f"fd://{listener.fileno()}"]

@@ -37,7 +37,7 @@ def fast_checksums(_: Options) -> None:
     AWS: checks a checksum sent along with a PUT in no time. MiniStack: does so in a Python loop
     over the bytes, some 7 s for 64 MiB, while it can answer nobody else.
     """
-    # Only in .localaws.
+    # awscrt is only in .localaws, where mypy does not look.
     from awscrt.checksums import crc32c, crc64nvme  # type: ignore[import-not-found]
     from ministack.services import s3
 

@@ -1,0 +1,479 @@
+"""What drafts of the protocol did instead of a rule: the parts of some twins (see `twins`).
+
+Each was once thought to be enough, and each lost data in a history that is known by now.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+from coldstream.agent import gaps
+from coldstream.agent.files import Disk, LogFile
+from coldstream.agent.follower import StreamFollower
+from coldstream.errors import NotFoundError
+from coldstream.fragment import Trailer, build_trailer
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.entries import Entries, Entry, EntryKind
+from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.node import Node
+from coldstream.manifest.root import LastChunk, Root
+from coldstream.names import data_prefix, list_start, parse_data_key
+from coldstream.plans import resolve as resolving
+from coldstream.plans.claim import LocalHistory
+from coldstream.plans.policy import PolicySet
+from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
+from coldstream.plans.resolve import Listed, Resolution, Verified
+from coldstream.plans.retention import Retention
+from coldstream.plans.truncate import Cut, Truncation
+from coldstream.ports import CommitOutcome
+from coldstream.testing import fragments
+from coldstream.testing.fragments import SyntheticFragment
+from coldstream.testing.simulation.cluster import ReplicaFiles
+from coldstream.usecases import (
+    claim,
+    collect,
+    commit_runs,
+    delete_stream,
+    rebuild,
+    repair,
+    truncate,
+)
+from coldstream.usecases import retention as retaining
+from coldstream.usecases.commit_runs import Extension
+from coldstream.usecases.holes import Gap
+from coldstream.usecases.load import Loaded, World, load, publish
+
+#: Replacements, each (owner, name, value), and the rule that they take out.
+Draft = tuple[str, Callable[[], list[tuple[Any, str, Any]]]]
+
+# What the drafts call is the product's own, also while it is replaced.
+_extend = commit_runs.extend
+_parting = claim.parting
+_cut_off = claim.cut_off
+_check_fragment = commit_runs.check_fragment
+_fragment_of = repair.fragment_of
+_beginning = truncate._beginning
+_judge_root = collect.judge_root
+_sweep = delete_stream.sweep
+_plan_retention = retaining.plan_retention
+_step = StreamFollower.step
+_bridge = StreamFollower._go_on_behind_the_gap
+_open_in_memory = ReplicaFiles.open
+
+
+# --- claims ---
+
+
+def _unnamed_cut(*given: Any, **named: Any) -> tuple[Root, Truncation]:
+    """The record comes after the claim: its root cannot name it, and who claims may die."""
+    root, truncation = _cut_off(*given, **named)
+    return replace(root, quarantine_key=""), truncation
+
+
+def _floor_of_keys(
+    world: World,
+    loaded: Loaded,
+    root: Root,
+    *,
+    nodes: Sequence[Node] = (),
+    claim: bool = False,
+) -> CommitOutcome:
+    """A claim whose floor is the end of what keys say, verified or not."""
+    if claim:
+        stream, before = loaded.item.stream, loaded.root
+        run = resolving.resolve_run(
+            before.next_offset, before.ledger, _listed(world, stream, before)
+        )
+        end = max([root.next_offset, *(each.data_key.next_offset for each in run)])
+        root = replace(root, ledger=before.ledger.claimed(root.epoch, end))
+    return publish(world, loaded, root, nodes=nodes, claim=claim)
+
+
+def _listed(world: World, stream: str, root: Root) -> list[Listed]:
+    rows = world.store.list(
+        data_prefix(world.prefix, stream),
+        start_after=list_start(world.prefix, stream, root.next_offset),
+    )
+    return [Listed(parse_data_key(row.key, world.prefix), row.key, row.size) for row in rows]
+
+
+def _shorter_is_evidence(
+    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
+) -> Cut | None:
+    """A log that ends below the manifest's end cuts it back."""
+    cut = _parting(world, stream, root, log, **named)
+    near = log.chunks_near(root.next_offset)
+    if cut is not None or not near or near[-1].next_offset >= root.next_offset:
+        return cut
+    last = near[-1]
+    return Cut(last.next_offset, LastChunk(last.chunk_id, last.epoch), last)
+
+
+def _never_anew(
+    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
+) -> Cut | None:
+    """Where nothing is common there is nothing to compare."""
+    cut = _parting(world, stream, root, log, **named)
+    return None if cut is None or cut.anew else cut
+
+
+def _parting_from_entries(
+    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
+) -> Cut | None:
+    """What the root remembers of its last chunk does not count, only what it has."""
+    return _parting(world, stream, replace(root, last_chunk=None), log, **named)
+
+
+# --- commits ---
+
+
+def _under_the_fragments_epoch(
+    world: World,
+    loaded: Loaded,
+    root: Root,
+    *,
+    nodes: Sequence[Node] = (),
+    claim: bool = False,
+) -> CommitOutcome:
+    """A commit under the epoch of the last fragment that it appends."""
+    return publish(
+        world, loaded, replace(root, epoch=root.entries[-1].epoch), nodes=nodes, claim=claim
+    )
+
+
+def _up_to_the_refused(world: World, stream: str, root: Root, *, limit: int) -> Extension:
+    """What is refused ends the run, although another upload of the same range may be good."""
+    found = _extend(world, stream, root, limit=limit)
+    if not found.refused:
+        return found
+    end = min(each.offset or 0 for each in found.refused)
+    run = tuple(each for each in found.run if each.listed.data_key.next_offset <= end)
+    return replace(found, root=resolving.append_run(root, run), run=run, more=False)
+
+
+def _strict_neighbours() -> Callable[..., Verified]:
+    """A fragment must go on in its segment where the one before it ended, or begin a segment."""
+    ends: dict[int, Trailer] = {}
+
+    def check(listed: Listed, trailer: Trailer, **named: Any) -> Verified:
+        before = ends.get(trailer.first_offset)
+        begins = trailer.segment_offset == trailer.first_offset
+        goes_on = before is not None and (
+            before.segment_offset == trailer.segment_offset
+            and before.sequence + 1 == trailer.sequence
+        )
+        if before is not None and not (begins or goes_on):
+            raise resolving.RefusedFragmentError(
+                "not the next of its segment",
+                stream=listed.data_key.stream,
+                offset=trailer.first_offset,
+                key=listed.path,
+            )
+        ends[trailer.next_offset] = trailer
+        return _check_fragment(listed, trailer, **named)
+
+    return check
+
+
+def _first_and_last(*, index: bytes, **named: Any) -> Trailer:
+    """Times of the first and the last chunk, as if a clock never fell."""
+    trailer = build_trailer(index=index, **named)
+    return replace(
+        trailer, min_timestamp=trailer.first_timestamp, max_timestamp=trailer.last_timestamp
+    )
+
+
+# --- holes ---
+
+
+def _holes_like_data(
+    next_offset: int,
+    ledger: Ledger,
+    listed: Iterable[Listed],
+    *,
+    without: Iterable[str] = (),
+) -> Resolution:
+    """The run that reaches furthest, of whatever it is made."""
+    candidates = sorted(
+        (
+            each
+            for each in listed
+            if each.path not in without
+            and each.data_key.first_offset >= next_offset
+            and ledger.accepts(
+                each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
+            )
+        ),
+        key=lambda each: (each.data_key.first_offset, each.data_key.next_offset),
+    )
+    ways = resolving._ways(next_offset, candidates, 0)
+    end = max(ways)
+    return Resolution(tuple(resolving._way(ways, end)), listed_to=end)
+
+
+def _gap_behind_the_manifest(
+    world: World, stream: str, *, local_first: int, pause: Callable[[int], None]
+) -> tuple[Any, Gap | None]:
+    """The gap between the manifest and the local log, whatever waits in the bucket."""
+    del pause
+    root = load(world, stream).root
+    report = SimpleNamespace(next_offset=root.next_offset, root=root)
+    if root.next_offset >= local_first:
+        return report, None
+    return report, Gap(root.next_offset, local_first, root.ledger.epoch, False, False, ())
+
+
+def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:
+    in_flight, self._in_flight = self._in_flight, 0
+    try:
+        _bridge(self, *given)
+    finally:
+        self._in_flight += in_flight
+
+
+# --- files ---
+
+
+def _kept_files() -> Callable[..., Any]:
+    """A file that was opened once stays what it was, as a hard link of it does."""
+    kept: dict[Path, bytes] = {}
+
+    @contextmanager
+    def opened(self: ReplicaFiles, directory: Path, name: str) -> Generator[LogFile, None, None]:
+        path = directory / name
+        with _open_in_memory(self, directory, name) as file:
+            data = file.read(0, file.size())
+            if path not in kept or data.startswith(kept[path]):
+                kept[path] = data
+            yield _Kept(kept[path])
+
+    return opened
+
+
+class _Kept:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, start: int, length: int) -> bytes:
+        return bytes(self._data[start : start + length])
+
+    def read_into(self, start: int, into: memoryview) -> int:
+        found = self._data[start : start + len(into)]
+        into[: len(found)] = found
+        return len(found)
+
+
+@contextmanager
+def _mapped(self: Disk, directory: Path, name: str) -> Generator[LogFile, None, None]:
+    """Files under memory maps."""
+    del self
+    with (directory / name).open("rb") as file:
+        yield _Kept(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+# --- deletion ---
+
+
+def _current_is_like_others(key: Any, *, version: int, current: bool) -> Any:
+    """No node refers to the current root."""
+    del current
+    return _judge_root(key, version=version, current=False)
+
+
+def _of_any_table(world: World, stream: str) -> CatalogItem:
+    item = world.catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
+def _sweep_with_the_tombstone(world: World, *given: Any, **named: Any) -> Any:
+    """The item goes with the last object."""
+    swept = _sweep(world, *given, **named)
+    if swept.state is delete_stream.SweepState.DONE:
+        world.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]
+    return swept
+
+
+def _deleting_what_has_no_directory(self: StreamFollower, *given: Any, **named: Any) -> Any:
+    """A directory that is gone means that its queue was deleted."""
+    jobs = _step(self, *given, **named)
+    if not self.log.directory.exists():
+        delete_stream.delete_stream(
+            self.world, self.log.stream, PolicySet(), now_ms=0, undelete_ms=0
+        )
+    return jobs
+
+
+def _down_to_nothing(root: Root, rule: Any, **named: Any) -> Retention:
+    """Retention by size that takes the last fragment too."""
+    found = _plan_retention(root, rule, **named)
+    after = found.root
+    if rule.max_bytes is None or after.total_size <= rule.max_bytes:
+        return found
+    empty = replace(after, first_offset=after.next_offset, entries=Entries(), head=None)
+    return replace(found, root=empty)
+
+
+# --- replacements and rebuilds ---
+
+
+def _newest_epoch(entry: Entry, ledger: Ledger) -> int:
+    """Whoever repairs works under the claim that there is."""
+    del entry
+    return ledger.epoch
+
+
+def _whatever_its_floor(run: Any, known: Any, *, epoch: int, floor: int) -> Any:
+    """A fragment of an epoch whose floor lies above it; its trailer alone would not pass."""
+    return _fragment_of(run, known, epoch=epoch, floor=min(floor, known.first_offset))
+
+
+def _beginning_of_newest(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
+    """What a claim cuts in two is uploaded under the last claim."""
+    made = _beginning(world, stream, root, old, cut)
+    if made.kind is EntryKind.HOLE:
+        return made
+    key = made.data_key(stream)
+    whole = world.store.get(key.path(world.prefix), 0, made.size)
+    mine = replace(made, epoch=root.epoch, uid=world.new_uid())
+    lying = SyntheticFragment(key, bytes(whole)).lying(epoch=root.epoch, floor=made.first_offset)
+    world.store.put(mine.data_key(stream).path(world.prefix), lying.data, write_id="mine")
+    return mine
+
+
+class _FromKeys(Rebuild):
+    """A rebuild that knows nothing but LIST."""
+
+    def __init__(self, prefix: str, stream: str, ledger: Ledger, **named: Any) -> None:
+        self._named = (prefix, stream, named | {"first_offset": None})
+        super().__init__(prefix, stream, ledger, **named)
+
+    def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
+        """As of any rebuild."""
+        seen = list(pages)
+        prefix, stream, named = self._named
+        super().__init__(prefix, stream, ledger_of_keys(seen, prefix, stream), **named)
+        yield from super().groups(seen)
+
+
+DRAFTS: Mapping[str, Draft] = MappingProxyType(
+    {
+        "item-refers": (
+            "the item is a reference to its root",
+            lambda: [(collect, "judge_root", _current_is_like_others)],
+        ),
+        "tombstone-table": (
+            "no sweep by an item of another table",
+            lambda: [(delete_stream, "_own", _of_any_table)],
+        ),
+        "data-wins": (
+            "a hole is never taken over a range in which an acceptable fragment begins",
+            lambda: [(commit_runs, "resolve", _holes_like_data)],
+        ),
+        "gap-behind-the-manifest": (
+            "a hole begins where the resolved chain ends, not where the manifest does",
+            lambda: [(gaps, "find_gap", _gap_behind_the_manifest)],
+        ),
+        "hole-at-chain": (
+            "a hole begins where the resolved chain ends, not where the manifest does; data wins",
+            lambda: [
+                (gaps, "find_gap", _gap_behind_the_manifest),
+                (commit_runs, "resolve", _holes_like_data),
+            ],
+        ),
+        "hole-after-transfers": (
+            "nothing is declared lost while own transfers are under way",
+            lambda: [(StreamFollower, "_go_on_behind_the_gap", _with_transfers_in_flight)],
+        ),
+        "hole-members": (
+            "nothing is declared lost that a reachable member has",
+            lambda: [(gaps, "check_lost", lambda *given, **named: None)],
+        ),
+        "record-first": (
+            "the quarantine record is PUT before the claim, whose root names it",
+            lambda: [(claim, "cut_off", _unnamed_cut)],
+        ),
+        "unique": (
+            "a refused fragment whose last chunk the manifest lacks is kept",
+            lambda: [(collect, "holds_last_chunk", lambda *given: True)],
+        ),
+        "floor-verified": (
+            "a claim's floor is the next offset of its own root, below which all is verified",
+            lambda: [(claim, "publish", _floor_of_keys)],
+        ),
+        "items-epoch": (
+            "a commit that is no claim passes the epoch of the item",
+            lambda: [(commit_runs, "publish", _under_the_fragments_epoch)],
+        ),
+        "resolve-again": (
+            "what is refused is left out, and the run is resolved again",
+            lambda: [(module, "extend", _up_to_the_refused) for module in (commit_runs, claim)],
+        ),
+        "difference": (
+            "only a differing chunk is evidence for a truncate",
+            lambda: [(claim, "parting", _shorter_is_evidence)],
+        ),
+        "by-path": (
+            "files are read by their path at every look",
+            lambda: [(ReplicaFiles, "open", _kept_files())],
+        ),
+        "pread": (
+            "files are read with pread, never under a memory map",
+            lambda: [(Disk, "open", _mapped)],
+        ),
+        "replacement-epoch": (
+            "a replacement carries the epoch of what it replaces",
+            lambda: [
+                (repair, "_epoch_of", _newest_epoch),
+                (repair, "fragment_of", _whatever_its_floor),
+                (truncate, "_beginning", _beginning_of_newest),
+            ],
+        ),
+        "rebuild-newest-root": (
+            "a rebuild takes ledger and first offset from the newest root, or the item",
+            lambda: [(rebuild, "Rebuild", _FromKeys)],
+        ),
+        "rebuild-stops": (
+            "a rebuild stops commits and deleters first",
+            lambda: [(rebuild, "_stop_others", lambda world, stream, item: item)],
+        ),
+        "tombstone-kept": (
+            "a tombstone stays for ever",
+            lambda: [(delete_stream, "sweep", _sweep_with_the_tombstone)],
+        ),
+        "tombstone-word": (
+            "no agent deletes a stream because a directory is gone",
+            lambda: [(StreamFollower, "step", _deleting_what_has_no_directory)],
+        ),
+        "last-fragment": (
+            "retention keeps the last fragment",
+            lambda: [(retaining, "plan_retention", _down_to_nothing)],
+        ),
+        "last-chunk": (
+            "the root remembers the last chunk below its end",
+            lambda: [(claim, "parting", _parting_from_entries)],
+        ),
+        "start-anew": (
+            "where nothing is common the manifest begins anew with the local log",
+            lambda: [(claim, "parting", _never_anew)],
+        ),
+        "neighbours": (
+            "only offsets and chunk epochs bind neighbours",
+            lambda: [(commit_runs, "check_fragment", _strict_neighbours())],
+        ),
+        "min-max": (
+            "a fragment's times are the minimum and the maximum of its chunks",
+            lambda: [(fragments, "build_trailer", _first_and_last)],
+        ),
+    }
+)

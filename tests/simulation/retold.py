@@ -1,0 +1,415 @@
+"""What known histories are told with: a stream with its clock, a node with its agent, their ends.
+
+A story sets up what was there, lets everybody do what they did, and looks at the end. It fails by
+an AssertionError in words that say what is lost or stuck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.agent.follower import StreamFollower
+from coldstream.agent.log import StreamLog
+from coldstream.agent.members import Members
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.upload import fragment_size
+from coldstream.agent.upload import upload as upload_slice
+from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
+from coldstream.fragment import Buffer
+from coldstream.manifest.catalog import CatalogItem, Commit, QueueName
+from coldstream.manifest.root import Root
+from coldstream.nodes import NodeCache
+from coldstream.plans.claim import LocalChunk
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import CommitOutcome
+from coldstream.reader import First, StreamReader
+from coldstream.reader.gap import Gap
+from coldstream.testing.bucket import referenced
+from coldstream.testing.fragments import START_MS, SyntheticFragment
+from coldstream.testing.simulation.cluster import Replica, ReplicaFiles, SimChunk
+from coldstream.testing.simulation.explore import Place
+from coldstream.testing.simulation.nodes import Delivered
+from coldstream.usecases import collect as collecting
+from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.load import World
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.retention import retain
+from tests.simulation.stage import (
+    CHUNK,
+    PREFIX,
+    STREAM,
+    M,
+    anchored,
+    chunk,
+    claiming,
+    holds,
+    item_of,
+    no_pause,
+    path_of,
+    piece,
+    root_at,
+    upload,
+    world_of,
+)
+
+GRACE_MS = 1000
+SIZE = len(piece(0, 10, uid=1).data)
+
+#: Chunks [first, following) by the epoch that wrote them.
+Run = tuple[int, int, int]
+
+
+class Tapped:
+    """An adapter; before each of its calls somebody is told, and may do something.
+
+    Args:
+        inner: the adapter.
+        before: told the method's name and the first argument.
+    """
+
+    def __init__(self, inner: Any, before: Callable[[str, Any], object]) -> None:
+        self._inner = inner
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not callable(method):
+            return method
+
+        def call(*args: Any, **named: Any) -> Any:
+            self._before(name, args[0] if args else None)
+            return method(*args, **named)
+
+        return call
+
+
+class Retrying:
+    """A table whose first commit lands without an answer; the SDK sends the very same again.
+
+    Args:
+        inner: the table.
+        meanwhile: what others do before it is sent again.
+    """
+
+    def __init__(self, inner: MemoryCatalog, meanwhile: Callable[[], object]) -> None:
+        self._inner = inner
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def commit(self, commit: Commit) -> CommitOutcome:
+        """As the port says."""
+        outcome = self._inner.commit(commit)
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
+            return self._inner.commit(commit)
+        return outcome
+
+
+def once_before(
+    name: str, word: str, act: Callable[[], object]
+) -> Callable[[str, Any], object]:
+    """Something that happens once: before the first call `name` whose argument ends in `word`."""
+    left = [act]
+
+    def before(called: str, argument: Any) -> None:
+        if called == name and left and (not word or str(argument).endswith(word)):
+            left.pop()()
+
+    return before
+
+
+class Stream:
+    """A stream in memory that epoch `epoch` has claimed at 0, and everybody who works on it."""
+
+    def __init__(self, *, epoch: int = 1, place: Place | None = None) -> None:
+        self.now = 10_000
+        self._ids = count(5000)
+        self._uids = count(100)
+        self.place = place or anchored(lambda: self.now, epoch=epoch)
+
+    def world(self, *, store: Any = None, catalog: Any = None) -> World:
+        """What a new process sees."""
+        world = world_of(self.place, self._ids)
+        return replace(world, store=store or world.store, catalog=catalog or world.catalog)
+
+    @property
+    def item(self) -> CatalogItem:
+        return item_of(self.place)
+
+    @property
+    def root(self) -> Root:
+        return root_at(self.place, self.item.root_key)
+
+    @property
+    def keys(self) -> set[str]:
+        """All that the current manifest refers to."""
+        return referenced(PREFIX, self.item, self.root, self.world().fetch(STREAM))
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        return self.place.store.objects
+
+    # --- what is done ---
+
+    def upload(self, first: int, following: int, *, uid: int = 0, **more: Any) -> SyntheticFragment:
+        """An agent uploads a range; its trailer has the floor of its epoch, as the ledger has it."""
+        floor = self.item.ledger.floor(more.get("epoch", 1)) if STREAM in self._items else 0
+        made = piece(
+            first, following, uid=uid or next(self._uids), **({"floor": floor or 0} | more)
+        )
+        upload(self.place, made)
+        return made
+
+    @property
+    def _items(self) -> dict[str, CatalogItem]:
+        return self.place.catalog.items
+
+    def upload_tens(self, first: int, following: int, **more: Any) -> None:
+        """A range in fragments of ten."""
+        for at in range(first, following, 10):
+            self.upload(at, at + 10, **more)
+
+    def commit(self, world: World | None = None) -> CommitReport:
+        return commit_runs(world or self.world(), STREAM, pause=no_pause)
+
+    def claim(self, epoch: int, log: tuple[LocalChunk, ...], world: World | None = None) -> object:
+        return claiming(world or self.world(), epoch, log)
+
+    def regroup(self, world: World | None = None) -> None:
+        rebalance(world or self.world(), STREAM, branching=M, pause=no_pause)
+
+    def retire(self, max_bytes: int) -> None:
+        rules = PolicySet((Rule("r", max_bytes=max_bytes),))
+        retain(self.world(), STREAM, rules, now_ms=START_MS, pause=no_pause)
+
+    def consolidate(self) -> None:
+        consolidate(
+            self.world(),
+            self.place.store,
+            STREAM,
+            target_size=3 * SIZE,
+            branching=M,
+            pause=no_pause,
+        )
+
+    def reconcile(self) -> None:
+        reconcile(self.world(), STREAM, pause=no_pause)
+
+    def collect(self, times: int = 4, *, wait: int = 2 * GRACE_MS, store: Any = None) -> None:
+        """Several runs of the collector, some time apart."""
+        for _ in range(times):
+            self.now += wait
+            collecting.collect(
+                self.world(store=store),
+                self.place.store,
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=self.now,
+                now_ms=self.now,
+            )
+
+    def lose_table(self, items: dict[str, CatalogItem] | None = None) -> None:
+        """The table is gone; there is a new one, with what a backup had."""
+        self.place = replace(self.place, catalog=MemoryCatalog("table 2"))
+        self._items.update(items or {})
+
+    # --- what must hold ---
+
+    def reads(self) -> tuple[list[tuple[int, int]], list[Gap]]:
+        """Id and epoch of every chunk that a reader finds, and the gaps that it is told of."""
+        gaps: list[Gap] = []
+        reader = StreamReader(
+            self.place.store, self.place.catalog, PREFIX, STREAM, nodes=NodeCache()
+        )
+        try:
+            found = reader.chunks(First(), on_gap=gaps.append)
+            return [(each.header.chunk_id, each.header.epoch) for each in found], gaps
+        except ColdstreamError as exc:
+            raise AssertionError(f"a reader fails: {exc}") from exc
+
+    def ends_with(self, *runs: Run, holes: Iterable[tuple[int, int]] = ()) -> None:
+        """All invariants hold, and a reader finds just this."""
+        try:
+            self.commit()
+            holds(self.place)
+        except ColdstreamError as exc:
+            raise AssertionError(f"the stream is broken: {exc}") from exc
+        wanted = [(at, epoch) for first, end, epoch in runs for at in range(first, end, CHUNK)]
+        found, gaps = self.reads()
+        assert found == wanted, f"a reader finds other chunks: {_told(found)} for {_told(wanted)}"
+        assert [(each.first_offset, each.next_offset) for each in gaps] == [*holes]
+
+    def named(self) -> set[str]:
+        """Keys of the fragments and holes of the manifest."""
+        return {key for key in self.keys if "/data/" in key}
+
+
+def _told(chunks: list[tuple[int, int]]) -> str:
+    """Chunks in runs of one epoch: first..next of epoch."""
+    runs: list[list[int]] = []
+    for at, epoch in chunks:
+        if runs and runs[-1][1:] == [at, epoch]:
+            runs[-1][1] += CHUNK
+        else:
+            runs.append([at, at + CHUNK, epoch])
+    return ", ".join(f"{a}..{b} of epoch {e}" for a, b, e in runs) or "nothing"
+
+
+class Node:
+    """A broker node: its replica of the stream, and the real agent beside it.
+
+    Args:
+        stream: that it writes.
+        runs: chunks that its log has.
+        committed: offsets below this are committed as far as it knows; all of it if None.
+        members: that its agent may ask.
+        last_copy: whether its agent was told that no other member has more.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        *runs: Run,
+        committed: int | None = None,
+        members: Members | None = None,
+        last_copy: bool = False,
+    ) -> None:
+        self._stream = stream
+        self._now = 0.0
+        self._members = members
+        self._last_copy = last_copy
+        self.replica = Replica("n")
+        self.write(*runs, committed=committed)
+        self.restart()
+
+    def restart(self) -> None:
+        """The agent dies, and another one begins."""
+        self.world = self._stream.world()
+        self.follower = StreamFollower(
+            world=self.world,
+            log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
+            committed=Delivered(self.replica),
+            settings=AgentSettings(
+                target_size=2 * len(chunk(0, 1)),
+                flush_ms=0,
+                nudge_seconds=0.1,
+                rescan_seconds=0.5,
+                last_copy=self._last_copy,
+            ),
+            requests=None,
+            name=QueueName("cluster", "/", "orders"),
+            pause=no_pause,
+            started=0.0,
+            members=self._members,
+        )
+
+    def write(self, *runs: Run, committed: int | None = None) -> None:
+        """Append chunks; four are a segment."""
+        for first, following, epoch in runs:
+            if not any(segment.chunks for segment in self.replica.segments):
+                self.replica.begin_anew(first)
+            for at in range(first, following, CHUNK):
+                self.replica.append(
+                    SimChunk(
+                        chunk_id=at,
+                        next_offset=at + CHUNK,
+                        epoch=epoch,
+                        timestamp=START_MS + at,
+                        data=chunk(at, epoch),
+                        previous=self.replica.last_chunk,
+                    ),
+                    most=4,
+                )
+        self.replica.committed = self.replica.tail if committed is None else committed
+
+    def retire(self, segments: int) -> None:
+        """Local retention takes the oldest segments."""
+        del self.replica.segments[:segments]
+
+    def cut(self) -> list[Any]:
+        """One look of the agent; the uploads that it wants."""
+        self._now += 1
+        return self.follower.step(self._now, START_MS + 10**6, most=3)
+
+    def finish(self, job: Any) -> None:
+        """An upload goes through, or fails."""
+        try:
+            done = upload_slice(
+                self.world.store,
+                job.log,
+                job.piece,
+                job.placement,
+                prefix=PREFIX,
+                uid=self.world.new_uid(),
+                buffer=bytearray(fragment_size(job.piece)),
+            )
+        except ColdstreamError as exc:
+            self.follower.failed(job.piece, exc, self._now)
+        else:
+            self.follower.finished(done, self._now)
+
+    def begin(self, job: Any) -> Callable[[], None]:
+        """An upload that has read its file; gives what makes it land."""
+        held = _Held()
+        done = upload_slice(
+            held,
+            job.log,
+            job.piece,
+            job.placement,
+            prefix=PREFIX,
+            uid=self.world.new_uid(),
+            buffer=bytearray(fragment_size(job.piece)),
+        )
+
+        def lands() -> None:
+            self.world.store.put(held.key, held.body, write_id="late")
+            self.follower.finished(done, self._now)
+
+        return lands
+
+    def look(self, times: int = 12, *, commit: bool = True) -> None:
+        """The agent looks, uploads, and commits follow."""
+        for _ in range(times):
+            for job in self.cut():
+                self.finish(job)
+            if commit:
+                with suppress(ConflictError, NotFoundError):
+                    self._stream.commit()
+
+
+class _Held(MemoryObjectStore):
+    """A store that keeps what is on its way."""
+
+    key = ""
+    body = b""
+
+    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+        """As the port says."""
+        del write_id
+        self.key, self.body = key, bytes(body)
+
+
+@dataclass(frozen=True)
+class Others:
+    """Other members, the oldest offset of which is known."""
+
+    first: int | None
+
+    def earliest(self, stream: str) -> int | None:
+        """As `Members` says."""
+        del stream
+        return self.first
+
+
+__all__ = ["GRACE_MS", "SIZE", "Node", "Others", "Retrying", "Stream", "Tapped", "once_before", "path_of"]

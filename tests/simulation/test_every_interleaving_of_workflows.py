@@ -1,0 +1,357 @@
+"""All orders of calls of the workflows on one stream with a tree: whatever meets, it ends well.
+
+The stream has twelve fragments of ten records in its manifest, the first four in a group and four
+more due for one, and one fragment behind it. Changes and ends are checked as in `scenarios`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+import coldstream.plans.claim as plans_claim
+from coldstream.adapters.memory import MemoryCatalog
+from coldstream.errors import ConflictError, NotFoundError
+from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.root import Root
+from coldstream.names import parse_data_key
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.testing.fragments import START_MS
+from coldstream.testing.simulation.explore import (
+    Explored,
+    FoundError,
+    Results,
+    Scenario,
+    explore,
+)
+from coldstream.testing.simulation.points import Place
+from coldstream.usecases.adopt import adopt
+from coldstream.usecases.collect import collect
+from coldstream.usecases.commit_runs import Extension, commit_runs, extend
+from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.delete_stream import delete_stream, undelete_stream
+from coldstream.usecases.load import World, load
+from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.repair import repair
+from coldstream.usecases.retention import retain
+from tests.simulation.stage import (
+    CHUNK,
+    PREFIX,
+    STREAM,
+    M,
+    Steps,
+    anchored,
+    bucket_of,
+    claiming,
+    history,
+    holds,
+    item_of,
+    leaves_of,
+    no_pause,
+    once,
+    path_of,
+    piece,
+    root_at,
+    upload,
+    world_of,
+)
+
+GRACE_MS = 1000
+SIZE = len(piece(0, 10, uid=1).data)
+NOW_MS = 4 * GRACE_MS
+
+
+def commits(world: World) -> object:
+    return commit_runs(world, STREAM, pause=no_pause)
+
+
+def regroups(world: World) -> object:
+    return rebalance(world, STREAM, branching=M, pause=no_pause)
+
+
+def retires(world: World) -> object:
+    rules = PolicySet((Rule("r", max_bytes=6 * SIZE),))
+    return retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+
+
+def consolidates(world: World) -> object:
+    store = bucket_of(world)
+    return consolidate(world, store, STREAM, target_size=2 * SIZE, branching=M, pause=no_pause)
+
+
+def collects(world: World) -> object:
+    return collect(world, bucket_of(world), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS)
+
+
+def repairs(world: World) -> object:
+    return repair(world, STREAM, ranges=[(40, 50)], branching=M, pause=no_pause)
+
+
+def claims(first: int) -> Callable[[World], object]:
+    """By a writer that has another history from `first` on."""
+    return lambda world: claiming(world, 2, history((0, first, 1), (first, 135, 2)))
+
+
+TASKS: dict[str, Callable[[World], object]] = {
+    "commit": commits,
+    "rebalance": regroups,
+    "retain": retires,
+    "consolidate": consolidates,
+    "consolidate again": consolidates,
+    "collect": collects,
+    "repair": repairs,
+    "claim": claims(130),
+    "claim that cuts at a border": claims(70),
+    "claim that cuts a fragment": claims(75),
+    "claim that cuts in a group": claims(25),
+    "adopt": lambda world: adopt(world, STREAM),
+    "adopt again": lambda world: adopt(world, STREAM),
+    "reconcile": lambda world: reconcile(world, STREAM, pause=no_pause),
+    "reconcile again": lambda world: reconcile(world, STREAM, pause=no_pause),
+    "rebuild": lambda world: rebuild(world, STREAM, branching=M, dry_run=False),
+    "delete": lambda world: delete_stream(
+        world, STREAM, PolicySet(), now_ms=NOW_MS, undelete_ms=GRACE_MS
+    ),
+    "undelete": lambda world: undelete_stream(world, STREAM),
+}
+
+
+def a_tree() -> Place:
+    """Garbage in it was seen a grace time ago."""
+    now = 0
+    place = anchored(lambda: now)
+    ids = count(2000)
+    for some in (range(0, 80, 10), range(80, 120, 10)):
+        regroups(world_of(place, ids))
+        upload(place, *(piece(at, at + 10, uid=at + 1) for at in some))
+        commit_runs(world_of(place, ids), STREAM, pause=no_pause)
+    upload(place, piece(40, 50, uid=401), piece(10, 20, uid=101))
+    now = 2 * GRACE_MS
+    world = world_of(place, ids)
+    collect(world, place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+    now = NOW_MS
+    upload(place, piece(120, 130, uid=121))
+    return place
+
+
+def damaged() -> Place:
+    place = a_tree()
+    key = piece(40, 50, uid=41).path(PREFIX)
+    data = bytearray(place.store.objects[key])
+    data[100] ^= 1
+    place.store.objects[key] = bytes(data)
+    return place
+
+
+def of_another_table() -> Place:
+    place = a_tree()
+    restored = MemoryCatalog("restored")
+    restored.items.update(place.catalog.items)
+    return replace(place, catalog=restored)
+
+
+def without_a_table() -> Place:
+    return replace(a_tree(), catalog=MemoryCatalog("new"))
+
+
+def in_all_orders(
+    *tasks: str,
+    begin: Callable[[], Place] = a_tree,
+    lost_answers: int = 0,
+    allowed: tuple[type[Exception], ...] = (),
+) -> Explored:
+    place = begin()
+    damage = [piece(40, 50, uid=41).path(PREFIX)] if begin is damaged else []
+    looked = once(_rests)
+
+    def ended(place: Place, results: Results) -> str:
+        for name, result in results.items():
+            assert not isinstance(result, Exception) or isinstance(result, allowed), (
+                f"{name}: {result!r}"
+            )
+        return looked(place)
+
+    steps = Steps(place, damaged=damage)
+    scenario = Scenario(
+        STREAM, PREFIX, place, {name: TASKS[name] for name in tasks}, steps, ended, lost_answers
+    )
+    explored = explore(scenario, most_states=300_000)
+    print(explored)
+    return explored
+
+
+def _rests(place: Place) -> str:
+    item = item_of(place)
+    if item.state is not StreamState.LIVE:
+        return str(item.state)
+    commits(world_of(place))
+    world = world_of(place)
+    extension = extend(world, STREAM, load(world, STREAM).root, limit=500)
+    assert not extension.run
+    assert not extension.refused
+    root = holds(place, damaged=[piece(40, 50, uid=41).path(PREFIX)])
+    assert root is not None
+    # Only a claim of another history ends below; those of the first writer's end where it ended.
+    assert root.next_offset in (130, 0, 25, 70, 75)
+    assert root.next_offset == 130 or item.epoch == 2
+    # And whoever writes next is taken.
+    first, epoch = root.next_offset, item.epoch
+    floor = root.ledger.floor(epoch)
+    assert floor is not None
+    upload(
+        place,
+        piece(first, first + CHUNK, epoch=epoch, uid=77, floor=floor, chunk_epochs=(epoch,)),
+    )
+    commits(world_of(place))
+    assert item_of(place).next_offset == first + CHUNK
+    _collects_for_days(place)
+    return f"[{root.first_offset}, {root.next_offset})"
+
+
+def _collects_for_days(place: Place) -> None:
+    """Nothing goes that the manifest needs, or that a claim has cut off."""
+    now = NOW_MS
+    later = replace(place, clock_ms=lambda: now).copy()
+    for _ in range(6):
+        now += 2 * GRACE_MS
+        store: Any = later.store
+        collect(world_of(later), store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+    root = holds(later, damaged=[piece(40, 50, uid=41).path(PREFIX)])
+    assert root is not None
+    if root.quarantine_key:
+        _is_kept(later, root.quarantine_key)
+
+
+def _is_kept(place: Place, record_key: str) -> None:
+    from coldstream.manifest.quarantine import parse_record
+
+    for timeline in parse_record(place.store.objects[record_key]).timelines:
+        cut = root_at(place, timeline.root_key)
+        lost = [
+            path_of(leaf) for leaf in leaves_of(place, cut) if leaf.next_offset > timeline.floor
+        ]
+        lost += [each.key for each in timeline.listed]
+        assert set(lost) <= place.store.objects.keys()
+        spans = sorted(
+            (key.first_offset, key.next_offset)
+            for key in (parse_data_key(path, PREFIX) for path in lost)
+        )
+        at = max(timeline.floor, cut.first_offset)  # what retention took was not cut off
+        for first, following in spans:
+            assert first <= at, f"[{at}, {first}) of what was cut off is nowhere"
+            at = max(at, following)
+        assert at == timeline.next_offset >= 120
+
+
+MEETINGS = [
+    ("consolidate", "consolidate again", "retain"),
+    ("consolidate", "rebalance", "retain"),
+    ("consolidate", "rebalance", "commit"),
+    ("collect", "rebalance", "retain"),
+    ("collect", "claim", "consolidate"),
+    ("claim", "rebalance", "commit"),
+    ("claim", "retain", "consolidate"),
+]
+
+
+@pytest.mark.parametrize("tasks", MEETINGS, ids=", ".join)
+def test_three_that_meet_end_well_in_every_order(tasks: tuple[str, ...]) -> None:
+    in_all_orders(*tasks)
+
+
+@pytest.mark.parametrize("tasks", MEETINGS, ids=", ".join)
+def test_two_that_meet_end_well_in_every_order_though_an_answer_is_lost(
+    tasks: tuple[str, ...],
+) -> None:
+    in_all_orders(*tasks[:2], lost_answers=1)
+
+
+@pytest.mark.parametrize("other", ["consolidate", "retain", "collect", "rebalance"])
+def test_a_repair_and_another_end_well_in_every_order(other: str) -> None:
+    in_all_orders("repair", other, "commit", begin=damaged)
+
+
+@pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
+@pytest.mark.parametrize("other", ["commit", "rebalance", "retain", "consolidate", "collect"])
+@pytest.mark.parametrize("where", ["at a border", "a fragment", "in a group"])
+def test_a_claim_that_cuts_and_another_end_well_in_every_order(where: str, other: str) -> None:
+    in_all_orders(f"claim that cuts {where}", other, lost_answers=1)
+    if other != "commit":
+        in_all_orders(f"claim that cuts {where}", other, "commit")
+
+
+@pytest.mark.parametrize("begin", [of_another_table, without_a_table])
+def test_two_adoptions_and_a_commit_end_well_in_every_order(begin: Callable[[], Place]) -> None:
+    in_all_orders(
+        "adopt", "adopt again", "commit", begin=begin, allowed=(ConflictError, NotFoundError)
+    )
+
+
+@pytest.mark.parametrize("begin", [of_another_table, without_a_table])
+def test_two_reconciles_and_a_collection_end_well_in_every_order(
+    begin: Callable[[], Place],
+) -> None:
+    in_all_orders(
+        "reconcile",
+        "reconcile again",
+        "collect",
+        begin=begin,
+        allowed=(ConflictError, NotFoundError),
+    )
+
+
+@pytest.mark.parametrize("other", ["commit", "collect", "consolidate", "claim"])
+def test_a_rebuild_and_another_end_well_in_every_order(other: str) -> None:
+    in_all_orders("rebuild", other, allowed=(ConflictError,))
+
+
+def test_a_deletion_that_is_called_off_leaves_a_stream_that_goes_on() -> None:
+    explored = in_all_orders("delete", "undelete", "commit", "collect", allowed=(ConflictError,))
+
+    assert set(explored.outcomes) == {"deleting", "[0, 130)"}
+
+
+# --- whether rules that are removed are missed ---
+
+
+def test_a_collection_that_trusts_what_it_sees_once_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It deletes what consolidate is about to name."""
+    monkeypatch.setattr("tests.simulation.test_every_interleaving_of_workflows.GRACE_MS", 0)
+    monkeypatch.setattr(
+        "coldstream.usecases.collect._Step._seen", lambda self, rows, limit_ms: set(rows)
+    )
+
+    with pytest.raises(FoundError, match="publish_before_delete"):
+        in_all_orders("collect", "consolidate")
+
+
+def test_a_consolidation_that_does_not_look_again_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It puts back what retention has taken, or what another has replaced."""
+    monkeypatch.setattr("coldstream.usecases.consolidate._still_there", lambda *_: True)
+
+    with pytest.raises(FoundError):
+        in_all_orders("consolidate", "consolidate again", "retain")
+
+
+def test_a_claim_that_forgets_what_was_uploaded_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its floor shuts a good fragment out for ever."""
+
+    def forgets(world: World, stream: str, root: Root, **_: Any) -> Extension:
+        return Extension(root, (), (), more=False)
+
+    monkeypatch.setattr("coldstream.usecases.claim.extend", forgets)
+
+    with pytest.raises(FoundError):
+        in_all_orders("claim", "commit")

@@ -1,0 +1,252 @@
+"""Histories that broke a draft of the protocol: holes, and what a local log proves.
+
+As in `test_known_histories`: each ends well, and without its rule it does not. The agent is the
+real one; a replica is a broker's, in memory or on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from coldstream.agent.files import Disk, LogFile
+from coldstream.agent.log import StreamLog
+from coldstream.agent.upload import fragment_size
+from coldstream.agent.upload import upload as upload_slice
+from coldstream.errors import CorruptDataError
+from coldstream.fragment import Placement
+from coldstream.names import DataKey
+from coldstream.plans.cut import cut
+from coldstream.testing.simulation.cluster import Replica, ReplicaFiles
+from coldstream.testing.simulation.twins import without
+from tests.simulation.retold import Node, Others, Stream
+from tests.simulation.stage import PREFIX, STREAM, history
+
+# --- 5: hole beats data ---
+
+
+def the_event_of_a_fragment_waits_when_its_range_goes() -> None:
+    """5a. [20, 40) is in S3 and not in the manifest; local retention goes on to 60."""
+    stream = Stream()
+    node = Node(stream, (0, 20, 1), last_copy=True)
+    node.look()
+    node.write((20, 40, 1))
+    node.look(2, commit=False)
+    assert stream.item.next_offset == 20
+    node.write((40, 80, 1))
+    node.retire(3)
+
+    node.look()
+
+    stream.ends_with((0, 40, 1), (60, 80, 1), holes=[(40, 60)])
+
+
+def a_hole_was_declared_over_data() -> None:
+    """5b. By another agent, that could not know of an upload; who commits sees both."""
+    stream = Stream()
+    stream.upload_tens(0, 20)
+    stream.commit()
+    hole = DataKey(STREAM, 20, 60, 1, 999, "hole")
+    stream.place.store.put(hole.path(PREFIX), b"", write_id="hole")
+    stream.upload_tens(20, 40)
+    node = Node(stream, (60, 80, 1), last_copy=True)
+
+    node.look()
+
+    stream.ends_with((0, 40, 1), (60, 80, 1), holes=[(40, 60)])
+
+
+def an_upload_is_under_way_when_its_range_goes() -> None:
+    """5c. It has read its file already, and lands when the agent looks at the gap."""
+    stream = Stream()
+    node = Node(stream, (0, 80, 1), last_copy=True)
+    under_way = [node.begin(job) for job in node.cut()]
+    node.retire(3)
+    node.look(4)
+
+    for lands in under_way:
+        lands()
+    node.look()
+
+    stream.ends_with((0, 30, 1), (60, 80, 1), holes=[(30, 60)])
+
+
+def another_member_still_has_the_range() -> None:
+    """5d. Its agent has only not been asked."""
+    stream = Stream()
+    Node(stream, (0, 20, 1)).look()
+    other = Node(stream, (0, 80, 1))
+    node = Node(stream, (60, 80, 1), members=Others(0))
+
+    node.look()
+    other.look()
+
+    stream.ends_with((0, 80, 1))
+
+
+# --- 8: unproved local state ---
+
+
+def a_short_replica_claims() -> None:
+    """8a. It holds less than was uploaded, and nothing else."""
+    stream = Stream()
+    stream.upload_tens(0, 40)
+    stream.commit()
+
+    stream.claim(2, history((0, 30, 1)))
+
+    stream.ends_with((0, 40, 1))
+
+
+def a_chunk_of_its_epoch_was_never_committed() -> None:
+    """8a. Its writer, with stale metadata, has written it alone."""
+    stream = Stream()
+    Node(stream, (0, 40, 1)).look()
+
+    Node(stream, (0, 30, 1), (30, 35, 2), committed=30).look()
+
+    assert stream.item.epoch == 1, "an uncommitted chunk has claimed the stream"
+    stream.ends_with((0, 40, 1))
+
+
+def uncommitted_chunks_are_truncated_and_written_again() -> None:
+    """8b. The agent has seen the old ones, and their names and offsets are those of the new."""
+    stream = Stream()
+    node = Node(stream, (0, 10, 1), (10, 20, 1), committed=10)
+    node.look(3)
+    node.replica.cut(10)
+    node.write((10, 20, 2))
+
+    node.look()
+
+    stream.ends_with((0, 10, 1), (10, 20, 2))
+
+
+class Shrinking(Disk):
+    """Files of which one is cut short by its broker when it has just been opened to be read."""
+
+    def __init__(self) -> None:
+        self.cut_to: int | None = None
+
+    @contextmanager
+    def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
+        """As `LogFiles` says."""
+        with super().open(directory, name) as file:
+            if self.cut_to is not None and name.endswith(".segment"):
+                os.truncate(directory / name, self.cut_to)
+            yield file
+
+
+def a_segment_is_truncated_while_it_is_read() -> None:
+    """8c. In place, as brokers do; the upload fails, and the process lives."""
+    stream = Stream()
+    replica = Node(stream, (0, 20, 1)).replica
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name) / STREAM
+        directory.mkdir()
+        memory = ReplicaFiles(replica)
+        for each in memory.names(directory):
+            with memory.open(directory, each) as file:
+                (directory / each).write_bytes(file.read(0, file.size()))
+        files = Shrinking()
+        log = StreamLog(directory, files)
+        view = log.view(0, since=0, closed=False)
+        assert view is not None
+        (piece,) = cut(view, target_size=2**20, committed=20, epoch=1, flush=True)
+        files.cut_to = 8
+
+        try:
+            upload_slice(
+                stream.place.store,
+                log,
+                piece,
+                Placement(1, 0, 0, 0, 8),
+                prefix=PREFIX,
+                uid=1,
+                buffer=bytearray(fragment_size(piece)),
+            )
+        except CorruptDataError:
+            return
+        raise AssertionError("bytes that are gone were uploaded")
+
+
+#: What happened, the rule, and how it ends without it.
+HISTORIES: dict[str, tuple[Callable[[], None], str, str]] = {
+    "5a": (the_event_of_a_fragment_waits_when_its_range_goes, "hole-at-chain", "other chunks"),
+    "5b": (a_hole_was_declared_over_data, "data-wins", "other chunks"),
+    "5c": (an_upload_is_under_way_when_its_range_goes, "hole-after-transfers", "other chunks"),
+    "5d": (another_member_still_has_the_range, "hole-members", "other chunks"),
+    "8a short": (a_short_replica_claims, "difference", "other chunks"),
+    "8a proof": (
+        a_chunk_of_its_epoch_was_never_committed,
+        "commit-gate",
+        "an uncommitted chunk has claimed",
+    ),
+    "8b": (uncommitted_chunks_are_truncated_and_written_again, "by-path", "other chunks"),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_known_history_of_an_agent_ends_well(name: str) -> None:
+    HISTORIES[name][0]()
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_without_its_rule_a_known_history_of_an_agent_loses_something(name: str) -> None:
+    story, rule, words = HISTORIES[name]
+
+    with without(rule), pytest.raises(AssertionError, match=words) as caught:
+        story()
+    print(caught.value)
+
+
+def test_a_hole_that_begins_too_low_is_never_taken_over_data() -> None:
+    """5, once more: of the two rules of 5a each is enough to save [20, 40).
+
+    So neither can be taken out alone to lose it: "hole-at-chain" takes out both.
+    """
+    with without("gap-behind-the-manifest"):
+        the_event_of_a_fragment_waits_when_its_range_goes()
+
+
+def test_a_truncation_under_a_read_does_not_kill_the_process() -> None:
+    """8c."""
+    a_segment_is_truncated_while_it_is_read()
+
+
+def test_a_truncation_under_a_memory_map_kills_the_process() -> None:
+    """8c without its rule: no exception tells of it, so it happens to another process."""
+    words = (
+        f"from {__name__} import a_segment_is_truncated_while_it_is_read as story\n"
+        "from coldstream.testing.simulation.twins import without\n"
+        "with without('pread'):\n"
+        "    story()\n"
+    )
+    root = Path(__file__).parents[2]
+
+    ended = subprocess.run([sys.executable, "-c", words], cwd=root, capture_output=True, check=False)
+
+    assert ended.returncode == -signal.SIGBUS, ended.stderr.decode()
+
+
+def test_a_log_is_as_long_as_a_replica_says() -> None:
+    """8d is no history of this agent yet: a tail of tracking chunks, which the broker's stream port
+    never delivers. What is committed is declared so far, and no header has to be delivered to prove
+    it (`agent.committed`); so there is no rule to take out. Until then: what is declared committed
+    is uploaded to its end, whatever is in it.
+    """
+    stream = Stream()
+    node = Node(stream, (0, 25, 1))
+    assert isinstance(node.replica, Replica)
+
+    node.look()
+
+    assert stream.item.next_offset == node.replica.tail
