@@ -48,7 +48,7 @@ class Wire:
         with self._lock:
             if self._dead:
                 raise Crash
-            self.made.append(method.__name__)
+            self.made.append(getattr(method, "__name__", ""))
             if self._left is not None:
                 self._left -= 1
                 if self._left == -1 and self._answer_lost:

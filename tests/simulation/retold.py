@@ -33,7 +33,7 @@ from coldstream.reader.gap import Gap
 from coldstream.testing.bucket import referenced
 from coldstream.testing.fragments import START_MS, SyntheticFragment
 from coldstream.testing.simulation.cluster import Replica, ReplicaFiles, SimChunk
-from coldstream.testing.simulation.explore import Place
+from coldstream.testing.simulation.points import Place
 from coldstream.testing.simulation.nodes import Delivered
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -53,7 +53,6 @@ from tests.simulation.stage import (
     holds,
     item_of,
     no_pause,
-    path_of,
     piece,
     root_at,
     upload,
@@ -116,9 +115,7 @@ class Retrying:
         return outcome
 
 
-def once_before(
-    name: str, word: str, act: Callable[[], object]
-) -> Callable[[str, Any], object]:
+def once_before(name: str, word: str, act: Callable[[], object]) -> Callable[[str, Any], object]:
     """Something that happens once: before the first call `name` whose argument ends in `word`."""
     left = [act]
 
@@ -163,7 +160,7 @@ class Stream:
     # --- what is done ---
 
     def upload(self, first: int, following: int, *, uid: int = 0, **more: Any) -> SyntheticFragment:
-        """An agent uploads a range; its trailer has the floor of its epoch, as the ledger has it."""
+        """An agent uploads a range; its trailer has the floor that the ledger has."""
         floor = self.item.ledger.floor(more.get("epoch", 1)) if STREAM in self._items else 0
         made = piece(
             first, following, uid=uid or next(self._uids), **({"floor": floor or 0} | more)
@@ -275,6 +272,7 @@ class Node:
         committed: offsets below this are committed as far as it knows; all of it if None.
         members: that its agent may ask.
         last_copy: whether its agent was told that no other member has more.
+        segment_chunks: in a full segment.
     """
 
     def __init__(
@@ -284,7 +282,9 @@ class Node:
         committed: int | None = None,
         members: Members | None = None,
         last_copy: bool = False,
+        segment_chunks: int = 4,
     ) -> None:
+        self._segment_chunks = segment_chunks
         self._stream = stream
         self._now = 0.0
         self._members = members
@@ -315,7 +315,7 @@ class Node:
         )
 
     def write(self, *runs: Run, committed: int | None = None) -> None:
-        """Append chunks; four are a segment."""
+        """Append chunks."""
         for first, following, epoch in runs:
             if not any(segment.chunks for segment in self.replica.segments):
                 self.replica.begin_anew(first)
@@ -329,7 +329,7 @@ class Node:
                         data=chunk(at, epoch),
                         previous=self.replica.last_chunk,
                     ),
-                    most=4,
+                    most=self._segment_chunks,
                 )
         self.replica.committed = self.replica.tail if committed is None else committed
 
@@ -410,6 +410,3 @@ class Others:
         """As `Members` says."""
         del stream
         return self.first
-
-
-__all__ = ["GRACE_MS", "SIZE", "Node", "Others", "Retrying", "Stream", "Tapped", "once_before", "path_of"]

@@ -265,7 +265,6 @@ def a_collection_among_others(
         "collect": collects(now),
         "consolidate": consolidates,
         "commit": commits,
-        "rebalance": regroups,
         "retain": retires(3 * len(pieces[0].data)),
     }
     return Scenario(

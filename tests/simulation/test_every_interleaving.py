@@ -79,7 +79,6 @@ def test_rebalance_commit_and_retain_end_well_in_every_order(name: str) -> None:
 COLLECTIONS: dict[str, dict[str, Any]] = {
     "collect, consolidate, commit": {},
     "collect, retain, commit": {"tasks": "collect retain commit"},
-    "collect, rebalance, commit": {"tasks": "collect rebalance commit"},
     "an answer is lost": {"tasks": "collect consolidate", "lost_answers": 1},
 }
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-
 from coldstream.agent.log import StreamLog
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
@@ -206,9 +205,7 @@ def a_collector_runs_while_a_rebuild_works() -> None:
     catalog = Tapped(stream.place.catalog, once_before("adopt", "", collects))
     store = Tapped(stream.place.store, once_before("put", ".manifest", collects))
     with suppress(ConflictError):
-        rebuild(
-            stream.world(catalog=catalog, store=store), STREAM, branching=M, dry_run=False
-        )
+        rebuild(stream.world(catalog=catalog, store=store), STREAM, branching=M, dry_run=False)
 
     stream.ends_with((0, 30, 1))
 
@@ -293,7 +290,11 @@ HISTORIES: dict[str, tuple[Callable[[], None], str, str]] = {
         "a reader of a second ago misses",
     ),
     "4c": (what_was_garbage_is_live_when_it_is_deleted, "re-read", "publish_before_delete"),
-    "4c rebuild": (a_collector_runs_while_a_rebuild_works, "rebuild-stops", "publish_before_delete"),
+    "4c rebuild": (
+        a_collector_runs_while_a_rebuild_works,
+        "rebuild-stops",
+        "publish_before_delete",
+    ),
     "10a": (an_upload_comes_after_the_sweep, "tombstone-kept", "belongs to nobody"),
     "10b": (the_directory_of_one_node_is_gone, "tombstone-word", "a living stream was deleted"),
 }

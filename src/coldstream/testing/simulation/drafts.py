@@ -58,7 +58,6 @@ _parting = claim.parting
 _cut_off = claim.cut_off
 _check_fragment = commit_runs.check_fragment
 _fragment_of = repair.fragment_of
-_beginning = truncate._beginning
 _judge_root = collect.judge_root
 _sweep = delete_stream.sweep
 _plan_retention = retaining.plan_retention
@@ -101,18 +100,6 @@ def _listed(world: World, stream: str, root: Root) -> list[Listed]:
         start_after=list_start(world.prefix, stream, root.next_offset),
     )
     return [Listed(parse_data_key(row.key, world.prefix), row.key, row.size) for row in rows]
-
-
-def _shorter_is_evidence(
-    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
-) -> Cut | None:
-    """A log that ends below the manifest's end cuts it back."""
-    cut = _parting(world, stream, root, log, **named)
-    near = log.chunks_near(root.next_offset)
-    if cut is not None or not near or near[-1].next_offset >= root.next_offset:
-        return cut
-    last = near[-1]
-    return Cut(last.next_offset, LastChunk(last.chunk_id, last.epoch), last)
 
 
 def _never_anew(
@@ -338,19 +325,6 @@ def _whatever_its_floor(run: Any, known: Any, *, epoch: int, floor: int) -> Any:
     return _fragment_of(run, known, epoch=epoch, floor=min(floor, known.first_offset))
 
 
-def _beginning_of_newest(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
-    """What a claim cuts in two is uploaded under the last claim."""
-    made = _beginning(world, stream, root, old, cut)
-    if made.kind is EntryKind.HOLE:
-        return made
-    key = made.data_key(stream)
-    whole = world.store.get(key.path(world.prefix), 0, made.size)
-    mine = replace(made, epoch=root.epoch, uid=world.new_uid())
-    lying = SyntheticFragment(key, bytes(whole)).lying(epoch=root.epoch, floor=made.first_offset)
-    world.store.put(mine.data_key(stream).path(world.prefix), lying.data, write_id="mine")
-    return mine
-
-
 class _FromKeys(Rebuild):
     """A rebuild that knows nothing but LIST."""
 
@@ -395,17 +369,9 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
             "nothing is declared lost while own transfers are under way",
             lambda: [(StreamFollower, "_go_on_behind_the_gap", _with_transfers_in_flight)],
         ),
-        "hole-members": (
-            "nothing is declared lost that a reachable member has",
-            lambda: [(gaps, "check_lost", lambda *given, **named: None)],
-        ),
         "record-first": (
             "the quarantine record is PUT before the claim, whose root names it",
             lambda: [(claim, "cut_off", _unnamed_cut)],
-        ),
-        "unique": (
-            "a refused fragment whose last chunk the manifest lacks is kept",
-            lambda: [(collect, "holds_last_chunk", lambda *given: True)],
         ),
         "floor-verified": (
             "a claim's floor is the next offset of its own root, below which all is verified",
@@ -419,10 +385,6 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
             "what is refused is left out, and the run is resolved again",
             lambda: [(module, "extend", _up_to_the_refused) for module in (commit_runs, claim)],
         ),
-        "difference": (
-            "only a differing chunk is evidence for a truncate",
-            lambda: [(claim, "parting", _shorter_is_evidence)],
-        ),
         "by-path": (
             "files are read by their path at every look",
             lambda: [(ReplicaFiles, "open", _kept_files())],
@@ -431,12 +393,11 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
             "files are read with pread, never under a memory map",
             lambda: [(Disk, "open", _mapped)],
         ),
-        "replacement-epoch": (
-            "a replacement carries the epoch of what it replaces",
+        "repair-epoch": (
+            "what is repaired carries the epoch that it had",
             lambda: [
                 (repair, "_epoch_of", _newest_epoch),
                 (repair, "fragment_of", _whatever_its_floor),
-                (truncate, "_beginning", _beginning_of_newest),
             ],
         ),
         "rebuild-newest-root": (

@@ -24,6 +24,9 @@ is carried out at once.
 **A point is executed once**, in however many states it occurs.
 
 Nothing here is random and nothing reads a clock: the same scenario gives the same figures.
+
+What is not seen: the clock stands still in a history; ids are each task's own numbers, so where the
+smaller of two ids decides, one order of them is seen; and no call is refused.
 """
 
 from __future__ import annotations

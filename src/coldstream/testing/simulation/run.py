@@ -191,9 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = told = time.perf_counter()
     for tally in play_many(given.first, given.seeds, processes=given.processes, twin=given.twin):
         total.add(tally)
+        for each in tally.failures if not given.json else ():
+            print(f"seed {each.seed}: {each.message}", flush=True)
         if time.perf_counter() - told > 10 and not given.json:
             told = time.perf_counter()
-            print(f"{total.seeds} of {given.seeds} seeds, {len(total.failures)} violations")
+            print(
+                f"{total.seeds} of {given.seeds} seeds, {len(total.failures)} violations",
+                flush=True,
+            )
     seconds = time.perf_counter() - began
     _report(total, seconds, given)
     return 1 if total.failures else 0

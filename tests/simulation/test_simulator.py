@@ -1,0 +1,213 @@
+"""The simulator itself: it repeats, it finds, it shrinks, and trouble really happens in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from coldstream.testing.simulation.choices import Choices
+from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.run import Failure, play, play_seeds, shrunk
+from coldstream.testing.simulation.shrink import shrink
+from coldstream.testing.simulation.twins import TWINS, without
+
+
+def trace_of(seed: int, hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "coldstream.testing.simulation.run", "--trace", str(seed)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_same_seed_gives_the_same_run_byte_for_byte_in_another_process(seed: int) -> None:
+    one, other = trace_of(seed, "1"), trace_of(seed, "2")
+
+    assert one == other
+    assert one.splitlines()[-1].startswith(f"seed {seed} steps ")
+    assert len(one.splitlines()) > 10
+
+
+def test_other_seeds_give_other_runs() -> None:
+    traces = set()
+    for seed in range(5):
+        lines: list[str] = []
+        play(Choices(seed), lines=lines)
+        traces.add("\n".join(lines))
+
+    assert len(traces) == 5
+
+
+@pytest.fixture(scope="module")
+def events() -> Counter[str]:
+    tally = play_seeds(range(5000, 5400))
+    assert not tally.failures
+    return tally.events
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "truncated",
+        "hole",
+        "adopt",
+        "claim",
+        "deleted",
+        "election",
+        "cluster forgets",
+        "fail-over",
+        "local retention",
+        "agent dies",
+        "agent is stopped",
+        "event lost",
+        "event doubled",
+        "Lambda dies",
+        "table is restored",
+        "read to the end",
+        "commit: UnavailableError",
+    ],
+)
+def test_trouble_of_every_kind_happens(events: Counter[str], kind: str) -> None:
+    assert events[kind] > 0, events
+
+
+def test_a_replayed_run_makes_the_same_choices_and_zeros_after_them() -> None:
+    first = Choices(7)
+    play(first)
+    again = Choices(0, first.taken)
+    _, failure = play(again)
+
+    assert failure is None
+    assert again.taken == first.taken
+    assert [Choices(0, [5, 1]).below(3), Choices(0, []).below(9)] == [2, 0]
+
+
+def test_shrinking_keeps_the_kind_of_failure_and_drops_what_it_does_not_need() -> None:
+    def fails(choices: object) -> str | None:
+        assert isinstance(choices, list)
+        return "kind" if 7 in choices and choices.count(3) >= 2 else None
+
+    small = shrink([1, 3, 0, 9, 7, 4, 3, 3, 8, 0, 0], "kind", fails)
+
+    assert sorted(small) == [3, 3, 7]
+
+
+def test_a_failure_is_found_shrunk_and_still_the_same_failure() -> None:
+    twin = "anchor-empty"
+    with without(twin):
+        failed = next(
+            failure
+            for seed in range(900, 900 + TWINS[twin].seeds)
+            if (failure := _failure_of(seed)) is not None
+        )
+    small, lines = shrunk(failed.seed, twin)
+
+    assert len(small) < 120
+    assert lines
+    with without(twin):
+        found = play(Choices(0, small))[1]
+    assert found is not None
+    assert found.kind == failed.kind
+    assert play(Choices(0, small))[1] is None
+
+
+def _failure_of(seed: int) -> Failure | None:
+    failure = play(Choices(seed))[1]
+    return None if failure is None else Failure(seed, failure.kind, failure.message)
+
+
+# --- the brokers ---
+
+
+def cluster() -> Cluster:
+    made = Cluster(["a", "b", "c"], segment_chunks=2)
+    made.elect(made.reachable)
+    return made
+
+
+def copy(made: Cluster) -> None:
+    for _ in range(9):
+        for replica in made.replicas:
+            made.replicate(replica, chunks=1)
+
+
+def test_a_chunk_is_committed_when_a_majority_has_it_and_replicas_hear_of_it_later() -> None:
+    made = cluster()
+    a, b, c = made.replicas
+    chunk = made.write(a, 0, records=2)
+    assert not made.committed
+
+    made.replicate(b, chunks=1)
+    made.replicate(b, chunks=1)
+
+    assert made.committed == {chunk.identity}
+    assert (a.committed, b.committed, c.committed) == (2, 0, 0)
+    made.replicate(b, chunks=1)
+    assert b.committed == 2
+
+
+def test_an_uncommitted_tail_is_cut_in_place_and_its_ids_are_written_again() -> None:
+    made = cluster()
+    a, b, c = made.replicas
+    for _ in range(3):
+        made.write(a, 0, records=1)
+    copy(made)
+    lost = made.write(a, 0, records=1)
+    names = [segment.first for segment in a.segments]
+    made.elect([b, c])
+    new = made.write(b, 5, records=1)
+
+    copy(made)
+
+    assert (lost.chunk_id, new.chunk_id) == (3, 3)
+    assert [segment.first for segment in a.segments] == names
+    assert a.last_chunk == new.identity
+    assert lost.identity not in made.committed
+
+
+def test_what_a_majority_forgets_is_gone_although_it_was_committed() -> None:
+    made = cluster()
+    made.write(made.replicas[0], 0, records=1)
+    copy(made)
+    forgotten = made.write(made.replicas[0], 0, records=1)
+    copy(made)
+    assert forgotten.identity in made.committed
+
+    for replica in made.replicas:
+        made.stop(replica, keep=1)
+        made.start(replica, 0)
+    made.elect(made.reachable)
+
+    assert all(replica.tail == 1 for replica in made.replicas)
+
+
+def test_a_chunk_that_a_majority_had_can_be_overwritten_by_a_log_of_a_higher_epoch() -> None:
+    """As Osiris counts: a writer commits chunks of earlier epochs (Raft's figure 8)."""
+    made = cluster()
+    a, b, c = made.replicas
+    old = made.write(a, 0, records=1)  # epoch 1, only on a
+    made.elect([b, c])
+    best = made.writer
+    assert best is b
+    other = made.write(b, 0, records=1)  # epoch 2, only on b
+    made.stop(b, keep=None)
+    assert made.elect([a, c]) is a
+    copy(made)
+    assert old.identity in made.committed
+
+    made.start(b, 0)
+    made.stop(a, keep=None)
+    assert made.elect([b, c]) is b
+    copy(made)
+
+    assert c.last_chunk == other.identity
+    assert other.identity in made.committed
