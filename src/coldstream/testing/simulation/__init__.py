@@ -1,6 +1,7 @@
 """The real agent, commits, claims, workflows and readers in a world that one seed decides.
 
     choices     every decision of a run, drawn from a seed or replayed from a list
+    explore     every order of a few tasks, points and footprints: what makes that quick
     scheduler   tasks that stop at every call to the world; who goes on is a choice
     net         what can happen to a call: refused, lost, carried out without an answer
     services    S3, DynamoDB and the event bus, over the in-memory adapters
