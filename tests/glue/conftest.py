@@ -31,8 +31,8 @@ class Tier:
     policies: MemoryPolicies
     prefix: str = PREFIX
 
-    def world(self) -> World:
-        ids = random.Random(1)
+    def world(self, seed: int = 1) -> World:
+        ids = random.Random(seed)
         return World(self.store, self.catalog, self.prefix, lambda: ids.getrandbits(64))
 
 

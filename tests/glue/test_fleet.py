@@ -18,7 +18,9 @@ from coldstream.jobs.snapshots import Snapshot
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
-from coldstream.names import MAX_OFFSET, GroupKey, parse_metadata_key
+from coldstream.names import MAX_OFFSET, GroupKey, data_prefix, parse_metadata_key
+from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.usecases.claim import claim
 from coldstream.usecases.load import load, load_root
 from tests.glue.conftest import Tier
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY
@@ -143,6 +145,29 @@ def test_objects_are_told_apart_by_what_refers_to_them(
     assert all(each["referenced"] for each in groups)
     assert sum(each["referenced"] for each in found if each["kind"] == "root") == 2
     assert sum(each["orphans"] for each in counts) == 1
+
+
+def test_what_a_claim_has_cut_off_is_told_apart_from_orphans(
+    tier: Tier, tmp_path: Path, rows: Rows
+) -> None:
+    old = {row.key for row in tier.store.list(data_prefix(tier.prefix, DEEP))}
+    log = KnownHistory((LocalChunk(290, 300, 1), LocalChunk(300, 310, 2)))
+    claim(tier.world(seed=2), DEEP, 2, log=log, pause=lambda _: None, now_ms=1)
+    whole, root = unit(tier, DEEP)
+    assert root.next_offset == 300
+
+    (counts,) = perform(tier.store, tier.prefix, [whole], 0, settings(tmp_path))
+
+    found = {each["key"]: each for each in rows("fleet_objects")}
+    cut = {key for key in old if int(key.rsplit("/", 1)[1][:20]) >= 300}
+    assert len(cut) == 10
+    assert {key for key in old if found[key]["quarantined"]} == cut
+    assert not any(found[key]["ahead"] or found[key]["referenced"] for key in cut)
+    record = found[root.quarantine_key]
+    assert (record["kind"], record["referenced"]) == ("quarantine", True)
+    roots = [each["quarantined"] for each in found.values() if each["kind"] == "root"]
+    assert sum(roots) == 1
+    assert counts["orphans"] == 0
 
 
 def test_directories_are_found_by_one_request_each(tier: Tier) -> None:

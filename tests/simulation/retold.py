@@ -1,4 +1,4 @@
-"""What known histories are told with: a stream with its clock, a node with its agent, their ends.
+"""What known histories are told with: a stream with its clock, and how a story ends.
 
 A story sets up what was there, lets everybody do what they did, and looks at the end. It fails by
 an AssertionError in words that say what is lost or stuck.
@@ -7,22 +7,15 @@ an AssertionError in words that say what is lost or stuck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent.follower import StreamFollower
-from coldstream.agent.log import StreamLog
-from coldstream.agent.members import Members
-from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import fragment_size
-from coldstream.agent.upload import upload as upload_slice
-from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
-from coldstream.fragment import Buffer
-from coldstream.manifest.catalog import CatalogItem, Commit, QueueName
+import pytest
+
+from coldstream.adapters.memory import MemoryCatalog
+from coldstream.errors import ColdstreamError
+from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.manifest.root import Root
 from coldstream.nodes import NodeCache
 from coldstream.plans.claim import LocalChunk
@@ -32,9 +25,8 @@ from coldstream.reader import First, StreamReader
 from coldstream.reader.gap import Gap
 from coldstream.testing.bucket import referenced
 from coldstream.testing.fragments import START_MS, SyntheticFragment
-from coldstream.testing.simulation.cluster import Replica, ReplicaFiles, SimChunk
 from coldstream.testing.simulation.points import Place
-from coldstream.testing.simulation.nodes import Delivered
+from coldstream.testing.simulation.twins import without
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -48,7 +40,6 @@ from tests.simulation.stage import (
     STREAM,
     M,
     anchored,
-    chunk,
     claiming,
     holds,
     item_of,
@@ -263,150 +254,21 @@ def _told(chunks: list[tuple[int, int]]) -> str:
     return ", ".join(f"{a}..{b} of epoch {e}" for a, b, e in runs) or "nothing"
 
 
-class Node:
-    """A broker node: its replica of the stream, and the real agent beside it.
+@dataclass(frozen=True)
+class History:
+    """Something that has happened to a draft.
 
-    Args:
-        stream: that it writes.
-        runs: chunks that its log has.
-        committed: offsets below this are committed as far as it knows; all of it if None.
-        members: that its agent may ask.
-        last_copy: whether its agent was told that no other member has more.
-        segment_chunks: in a full segment.
+    Attributes:
+        story: tells it; raises an AssertionError if it ends badly.
+        rule: name of the twin without the rule that it taught.
+        words: how it ends then.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        *runs: Run,
-        committed: int | None = None,
-        members: Members | None = None,
-        last_copy: bool = False,
-        segment_chunks: int = 4,
-    ) -> None:
-        self._segment_chunks = segment_chunks
-        self._stream = stream
-        self._now = 0.0
-        self._members = members
-        self._last_copy = last_copy
-        self.replica = Replica("n")
-        self.write(*runs, committed=committed)
-        self.restart()
+    story: Callable[[], None]
+    rule: str
+    words: str
 
-    def restart(self) -> None:
-        """The agent dies, and another one begins."""
-        self.world = self._stream.world()
-        self.follower = StreamFollower(
-            world=self.world,
-            log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
-            committed=Delivered(self.replica),
-            settings=AgentSettings(
-                target_size=2 * len(chunk(0, 1)),
-                flush_ms=0,
-                nudge_seconds=0.1,
-                rescan_seconds=0.5,
-                last_copy=self._last_copy,
-            ),
-            requests=None,
-            name=QueueName("cluster", "/", "orders"),
-            pause=no_pause,
-            started=0.0,
-            members=self._members,
-        )
-
-    def write(self, *runs: Run, committed: int | None = None) -> None:
-        """Append chunks."""
-        for first, following, epoch in runs:
-            if not any(segment.chunks for segment in self.replica.segments):
-                self.replica.begin_anew(first)
-            for at in range(first, following, CHUNK):
-                self.replica.append(
-                    SimChunk(
-                        chunk_id=at,
-                        next_offset=at + CHUNK,
-                        epoch=epoch,
-                        timestamp=START_MS + at,
-                        data=chunk(at, epoch),
-                        previous=self.replica.last_chunk,
-                    ),
-                    most=self._segment_chunks,
-                )
-        self.replica.committed = self.replica.tail if committed is None else committed
-
-    def retire(self, segments: int) -> None:
-        """Local retention takes the oldest segments."""
-        del self.replica.segments[:segments]
-
-    def cut(self) -> list[Any]:
-        """One look of the agent; the uploads that it wants."""
-        self._now += 1
-        return self.follower.step(self._now, START_MS + 10**6, most=3)
-
-    def finish(self, job: Any) -> None:
-        """An upload goes through, or fails."""
-        try:
-            done = upload_slice(
-                self.world.store,
-                job.log,
-                job.piece,
-                job.placement,
-                prefix=PREFIX,
-                uid=self.world.new_uid(),
-                buffer=bytearray(fragment_size(job.piece)),
-            )
-        except ColdstreamError as exc:
-            self.follower.failed(job.piece, exc, self._now)
-        else:
-            self.follower.finished(done, self._now)
-
-    def begin(self, job: Any) -> Callable[[], None]:
-        """An upload that has read its file; gives what makes it land."""
-        held = _Held()
-        done = upload_slice(
-            held,
-            job.log,
-            job.piece,
-            job.placement,
-            prefix=PREFIX,
-            uid=self.world.new_uid(),
-            buffer=bytearray(fragment_size(job.piece)),
-        )
-
-        def lands() -> None:
-            self.world.store.put(held.key, held.body, write_id="late")
-            self.follower.finished(done, self._now)
-
-        return lands
-
-    def look(self, times: int = 12, *, commit: bool = True) -> None:
-        """The agent looks, uploads, and commits follow."""
-        for _ in range(times):
-            for job in self.cut():
-                self.finish(job)
-            if commit:
-                with suppress(ConflictError, NotFoundError):
-                    self._stream.commit()
-
-
-class _Held(MemoryObjectStore):
-    """A store that keeps what is on its way."""
-
-    key = ""
-    body = b""
-
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
-        """As the port says."""
-        del write_id
-        self.key, self.body = key, bytes(body)
-
-
-@dataclass(frozen=True)
-class Others:
-    """Other members, the oldest offset of which is known."""
-
-    first: int | None
-
-    def earliest(self, stream: str) -> int | None:
-        """As `Members` says."""
-        del stream
-        return self.first
+    def ends_badly_without_its_rule(self) -> None:
+        """It does, and in these words."""
+        with without(self.rule), pytest.raises(AssertionError, match=self.words):
+            self.story()

@@ -5,7 +5,6 @@ As in `test_known_histories`: each ends well, and without its rule it does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,12 @@ from coldstream.agent.log import StreamLog
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet
-from coldstream.testing.simulation.twins import without
 from coldstream.usecases import delete_stream as deleting
 from coldstream.usecases.collect import sweep_stragglers
 from coldstream.usecases.rebuild import rebuild
 from tests.simulation.crashes import Crash, OverWire, Wire
-from tests.simulation.retold import GRACE_MS, Node, Stream, Tapped, once_before
+from tests.simulation.retold import GRACE_MS, History, Stream, Tapped, once_before
+from tests.simulation.retold_agents import Node
 from tests.simulation.stage import PREFIX, STREAM, M
 
 YEAR_MS = 365 * 24 * 3600 * 1000
@@ -272,43 +271,45 @@ def _sweep(stream: Stream, revision: int, *, empty: int = 0) -> None:
 
 
 #: What happened, the rule, and how it ends without it.
-HISTORIES: dict[str, tuple[Callable[[], None], str, str]] = {
-    "3a": (the_item_is_missing_and_an_agent_comes, "anchor-empty", "other chunks"),
-    "3b adopted": (a_root_that_misses_a_group_never_landed, "adopt-complete", "no such object"),
-    "3b landed": (a_rebalance_dies_at_any_call, "groups-first", "no such object"),
-    "3c commit": (a_warm_process_works_on_a_restored_table, "table-id", "publish_before_delete"),
-    "3c sweep": (a_restored_tombstone_has_expired_meanwhile, "tombstone-table", "DELETED"),
-    "4a": (no_node_refers_to_the_current_root, "item-refers", "no such object"),
-    "4b sightings": (
+HISTORIES = {
+    "3a": History(the_item_is_missing_and_an_agent_comes, "anchor-empty", "other chunks"),
+    "3b adopted": History(
+        a_root_that_misses_a_group_never_landed, "adopt-complete", "no such object"
+    ),
+    "3b landed": History(a_rebalance_dies_at_any_call, "groups-first", "no such object"),
+    "3c commit": History(
+        a_warm_process_works_on_a_restored_table, "table-id", "publish_before_delete"
+    ),
+    "3c sweep": History(a_restored_tombstone_has_expired_meanwhile, "tombstone-table", "DELETED"),
+    "4a": History(no_node_refers_to_the_current_root, "item-refers", "no such object"),
+    "4b sightings": History(
         a_fragment_is_a_year_old_and_unreferenced_since_a_second,
         "two-sightings",
         "a reader of a second ago misses",
     ),
-    "4b grace": (
+    "4b grace": History(
         a_fragment_is_a_year_old_and_unreferenced_since_a_second,
         "grace",
         "a reader of a second ago misses",
     ),
-    "4c": (what_was_garbage_is_live_when_it_is_deleted, "re-read", "publish_before_delete"),
-    "4c rebuild": (
+    "4c": History(what_was_garbage_is_live_when_it_is_deleted, "re-read", "publish_before_delete"),
+    "4c rebuild": History(
         a_collector_runs_while_a_rebuild_works,
         "rebuild-stops",
         "publish_before_delete",
     ),
-    "10a": (an_upload_comes_after_the_sweep, "tombstone-kept", "belongs to nobody"),
-    "10b": (the_directory_of_one_node_is_gone, "tombstone-word", "a living stream was deleted"),
+    "10a": History(an_upload_comes_after_the_sweep, "tombstone-kept", "belongs to nobody"),
+    "10b": History(
+        the_directory_of_one_node_is_gone, "tombstone-word", "a living stream was deleted"
+    ),
 }
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_known_history_of_deletion_ends_well(name: str) -> None:
-    HISTORIES[name][0]()
+    HISTORIES[name].story()
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_without_its_rule_a_known_history_of_deletion_loses_something(name: str) -> None:
-    story, rule, words = HISTORIES[name]
-
-    with without(rule), pytest.raises(AssertionError, match=words) as caught:
-        story()
-    print(caught.value)
+    HISTORIES[name].ends_badly_without_its_rule()

@@ -255,7 +255,7 @@ def _perform(
         counts["last_commit_ms"] = _modified_ms(store, prefix, unit)
     if settings.objects:
         oldest = settings.snapshot.taken_ms - settings.grace_ms
-        for batch in object_rows(store, prefix, unit, counts["quarantine_key"], walked):
+        for batch in object_rows(store, prefix, unit, counts["quarantine_key"], fetch, walked):
             objects.add(batch)
             _count_orphans(batch, oldest, counts)
     return counts
@@ -281,7 +281,9 @@ def _count_orphans(batch: pa.RecordBatch, oldest_ms: int, counts: dict[str, Any]
     counts["objects"] += batch.num_rows
     for row in batch.to_pylist():
         # Old roots and records of collect are no orphans: each commit leaves one, collect takes it.
-        orphan = row["kind"] in ("fragment", "hole", "group") and not row["referenced"]
+        # Nor is what a claim has cut off: that is kept until a person gives it up.
+        kept = row["referenced"] or row["quarantined"]
+        orphan = row["kind"] in ("fragment", "hole", "group") and not kept
         if orphan and not row["ahead"] and row["modified"].timestamp() * 1000 < oldest_ms:
             counts["orphans"] += 1
             counts["orphan_bytes"] += row["bytes"]

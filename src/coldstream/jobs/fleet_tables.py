@@ -82,11 +82,12 @@ OBJECTS = SnapshotTable(
         [
             STREAM,
             column("key", _TEXT, "of the object"),
-            column("kind", _TEXT, "fragment, hole, root, group, sightings, other"),
+            column("kind", _TEXT, "fragment, hole, root, group, sightings, quarantine, other"),
             column("bytes", _NUMBER, "of the object"),
             column("modified", TIME, "when S3 took it"),
             column("referenced", _FLAG, "whether the manifest refers to it"),
             column("ahead", _FLAG, "an upload that no commit has reached yet"),
+            column("quarantined", _FLAG, "kept because a claim has cut it off the manifest"),
         ]
     ),
 )

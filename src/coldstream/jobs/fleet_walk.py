@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS
 from coldstream.jobs.snapshots import TIME
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -24,6 +25,7 @@ from coldstream.names import (
     MAX_OFFSET,
     DataKey,
     GroupKey,
+    QuarantineKey,
     RootKey,
     data_prefix,
     metadata_prefix,
@@ -242,9 +244,15 @@ def times(milliseconds: NDArray[np.int64]) -> pa.Array:
 
 
 def object_rows(
-    store: ObjectStore, prefix: str, unit: Unit, quarantine_key: str, walked: Walked
+    store: ObjectStore,
+    prefix: str,
+    unit: Unit,
+    quarantine_key: str,
+    fetch: Fetch,
+    walked: Walked,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `OBJECTS` for the keys of a unit whose fragments were walked before."""
+    cut_off = CutOff(store, prefix, quarantine_key, fetch)
     first, end = unit.keys
     data, metadata = data_prefix(prefix, unit.stream), metadata_prefix(prefix, unit.stream)
     # Keys of data and of groups begin with their first offset; all others sort behind the digits.
@@ -253,7 +261,7 @@ def object_rows(
         spans += [(under, _BEHIND_DIGITS, "") for under in (data, metadata)]
     for under, after, until in spans:
         for page in _pages(store, under, under + after if after else "", until and under + until):
-            yield _objects(unit, page, prefix, quarantine_key, walked)
+            yield _objects(unit, page, prefix, quarantine_key, cut_off, walked)
 
 
 def _pages(store: ObjectStore, under: str, after: str, until: str) -> Iterator[list[ObjectInfo]]:
@@ -268,9 +276,18 @@ def _pages(store: ObjectStore, under: str, after: str, until: str) -> Iterator[l
 
 
 def _objects(
-    unit: Unit, page: list[ObjectInfo], prefix: str, quarantine_key: str, walked: Walked
+    unit: Unit,
+    page: list[ObjectInfo],
+    prefix: str,
+    quarantine_key: str,
+    cut_off: CutOff,
+    walked: Walked,
 ) -> pa.RecordBatch:
     judged = [_judge(row.key, prefix, unit, quarantine_key, walked) for row in page]
+    told = [
+        (each, not each[1] and cut_off.keeps(row.key))
+        for each, row in zip(judged, page, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([unit.stream] * len(page), pa.string()),
@@ -279,7 +296,8 @@ def _objects(
             pa.array([row.size for row in page], pa.int64()),
             times(np.array([row.modified_ms for row in page], np.int64)),
             pa.array([referenced for _, referenced, _ in judged], pa.bool_()),
-            pa.array([ahead for _, _, ahead in judged], pa.bool_()),
+            pa.array([ahead and not kept for (_, _, ahead), kept in told], pa.bool_()),
+            pa.array([kept for _, kept in told], pa.bool_()),
         ],
         schema=OBJECTS.schema,
     )
@@ -290,7 +308,7 @@ def _judge(
 ) -> tuple[str, bool, bool]:
     """(kind, whether it is referred to, whether it is ahead of the manifest)."""
     if key in (unit.root_key, quarantine_key):
-        return ("root" if key == unit.root_key else "other"), True, False
+        return ("root" if key == unit.root_key else "quarantine"), True, False
     try:
         parsed: object = parse_data_key(key, prefix)
     except InvalidInputError:
@@ -305,4 +323,4 @@ def _judge(
         return "root", False, False
     if isinstance(parsed, GroupKey):
         return "group", parsed.uid in walked.group_uids, False
-    return "sightings", False, False
+    return ("quarantine" if isinstance(parsed, QuarantineKey) else "sightings"), False, False

@@ -201,11 +201,23 @@ class _Verifier:
             note(Violation(Invariant.DURABILITY, problem, *place))
             return Fetch(0, partial(_told, gone))
         if entry.kind is EntryKind.HOLE:
-            hole = CheckedRange(entry.first_offset, entry.next_offset, RangeStatus.LOST, 0)
-            return Fetch(0, partial(_told, hole))
+            return Fetch(0, partial(_told, self._hole(entry, listing, note)))
         held = self._settings.range_size if self._deep else 0
         path = self._fragments.path(entry)
         return Fetch(held, partial(self._inspect, entry, path, listing.size(path)))
+
+    def _hole(self, entry: Entry, listing: Listing, note: Note) -> CheckedRange:
+        """A range that was declared lost: no finding, as long as the object that says so is there.
+
+        Nobody reads that object but a rebuild, which could not come any further without it.
+        """
+        place = (entry.first_offset, entry.next_offset)
+        path = entry.data_key(self._stream).path(self._prefix)
+        if listing.size(path) is not None:
+            return CheckedRange(*place, RangeStatus.LOST, 0)
+        problem = "the object that declares this range lost is gone: a rebuild would end before it"
+        note(Violation(Invariant.COVERAGE, problem, *place, path))
+        return CheckedRange(*place, RangeStatus.MISSING, 0, 0, path, problem)
 
     def _inspect(self, entry: Entry, path: str, listed_size: int | None) -> Inspected:
         found = inspect_trailer(

@@ -13,39 +13,16 @@ from coldstream.errors import (
     ColdstreamError,
     ConflictError,
     CorruptDataError,
-    InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.manifest.tree import leaf_at, over_hole
-from coldstream.names import (
-    DataKey,
-    GroupKey,
-    MetadataKey,
-    QuarantineKey,
-    RootKey,
-    SightingsKey,
-    metadata_prefix,
-    parse_data_key,
-    parse_metadata_key,
-    stream_prefix,
-)
-from coldstream.plans.collect import (
-    Kind,
-    judge_data,
-    judge_group,
-    judge_root,
-    mature,
-    refers,
-    replaced,
-)
+from coldstream.names import metadata_prefix, stream_prefix
+from coldstream.plans.collect import Kind, mature, replaced
 from coldstream.ports import Deleter, ObjectInfo
-from coldstream.usecases.last_chunk import holds_last_chunk
+from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import World, load
-from coldstream.usecases.quarantine import Quarantine
-from coldstream.usecases.references import rivals
 from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
 
 _PAGE = 1000
@@ -168,10 +145,8 @@ class _Step:
         self._now_ms = now_ms
         self._dry_run = dry_run
         self._held = held
-        self._fetch = world.fetch(stream)
         self._loaded = load(world, stream)
-        self._rivals = rivals(world, self._loaded.item)
-        self._quarantine = self._load_quarantine()
+        self._judge = Judge(world, self._loaded)
         self._state = State.of(self._loaded.item)
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
         self.report = Collection(stream)
@@ -184,7 +159,7 @@ class _Step:
         done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
-                kind = Kind.OLD_RECORD if row.key in done else self._judge(row)
+                kind = Kind.OLD_RECORD if row.key in done else self._judge.kind(row)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:
@@ -309,13 +284,11 @@ class _Step:
                 raise ConflictError("the stream's state changed", stream=self._stream)
             if fresh.item.version == self._loaded.item.version:
                 return self._without_held(batch)
-            self._loaded = fresh
-            self._rivals = rivals(self._world, fresh.item)
-            self._quarantine = self._load_quarantine()
+            self._loaded, self._judge = fresh, Judge(self._world, fresh)
             batch = [
                 (row, kind)
                 for row, kind in batch
-                if kind is Kind.OLD_RECORD or self._judge(row).garbage
+                if kind is Kind.OLD_RECORD or self._judge.kind(row).garbage
             ]
 
     def _without_held(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
@@ -327,72 +300,6 @@ class _Step:
             if kind in _HELD:
                 self.report.held.add(row.size)
         return [each for each in batch if each[1] not in _HELD]
-
-    def _load_quarantine(self) -> Quarantine:
-        return Quarantine(self._world, self._stream, self._loaded.root, self._rivals or ())
-
-    def _judge(self, row: ObjectInfo) -> Kind:
-        path, prefix = row.key, self._world.prefix
-        try:
-            key: DataKey | MetadataKey = parse_data_key(path, prefix)
-        except InvalidInputError:
-            try:
-                key = parse_metadata_key(path, prefix)
-            except InvalidInputError:
-                return Kind.FOREIGN
-        item, kept = self._loaded.item, self._quarantine
-        match key:
-            case DataKey():
-                kind = self._judge_data(key, row)
-            case GroupKey():
-                kind = judge_group(key, self._loaded.root, self._fetch)
-                if kind.garbage and kept.names(key):
-                    kind = Kind.QUARANTINED
-            case RootKey():
-                kind = judge_root(key, version=item.version, current=path == item.root_key)
-                return Kind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
-            case QuarantineKey():
-                if path in kept.record_keys:
-                    return Kind.REFERENCED
-                return Kind.PENDING if self._rivals is None else Kind.OLD_QUARANTINE
-            case SightingsKey():
-                return Kind.RECORD
-        if kind.garbage and (
-            self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
-        ):
-            return Kind.PENDING
-        return kind
-
-    def _judge_data(self, key: DataKey, row: ObjectInfo) -> Kind:
-        root, kept = self._loaded.root, self._quarantine
-        # A leaf that reaches over the first offset begins below it, and is live all the same.
-        leaf = leaf_at(root, max(key.first_offset, root.first_offset), self._fetch)
-        kind = judge_data(
-            key,
-            root,
-            leaf,
-            lambda _: self._holds_last_chunk(key, row.key),
-            over_hole=lambda _: over_hole(root, key.first_offset, key.next_offset, self._fetch),
-            record=kept.record,
-            modified_ms=row.modified_ms,
-        )
-        if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):
-            return Kind.QUARANTINED
-        return kind
-
-    def _holds_last_chunk(self, key: DataKey, path: str) -> bool:
-        """Whether the manifest or a lost timeline has the fragment's history from another upload.
-
-        A timeline says so only of what it was cut off with: the same last chunk, and no hole.
-        """
-        if holds_last_chunk(self._world, self._stream, self._loaded.root, path):
-            return True
-        return any(
-            key.next_offset > timeline.floor
-            and not over_hole(root, key.first_offset, key.next_offset, self._fetch)
-            and holds_last_chunk(self._world, self._stream, root, path)
-            for timeline, root in self._quarantine.roots
-        )
 
     def _count(self, counts: dict[Kind, Count], kind: Kind, size: int) -> None:
         counts.setdefault(kind, Count()).add(size)

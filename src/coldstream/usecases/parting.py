@@ -113,6 +113,9 @@ class _Comparison:
             return None
         last = max(below, key=lambda each: each.chunk_id)
         if tail.chunk is None:
+            if self._remembers():
+                # The hole goes back to where the log has data that can take its place.
+                return Cut(max(self._first, tail.end), None, last)
             return self._against_nothing(tail, last)
         if last == tail.chunk and tail.end == root.next_offset:
             return None
@@ -127,16 +130,25 @@ class _Comparison:
         for leaf in leaves_backwards(root, self._fetch):
             if leaf.kind is EntryKind.HOLE:
                 continue
-            if root.last_chunk is None:
-                return _Tail(self._last_chunk_of(leaf), leaf.next_offset)
             known = root.last_chunk
+            if known is None or known.chunk_id >= leaf.next_offset:
+                # Nobody remembers it, or what is remembered was lost since and is a hole now.
+                return _Tail(self._last_chunk_of(leaf), leaf.next_offset)
             return _Tail(
                 LocalChunk(known.chunk_id, leaf.next_offset, known.epoch), leaf.next_offset
             )
         end = root.first_offset  # nothing but holes, or nothing at all
-        if root.last_chunk is None:
+        if root.last_chunk is None or root.last_chunk.chunk_id >= end:
             return _Tail(None, end)
         return _Tail(LocalChunk(root.last_chunk.chunk_id, end, root.last_chunk.epoch), end)
+
+    def _remembers(self) -> bool:
+        """Whether the log has the last chunk that the manifest had before all of it was lost."""
+        known = self._root.last_chunk
+        if known is None:
+            return False
+        there = self._log.chunks_between(known.chunk_id, known.chunk_id + 1)
+        return any((c.chunk_id, c.epoch) == (known.chunk_id, known.epoch) for c in there)
 
     def _check_above(self, tail: _Tail) -> None:
         """The log begins at or above the manifest's end: its oldest chunk must not be older.
@@ -145,12 +157,13 @@ class _Comparison:
             DivergedError: it is of a lower epoch than the manifest's last chunk.
         """
         oldest = self._log.chunks_between(self._first, self._first + 1)
-        if tail.chunk is None or not oldest or oldest[0].epoch >= tail.chunk.epoch:
+        newest = self._root.last_chunk or tail.chunk  # also where the manifest has lost it since
+        if newest is None or not oldest or oldest[0].epoch >= newest.epoch:
             return
         chunk = oldest[0]
         raise DivergedError(
             f"the local log begins with chunk {chunk.chunk_id}..{chunk.next_offset} of epoch"
-            f" {chunk.epoch}, the remote tier ends in a chunk of epoch {tail.chunk.epoch} at"
+            f" {chunk.epoch}, the remote tier ends in a chunk of epoch {newest.epoch} at"
             f" {tail.end}: they are two histories, and nothing shows where they part; nothing was"
             " changed",
             stream=self._stream,

@@ -181,6 +181,39 @@ def test_a_hole_is_told_and_is_no_finding(tier: Tier) -> None:
     assert ranges(report) == [(0, 1, "PRESENT"), (1, 5, "LOST"), (5, 6, "PRESENT")]
 
 
+def test_a_hole_whose_object_is_gone_is_a_finding_because_a_rebuild_needs_it(tier: Tier) -> None:
+    hole = tier.hole(1, 5)
+    tier.add("s", [[chunk(0, b"0")], hole, [chunk(5, b"5")]])
+    key = hole.data_key("s").path(PREFIX)
+    del tier.store.objects[key]
+
+    report = verify(tier)
+
+    assert ranges(report) == [(0, 1, "PRESENT"), (1, 5, "MISSING"), (5, 6, "PRESENT")]
+    (violation,) = report.violations
+    assert (violation.invariant, violation.key) == (Invariant.COVERAGE, key)
+    assert "rebuild" in violation.message
+
+
+def test_a_hole_that_was_filled_while_verifying_is_no_finding(tier: Tier) -> None:
+    first, filled, last = [chunk(0, b"0")], [chunk(1, b"1", b"2")], [chunk(3, b"3")]
+    hole = tier.hole(1, 3)
+    root = tier.add("s", [first, hole, last])
+    listing = tier.store.list
+
+    def fill_then_list(prefix: str, *, start_after: str = "", limit: int = 1000) -> object:
+        tier.store.list = listing
+        entry = tier.upload("s", filled, epoch=1, floor=0)
+        entries = Entries.of([root.entries[0], entry, root.entries[2]])
+        tier.commit("s", replace(root, entries=entries))
+        del tier.store.objects[hole.data_key("s").path(PREFIX)]
+        return listing(prefix, start_after=start_after, limit=limit)
+
+    tier.store.list = fill_then_list
+
+    assert verify(tier).sound
+
+
 def test_a_stream_without_a_root_is_sound(tier: Tier) -> None:
     tier.catalog.anchor(CatalogItem("s", tier.catalog.table_id(), first_offset=7))
 

@@ -129,6 +129,10 @@ class Tier:
         groups = list(groups)
         chunks = [each for group in groups if not isinstance(group, Entry) for each in group]
         headers = headers_of(chunks)
+        for each in groups:
+            if isinstance(each, Entry) and each.kind is EntryKind.HOLE:
+                path = each.data_key(stream).path(PREFIX)
+                self.store.put(path, b"", write_id=str(each.uid))
         epoch = max((h.epoch for h in headers), default=1)
         first = groups[0].first_offset if isinstance(groups[0], Entry) else headers[0].chunk_id
         entries = [

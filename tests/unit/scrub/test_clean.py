@@ -68,7 +68,6 @@ def test_a_declared_hole_is_no_finding() -> None:
     groups = groups_of(4)
     first, following = _span(groups[2])
     hole = tier.hole(first, following, epoch=2)
-    tier.store.put(hole.data_key(STREAM).path(PREFIX), b"", write_id="hole")
     tier.add(STREAM, [*groups[:2], hole, groups[3]])
 
     assert scrub_all(tier).findings == []

@@ -46,6 +46,7 @@ class FindingKind(StrEnum):
     GROUP = "group"
     HOLE_OVER_DATA = "hole_over_data"
     UNREFERENCED = "unreferenced"
+    QUARANTINE = "quarantine"
 
     @property
     def meaning(self) -> str:
@@ -82,6 +83,7 @@ _MEANINGS = {
     FindingKind.GROUP: "a group of the manifest is damaged or not what its parent says",
     FindingKind.HOLE_OVER_DATA: "the manifest has a hole where an acceptable fragment lies",
     FindingKind.UNREFERENCED: "an object that the manifest does not refer to",
+    FindingKind.QUARANTINE: "what says where messages are that a claim cut off cannot be read",
 }
 _SEVERITIES = {
     FindingKind.TRAILER_ENTRY: Severity.WRONG,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.tree import Tree
 from coldstream.manifest.entries import Entry, EntryKind
@@ -15,6 +16,7 @@ from coldstream.names import (
     MAX_OFFSET,
     DataKey,
     GroupKey,
+    QuarantineKey,
     RootKey,
     SightingsKey,
     data_prefix,
@@ -69,6 +71,7 @@ def judge_listed(
     prefix: str,
     rows: Sequence[ObjectInfo],
     leaves: Sequence[Entry],
+    cut_off: CutOff,
     ages: Ages,
 ) -> Iterator[Finding]:
     """What is wrong with data objects that were listed: those that no leaf refers to, and why.
@@ -79,6 +82,7 @@ def judge_listed(
         prefix: of all keys.
         rows: from LIST, whose first offset lies in `leaves`, or outside of the manifest.
         leaves: fragments and holes of the tree, in order.
+        cut_off: what is kept though no leaf refers to it.
         ages: how old garbage may be.
     """
     root = Root(tree.first_offset, tree.next_offset, ledger=tree.ledger)
@@ -92,6 +96,8 @@ def judge_listed(
         except InvalidInputError:
             words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
             yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+            continue
+        if cut_off.keeps(row.key):
             continue
         accepted = tree.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
         for hole in holes:
@@ -116,7 +122,7 @@ def judge_listed(
                     words=f"the manifest has offsets {hole.first_offset} to"
                     f" {hole.next_offset - 1} as lost, but this fragment holds some of them",
                 )
-        yield from _data_finding(tree, root, row, key, ages)
+        yield from _data_finding(tree, root, row, key, cut_off, ages)
 
 
 def _has_chunks(store: ObjectStore, row: ObjectInfo, key: DataKey, low: int, high: int) -> bool:
@@ -133,11 +139,12 @@ def _has_chunks(store: ObjectStore, row: ObjectInfo, key: DataKey, low: int, hig
 
 
 def _data_finding(
-    tree: Tree, root: Root, row: ObjectInfo, key: DataKey, ages: Ages
+    tree: Tree, root: Root, row: ObjectInfo, key: DataKey, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     # Whether a fragment that the ledger refuses is the only copy of something takes requests, and
     # `collect` says it; here it counts as such.
-    kind = judge_data(key, root, None, lambda _: False)
+    record = cut_off.record
+    kind = judge_data(key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms)
     if kind is Kind.PENDING and not ages.overdue(row):
         return
     severity = Severity.NOTE
@@ -153,42 +160,66 @@ def _data_finding(
     yield _superfluous(tree, row, key.first_offset, key.next_offset, kind, words, severity)
 
 
+def judge_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
+    """What is wrong with the quarantine record, and with the manifests that it names."""
+    for each in cut_off.problems:
+        gone = isinstance(each.error, NotFoundError)
+        kind = FindingKind.OBJECT_MISSING if gone else FindingKind.QUARANTINE
+        lost = each.timeline
+        yield Finding(
+            stream=tree.stream,
+            kind=kind,
+            severity=kind.severity,
+            key=each.key,
+            first_offset=tree.first_offset if lost is None else lost.floor,
+            next_offset=tree.next_offset if lost is None else lost.next_offset,
+            position=None,
+            expected="",
+            found="",
+            words=f"{each.what} is gone" if gone else f"{each.what}: {each.error.reason}",
+        )
+
+
 def judge_metadata(
-    tree: Tree, prefix: str, store: ObjectStore, fetch: Fetch, ages: Ages
+    tree: Tree, prefix: str, store: ObjectStore, fetch: Fetch, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     """Groups and foreign objects beside the roots that nothing refers to.
 
-    Earlier roots and the records of `collect` are how things are and are not told.
+    Earlier roots and the records of `collect` are how things are and are not told; nor is what the
+    quarantine record names.
     """
     under = metadata_prefix(prefix, tree.stream)
     after = ""
     while True:
         page = store.list(under, start_after=after, limit=_PAGE)
         for row in page:
-            yield from _metadata_finding(tree, prefix, row, fetch, ages)
+            yield from _metadata_finding(tree, prefix, row, fetch, cut_off, ages)
         if len(page) < _PAGE:
             return
         after = page[-1].key
 
 
 def _metadata_finding(
-    tree: Tree, prefix: str, row: ObjectInfo, fetch: Fetch, ages: Ages
+    tree: Tree, prefix: str, row: ObjectInfo, fetch: Fetch, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     try:
         key = parse_metadata_key(row.key, prefix)
     except InvalidInputError:
-        if tree.root is None or row.key != tree.root.quarantine_key:
-            words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
-            yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+        words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
+        yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
         return
+    first, following = tree.first_offset, tree.next_offset
     match key:
         case SightingsKey():
             return
         case RootKey():
             current = row.key == tree.item.root_key
             kind = judge_root(key, version=tree.item.version, current=current)
-            if kind is Kind.OLD_ROOT and ages.overdue(row):
-                first, following = tree.first_offset, tree.next_offset
+            if kind is Kind.OLD_ROOT and ages.overdue(row) and not cut_off.keeps(row.key):
+                yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
+        case QuarantineKey():
+            kind = Kind.OLD_QUARANTINE
+            if ages.overdue(row) and not cut_off.keeps(row.key):
                 yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
         case GroupKey():
             if tree.root is None:
@@ -197,7 +228,7 @@ def _metadata_finding(
                 kind = judge_group(key, tree.root, fetch)
             except (CorruptDataError, NotFoundError):
                 return  # a group above it is damaged, and that is a finding of its own
-            if kind is Kind.OLD_GROUP:
+            if kind is Kind.OLD_GROUP and not cut_off.keeps(row.key):
                 following = key.first_offset + 1
                 yield _superfluous(
                     tree, row, key.first_offset, following, kind, kind.meaning, Severity.NOTE

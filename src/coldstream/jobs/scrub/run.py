@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.objects import Ages, still_true
 from coldstream.jobs.scrub.reading import Effort
@@ -255,8 +256,11 @@ def _refers_now(
     if now.root is None or found:
         return None
     root, fetch = now.root, fetcher(store, NodeCache(), prefix, tree.stream)
+    cut_off = CutOff(store, prefix, now.quarantine_key, fetch)
 
     def tell(finding: Finding) -> bool:
+        if finding.kind is FindingKind.UNREFERENCED and cut_off.keeps(finding.key):
+            return True
         offset = max(finding.first_offset, root.first_offset)
         try:
             return refers(root, offset, finding.key, prefix, tree.stream, fetch)

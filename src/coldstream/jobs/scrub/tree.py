@@ -42,6 +42,7 @@ class Tree:
         ledger: claims so far.
         entries: of the root, in its order.
         root: the root if it holds; None if something is wrong with it.
+        quarantine_key: of the root if it holds.
     """
 
     item: CatalogItem
@@ -50,6 +51,7 @@ class Tree:
     ledger: Ledger
     entries: tuple[Entry, ...]
     root: Root | None = None
+    quarantine_key: str = ""
 
     @property
     def stream(self) -> str:
@@ -92,7 +94,15 @@ def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[Tree, list[Finding
                  item.next_offset, each.message)
         for each in agreement(item, root)
     ]  # fmt: skip
-    tree = Tree(item, root.first_offset, root.next_offset, root.ledger, tuple(root.entries), root)
+    tree = Tree(
+        item,
+        root.first_offset,
+        root.next_offset,
+        root.ledger,
+        tuple(root.entries),
+        root,
+        root.quarantine_key,
+    )
     return tree, found + fenced(tree, tree.live())
 
 

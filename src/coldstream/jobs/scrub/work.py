@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
-from coldstream.jobs.scrub.objects import Ages, judge_listed, judge_metadata, listed
+from coldstream.jobs.scrub.objects import (
+    Ages,
+    judge_listed,
+    judge_metadata,
+    judge_quarantine,
+    listed,
+)
 from coldstream.jobs.scrub.reading import Effort, Looked, Reading, ahead
 from coldstream.jobs.scrub.schedule import Unit, fragments_of
 from coldstream.jobs.scrub.tree import Tree, fenced, read_group
@@ -115,7 +122,9 @@ def scrub(store: ObjectStore, prefix: str, task: Task, effort: Effort, ages: Age
 def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterator[Finding]:
     """Roots, groups, and data below and above the manifest."""
     fetch = fetcher(store, NodeCache(), prefix, tree.stream)
-    yield from judge_metadata(tree, prefix, store, fetch, ages)
+    cut_off = CutOff(store, prefix, tree.quarantine_key, fetch)
+    yield from judge_quarantine(tree, cut_off)
+    yield from judge_metadata(tree, prefix, store, fetch, cut_off, ages)
     if tree.root is not None:
         try:
             head = head_of(tree.root.entries, tree.first_offset, fetch) if tree.entries else None
@@ -140,9 +149,9 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
         for row in listed(store, prefix, tree.stream, first, following):
             rows.append(row)
             if len(rows) == 1000:
-                yield from judge_listed(store, tree, prefix, rows, oldest, ages)
+                yield from judge_listed(store, tree, prefix, rows, oldest, cut_off, ages)
                 rows = []
-        yield from judge_listed(store, tree, prefix, rows, oldest, ages)
+        yield from judge_listed(store, tree, prefix, rows, oldest, cut_off, ages)
 
 
 class _Stream:
@@ -153,6 +162,8 @@ class _Stream:
         self._prefix = prefix
         self._tree = tree
         self._done = done
+        fetch = fetcher(store, NodeCache(), prefix, tree.stream)
+        self._cut_off = CutOff(store, prefix, tree.quarantine_key, fetch)
 
     def blocks(self, units: Sequence[Unit], ages: Ages) -> Iterator[tuple[Entry, int | None]]:
         """Fragments and holes in order, each with its size by LIST; None for what is not listed.
@@ -220,7 +231,9 @@ class _Stream:
                 sizes[row.key] = row.size
             else:
                 extra.append(row)
-        for finding in judge_listed(self._store, self._tree, self._prefix, extra, run, ages):
+        for finding in judge_listed(
+            self._store, self._tree, self._prefix, extra, run, self._cut_off, ages
+        ):
             self._done.add(finding)
         return sizes
 

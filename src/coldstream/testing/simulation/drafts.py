@@ -1,12 +1,13 @@
 """What drafts of the protocol did instead of a rule: the parts of some twins (see `twins`).
 
-Each was once thought to be enough, and each lost data in a history that is known by now.
+Each was once thought to be enough, and each lost data in a history that is known by now. Here is
+what is about claims, commits, holes and files; the rest is in `drafts_of_deletion`.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,52 +17,30 @@ from typing import Any
 from coldstream.agent import gaps
 from coldstream.agent.files import Disk, LogFile
 from coldstream.agent.follower import StreamFollower
-from coldstream.errors import NotFoundError
+from coldstream.errors import RefusedFragmentError
 from coldstream.fragment import Trailer, build_trailer
-from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
-from coldstream.manifest.root import LastChunk, Root
+from coldstream.manifest.root import Root
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans import resolve as resolving
 from coldstream.plans.claim import LocalHistory
-from coldstream.plans.policy import PolicySet
-from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
-from coldstream.plans.resolve import Listed, Resolution, Verified
-from coldstream.plans.retention import Retention
+from coldstream.plans.resolve import Listed, Resolution, Verified, check_fragment
 from coldstream.plans.truncate import Cut, Truncation
 from coldstream.ports import CommitOutcome
 from coldstream.testing import fragments
-from coldstream.testing.fragments import SyntheticFragment
 from coldstream.testing.simulation.cluster import ReplicaFiles
-from coldstream.usecases import (
-    claim,
-    collect,
-    commit_runs,
-    delete_stream,
-    rebuild,
-    repair,
-    truncate,
-)
-from coldstream.usecases import retention as retaining
-from coldstream.usecases.commit_runs import Extension
+from coldstream.usecases import claim, commit_runs
+from coldstream.usecases.commit_runs import Extension, extend
 from coldstream.usecases.holes import Gap
 from coldstream.usecases.load import Loaded, World, load, publish
+from coldstream.usecases.parting import parting
+from coldstream.usecases.truncate import cut_off
 
 #: Replacements, each (owner, name, value), and the rule that they take out.
 Draft = tuple[str, Callable[[], list[tuple[Any, str, Any]]]]
 
-# What the drafts call is the product's own, also while it is replaced.
-_extend = commit_runs.extend
-_parting = claim.parting
-_cut_off = claim.cut_off
-_check_fragment = commit_runs.check_fragment
-_fragment_of = repair.fragment_of
-_judge_root = collect.judge_root
-_sweep = delete_stream.sweep
-_plan_retention = retaining.plan_retention
-_step = StreamFollower.step
+# Methods as the product has them, also while they are replaced.
 _bridge = StreamFollower._go_on_behind_the_gap
 _open_in_memory = ReplicaFiles.open
 
@@ -71,7 +50,7 @@ _open_in_memory = ReplicaFiles.open
 
 def _unnamed_cut(*given: Any, **named: Any) -> tuple[Root, Truncation]:
     """The record comes after the claim: its root cannot name it, and who claims may die."""
-    root, truncation = _cut_off(*given, **named)
+    root, truncation = cut_off(*given, **named)
     return replace(root, quarantine_key=""), truncation
 
 
@@ -106,7 +85,7 @@ def _never_anew(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """Where nothing is common there is nothing to compare."""
-    cut = _parting(world, stream, root, log, **named)
+    cut = parting(world, stream, root, log, **named)
     return None if cut is None or cut.anew else cut
 
 
@@ -114,7 +93,7 @@ def _parting_from_entries(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """What the root remembers of its last chunk does not count, only what it has."""
-    return _parting(world, stream, replace(root, last_chunk=None), log, **named)
+    return parting(world, stream, replace(root, last_chunk=None), log, **named)
 
 
 # --- commits ---
@@ -136,7 +115,7 @@ def _under_the_fragments_epoch(
 
 def _up_to_the_refused(world: World, stream: str, root: Root, *, limit: int) -> Extension:
     """What is refused ends the run, although another upload of the same range may be good."""
-    found = _extend(world, stream, root, limit=limit)
+    found = extend(world, stream, root, limit=limit)
     if not found.refused:
         return found
     end = min(each.offset or 0 for each in found.refused)
@@ -156,14 +135,14 @@ def _strict_neighbours() -> Callable[..., Verified]:
             and before.sequence + 1 == trailer.sequence
         )
         if before is not None and not (begins or goes_on):
-            raise resolving.RefusedFragmentError(
+            raise RefusedFragmentError(
                 "not the next of its segment",
                 stream=listed.data_key.stream,
                 offset=trailer.first_offset,
                 key=listed.path,
             )
         ends[trailer.next_offset] = trailer
-        return _check_fragment(listed, trailer, **named)
+        return check_fragment(listed, trailer, **named)
 
     return check
 
@@ -267,89 +246,8 @@ def _mapped(self: Disk, directory: Path, name: str) -> Generator[LogFile, None, 
         yield _Kept(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-# --- deletion ---
-
-
-def _current_is_like_others(key: Any, *, version: int, current: bool) -> Any:
-    """No node refers to the current root."""
-    del current
-    return _judge_root(key, version=version, current=False)
-
-
-def _of_any_table(world: World, stream: str) -> CatalogItem:
-    item = world.catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
-
-
-def _sweep_with_the_tombstone(world: World, *given: Any, **named: Any) -> Any:
-    """The item goes with the last object."""
-    swept = _sweep(world, *given, **named)
-    if swept.state is delete_stream.SweepState.DONE:
-        world.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]
-    return swept
-
-
-def _deleting_what_has_no_directory(self: StreamFollower, *given: Any, **named: Any) -> Any:
-    """A directory that is gone means that its queue was deleted."""
-    jobs = _step(self, *given, **named)
-    if not self.log.directory.exists():
-        delete_stream.delete_stream(
-            self.world, self.log.stream, PolicySet(), now_ms=0, undelete_ms=0
-        )
-    return jobs
-
-
-def _down_to_nothing(root: Root, rule: Any, **named: Any) -> Retention:
-    """Retention by size that takes the last fragment too."""
-    found = _plan_retention(root, rule, **named)
-    after = found.root
-    if rule.max_bytes is None or after.total_size <= rule.max_bytes:
-        return found
-    empty = replace(after, first_offset=after.next_offset, entries=Entries(), head=None)
-    return replace(found, root=empty)
-
-
-# --- replacements and rebuilds ---
-
-
-def _newest_epoch(entry: Entry, ledger: Ledger) -> int:
-    """Whoever repairs works under the claim that there is."""
-    del entry
-    return ledger.epoch
-
-
-def _whatever_its_floor(run: Any, known: Any, *, epoch: int, floor: int) -> Any:
-    """A fragment of an epoch whose floor lies above it; its trailer alone would not pass."""
-    return _fragment_of(run, known, epoch=epoch, floor=min(floor, known.first_offset))
-
-
-class _FromKeys(Rebuild):
-    """A rebuild that knows nothing but LIST."""
-
-    def __init__(self, prefix: str, stream: str, ledger: Ledger, **named: Any) -> None:
-        self._named = (prefix, stream, named | {"first_offset": None})
-        super().__init__(prefix, stream, ledger, **named)
-
-    def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
-        """As of any rebuild."""
-        seen = list(pages)
-        prefix, stream, named = self._named
-        super().__init__(prefix, stream, ledger_of_keys(seen, prefix, stream), **named)
-        yield from super().groups(seen)
-
-
 DRAFTS: Mapping[str, Draft] = MappingProxyType(
     {
-        "item-refers": (
-            "the item is a reference to its root",
-            lambda: [(collect, "judge_root", _current_is_like_others)],
-        ),
-        "tombstone-table": (
-            "no sweep by an item of another table",
-            lambda: [(delete_stream, "_own", _of_any_table)],
-        ),
         "data-wins": (
             "a hole is never taken over a range in which an acceptable fragment begins",
             lambda: [(commit_runs, "resolve", _holes_like_data)],
@@ -392,33 +290,6 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         "pread": (
             "files are read with pread, never under a memory map",
             lambda: [(Disk, "open", _mapped)],
-        ),
-        "repair-epoch": (
-            "what is repaired carries the epoch that it had",
-            lambda: [
-                (repair, "_epoch_of", _newest_epoch),
-                (repair, "fragment_of", _whatever_its_floor),
-            ],
-        ),
-        "rebuild-newest-root": (
-            "a rebuild takes ledger and first offset from the newest root, or the item",
-            lambda: [(rebuild, "Rebuild", _FromKeys)],
-        ),
-        "rebuild-stops": (
-            "a rebuild stops commits and deleters first",
-            lambda: [(rebuild, "_stop_others", lambda world, stream, item: item)],
-        ),
-        "tombstone-kept": (
-            "a tombstone stays for ever",
-            lambda: [(delete_stream, "sweep", _sweep_with_the_tombstone)],
-        ),
-        "tombstone-word": (
-            "no agent deletes a stream because a directory is gone",
-            lambda: [(StreamFollower, "step", _deleting_what_has_no_directory)],
-        ),
-        "last-fragment": (
-            "retention keeps the last fragment",
-            lambda: [(retaining, "plan_retention", _down_to_nothing)],
         ),
         "last-chunk": (
             "the root remembers the last chunk below its end",

@@ -16,6 +16,7 @@ from typing import Any
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
+from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.simulation.choices import Choices
@@ -24,7 +25,7 @@ from coldstream.testing.simulation.inline import Inline
 from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream.testing.simulation.net import Net
 from coldstream.testing.simulation.nodes import SimAgent, SimMembers
-from coldstream.testing.simulation.oracle import Oracle
+from coldstream.testing.simulation.oracle import BrokenError, Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.simulation.scheduler import Scheduler
 from coldstream.testing.simulation.services import SimCatalog, SimStore
@@ -33,6 +34,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.retention import retain
 
@@ -446,6 +448,13 @@ class History:
             self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
         )
 
+    def _rebuilds(self) -> None:
+        """An operator installs a manifest that is made anew from the bucket."""
+        self._spawn(
+            "rebuild",
+            lambda: rebuild(self.world(), STREAM, branching=BRANCHING, dry_run=False),
+        )
+
     def _reconciles(self) -> None:
         self._spawn("reconcile", lambda: reconcile(self.world(), STREAM, pause=self._pause))
 
@@ -511,6 +520,10 @@ class History:
             self.scheduler.kill(owner)
         self.running.clear()
         self._drain()
+        item = self.catalog.inner.items.get(STREAM)
+        if item is not None and item.state is StreamState.REBUILDING:
+            # A rebuild that died is made again, as its error says.
+            self._try(lambda: rebuild(self.world(), STREAM, branching=BRANCHING, dry_run=False))
         self._try(lambda: reconcile(self.world(), STREAM, pause=self._pause))
         if cluster.writer is None:
             cluster.elect(cluster.reachable)
@@ -553,8 +566,11 @@ class History:
         raise AssertionError("tasks that never rest")
 
     def _arrived(self, writer: Replica) -> bool:
-        item = self.catalog.inner.items.get(STREAM)
-        return item is not None and item.next_offset >= writer.committed
+        try:
+            arrived(self.oracle, self.oracle.current, writer, ())
+        except BrokenError:
+            return False
+        return True
 
     def _checks(self, writer: Replica) -> None:
         errors = [str(each.follower.progress.error) for each in self.agents]
@@ -622,6 +638,7 @@ _ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
     ("retention", 2, History._retains),
     ("consolidate", 2, History._consolidates),
     ("collect", 4, History._collects),
+    ("rebuild", 1, History._rebuilds),
     ("reconcile", 2, History._reconciles),
     ("read", 3, History._reads),
     ("Lambda dies", 2, History._lambda_dies),

@@ -336,7 +336,7 @@ class Oracle:
                     if chunk.chunk_id != at:
                         raise self._broken(Invariant.COVERAGE, f"chunk at {at}", at, key=key)
                     at = chunk.next_offset
-                    if last is not None and chunk.previous != last:
+                    if last is not None and chunk.previous not in (last, None):
                         raise self._broken(
                             Invariant.CONTIGUOUS_ADVANCE,
                             f"chunk {identity} follows {last}, which its writer never had: its log"

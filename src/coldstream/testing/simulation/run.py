@@ -219,6 +219,9 @@ def _all_twins(first: int, processes: int) -> int:
     """A line for each twin; those that nothing needs alone (`seeds` 0) must not be caught."""
     wrong = 0
     for name, twin in TWINS.items():
+        if twin.seeds is None:
+            print(f"twin {name:<18} told in tests/simulation/test_known_histories*.py")
+            continue
         seeds, failure = caught(name, first, twin.seeds or 1000, processes=processes)
         right = (failure is not None) == (twin.seeds > 0)
         wrong += not right

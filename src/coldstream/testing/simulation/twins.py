@@ -27,7 +27,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
-from coldstream.testing.simulation.drafts import DRAFTS
+from coldstream.testing.simulation import drafts, drafts_of_deletion
 from coldstream.testing.simulation.nodes import Delivered
 from coldstream.usecases import (
     adopt,
@@ -35,6 +35,7 @@ from coldstream.usecases import (
     claim,
     collect,
     commit_runs,
+    judge,
     load,
     parting,
     truncate,
@@ -48,12 +49,13 @@ class Twin:
 
     Attributes:
         guard: the rule in words.
-        seeds: within so many seeds a violation is found.
+        seeds: within so many seeds a violation is found; 0 where other guards make up for it, so
+            that none may be found; None where only a known history leads to it.
         patches: replacements, each (owner, name, value).
     """
 
     guard: str
-    seeds: int
+    seeds: int | None
     patches: Callable[[], list[tuple[Any, str, Any]]]
 
 
@@ -294,7 +296,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         "rivals": Twin(
             "what a root refers to that may be adopted yet is kept",
             5000,
-            lambda: [(collect, "rivals", lambda world, item: [])],
+            lambda: [(judge, "rivals", lambda world, item: [])],
         ),
         "adopt-complete": Twin(
             "no root is adopted that misses anything",
@@ -340,7 +342,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             "what the ledger refuses is garbage only if the manifest holds its last chunk",
             5000,
             lambda: [
-                (collect, "holds_last_chunk", lambda *given, **named: True),
+                (judge, "holds_last_chunk", lambda *given, **named: True),
                 (truncate, "write_record", lambda world, stream, epoch, record: ""),
             ],
         ),
@@ -369,6 +371,10 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             0,
             _clauses("epoch"),
         ),
-        **{name: Twin(guard, 0, patches) for name, (guard, patches) in DRAFTS.items()},
+        **{
+            name: Twin(guard, None, patches)
+            for some in (drafts.DRAFTS, drafts_of_deletion.DRAFTS)
+            for name, (guard, patches) in some.items()
+        },
     }
 )

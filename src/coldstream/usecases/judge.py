@@ -1,0 +1,113 @@
+"""What an object of a stream is: the look-ups behind the rules of `plans.collect`."""
+
+from __future__ import annotations
+
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.tree import leaf_at, over_hole
+from coldstream.names import (
+    DataKey,
+    GroupKey,
+    MetadataKey,
+    QuarantineKey,
+    RootKey,
+    SightingsKey,
+    parse_data_key,
+    parse_metadata_key,
+)
+from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root, refers
+from coldstream.ports import ObjectInfo
+from coldstream.usecases.last_chunk import holds_last_chunk
+from coldstream.usecases.load import Loaded, World
+from coldstream.usecases.quarantine import Quarantine
+from coldstream.usecases.references import rivals
+
+
+class Judge:
+    """Judges objects by one state of a stream, the roots that may be adopted, and the quarantine.
+
+    Args:
+        world: where.
+        loaded: the stream.
+
+    Raises:
+        NotFoundError: something that the quarantine record names is gone.
+        CorruptDataError: it is damaged.
+        UnavailableError: S3 did not answer.
+    """
+
+    def __init__(self, world: World, loaded: Loaded) -> None:
+        self._world = world
+        self._stream = loaded.item.stream
+        self._item, self._root = loaded.item, loaded.root
+        self._fetch = world.fetch(self._stream)
+        self._rivals = rivals(world, loaded.item)
+        self._quarantine = Quarantine(world, self._stream, loaded.root, self._rivals or ())
+
+    def kind(self, row: ObjectInfo) -> Kind:
+        """What an object is.
+
+        Raises:
+            NotFoundError, CorruptDataError: a group of a tree that must be there.
+            UnavailableError: S3 did not answer.
+        """
+        path, prefix = row.key, self._world.prefix
+        try:
+            key: DataKey | MetadataKey = parse_data_key(path, prefix)
+        except InvalidInputError:
+            try:
+                key = parse_metadata_key(path, prefix)
+            except InvalidInputError:
+                return Kind.FOREIGN
+        item, kept = self._item, self._quarantine
+        match key:
+            case DataKey():
+                kind = self._data(key, row)
+            case GroupKey():
+                kind = judge_group(key, self._root, self._fetch)
+                if kind.garbage and kept.names(key):
+                    kind = Kind.QUARANTINED
+            case RootKey():
+                kind = judge_root(key, version=item.version, current=path == item.root_key)
+                return Kind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
+            case QuarantineKey():
+                if path in kept.record_keys:
+                    return Kind.REFERENCED
+                return Kind.PENDING if self._rivals is None else Kind.OLD_QUARANTINE
+            case SightingsKey():
+                return Kind.RECORD
+        if kind.garbage and (
+            self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
+        ):
+            return Kind.PENDING
+        return kind
+
+    def _data(self, key: DataKey, row: ObjectInfo) -> Kind:
+        root, kept = self._root, self._quarantine
+        # A leaf that reaches over the first offset begins below it, and is live all the same.
+        leaf = leaf_at(root, max(key.first_offset, root.first_offset), self._fetch)
+        kind = judge_data(
+            key,
+            root,
+            leaf,
+            lambda _: self._holds_last_chunk(key, row.key),
+            over_hole=lambda _: over_hole(root, key.first_offset, key.next_offset, self._fetch),
+            record=kept.record,
+            modified_ms=row.modified_ms,
+        )
+        if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):
+            return Kind.QUARANTINED
+        return kind
+
+    def _holds_last_chunk(self, key: DataKey, path: str) -> bool:
+        """Whether the manifest or a lost timeline has the fragment's history from another upload.
+
+        A timeline says so only of what it was cut off with: the same last chunk, and no hole.
+        """
+        if holds_last_chunk(self._world, self._stream, self._root, path):
+            return True
+        return any(
+            key.next_offset > timeline.floor
+            and not over_hole(root, key.first_offset, key.next_offset, self._fetch)
+            and holds_last_chunk(self._world, self._stream, root, path)
+            for timeline, root in self._quarantine.roots
+        )
