@@ -262,6 +262,7 @@ class StreamReader:
 
         `asked` is the lowest offset that somebody may want to be told of.
         """
+        lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
         while position < end:
             try:
                 with closing(self._pieces(manifest.snapshot.root, position, end)) as found:
@@ -278,7 +279,7 @@ class StreamReader:
                         yield piece
                         position = piece.next_offset
                     else:
-                        return
+                        break
             except NotFoundError as error:
                 manifest.after_missing(error, position)
             root = manifest.snapshot.root
@@ -293,9 +294,10 @@ class StreamReader:
                 on_gap(Gap(position, min(root.first_offset, end), GapReason.RETENTION))
                 position = root.first_offset
             if root.next_offset < end:
-                if position < end:
-                    on_gap(Gap(max(position, root.next_offset), end, GapReason.TRUNCATION))
+                lost_to = max(lost_to, end)
                 end = root.next_offset
+        if lost_to > max(position, end):
+            on_gap(Gap(max(position, end), lost_to, GapReason.TRUNCATION))
 
     def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Followed, int, int]:
         """The manifest, and in it the offsets at which the read begins and ends."""

@@ -248,3 +248,19 @@ def test_a_claim_that_retention_has_taken_out_of_the_ledger_hides_no_cut(site: S
     assert site.remote.root().first_offset == 90
     assert site.gaps == [Gap(70, 100, GapReason.TRUNCATION)]
     assert seen == list(range(200))
+
+
+def test_what_was_cut_off_ahead_of_a_read_is_told_when_the_read_comes_there(site: Site) -> None:
+    """Found by the simulator: it was told at once, before what lay between had been read."""
+    messages = site.reader().messages(First(), on_gap=site.gaps.append)
+    seen = [next(messages).offset for _ in range(35)]
+    told_at: list[int] = []
+    site.truncate(150)
+
+    for each in messages:
+        seen.append(each.offset)
+        told_at += [each.offset] * len(site.gaps)
+
+    assert seen == list(range(150))
+    assert told_at == [], "nothing was told before the last message"
+    assert site.gaps == [Gap(150, 200, GapReason.TRUNCATION)]
