@@ -6,7 +6,6 @@ nothing but its offset and epoch. So any tree can be read back and compared.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import count, pairwise
@@ -18,7 +17,7 @@ from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
-from coldstream.plans.claim import LocalChunk
+from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.testing.bucket import referenced
 from coldstream.testing.fragments import START_MS, SyntheticFragment, build_fragment
 from coldstream.testing.invariants import (
@@ -96,16 +95,7 @@ def history(*runs: tuple[int, int, int]) -> tuple[LocalChunk, ...]:
 
 def claiming(world: World, epoch: int, log: tuple[LocalChunk, ...]) -> object:
     """Claim `STREAM` for a writer with this log."""
-    if "log" in inspect.signature(claim).parameters:
-        from coldstream.plans.claim import KnownHistory
-
-        return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause)
-
-    def near(offset: int) -> list[LocalChunk]:
-        below = [each for each in log if each.chunk_id < offset][-1:]
-        return list(dict.fromkeys((*below, *log[-1:])))
-
-    return claim(world, STREAM, epoch, chunks_near=near, pause=no_pause)  # type: ignore[call-arg]
+    return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause)
 
 
 def world_of(place: Place, uids: Iterable[int] | None = None) -> World:

@@ -42,6 +42,8 @@ STREAM = "__orders_1"
 PREFIX = "rabbitmq/"
 BRANCHING = 4
 GRACE_MS = 120_000
+#: Things that happen in a history, before peace.
+ACTIONS = 60
 #: Lambdas and steps of workflows are ended after this long.
 TIMEOUT_MS = 50_000
 _SETTINGS = AgentSettings(
@@ -81,7 +83,7 @@ class History:
         self,
         choices: Choices,
         *,
-        actions: int = 100,
+        actions: int = ACTIONS,
         trace: Callable[[str], None] | None = None,
         fresh: bool = False,
     ) -> None:

@@ -213,18 +213,14 @@ class Oracle:
             raise BrokenError(found)
         self._contents_hold(root, live, before)
         if before is not None:
-            found = contiguous_advance(before.root, root, live)
-            # A root that never landed may be older than what retention took meanwhile.
-            first = (
-                max(before.root.first_offset, root.first_offset)
-                if what == "adopt"
-                else (root.first_offset)
-            )
-            if not self._anew(before.root, root):
-                after = replace(root, first_offset=first)
-                found += prefix_retention(before.root, after, before.leaves, live)
-            if found:
-                raise BrokenError(found)
+            if what == "adopt":
+                self._survives(before, root, live)
+            else:
+                found = contiguous_advance(before.root, root, live)
+                if not self._anew(before.root, root):
+                    found += prefix_retention(before.root, root, before.leaves, live)
+                if found:
+                    raise BrokenError(found)
             self._cut_for_a_reason(before, root)
         if before is not None:
             now = self.now()
@@ -274,6 +270,29 @@ class Oracle:
         return found
 
     # --- checks ---
+
+    def _survives(self, before: Known, after: Root, live: list[Entry]) -> None:
+        """What an adoption or a rebuild puts in the place of a manifest has all of its chunks.
+
+        It may cut them otherwise, and have what retention took meanwhile: a root that never landed
+        may be older. What later claims have cut off stays cut off.
+        """
+        end = min(before.root.next_offset, after.ledger.ceiling(before.root.epoch))
+        first = max(before.root.first_offset, after.first_offset)
+        there = {identity for entry in live for identity in self._identities(entry)}
+        for entry in before.leaves:
+            for identity in self._identities(entry):
+                chunk = self.cluster.written[identity]
+                inside = first < chunk.next_offset <= end
+                if inside and identity not in there:
+                    raise self._broken(
+                        Invariant.PREFIX_RETENTION,
+                        f"chunk {identity} is not in what was put in its manifest's place",
+                        identity[0],
+                    )
+
+    def _identities(self, entry: Entry) -> tuple[ChunkId, ...]:
+        return self.contents.get(entry.data_key(self.stream).path(self.prefix), ())
 
     @staticmethod
     def _anew(before: Root, after: Root) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.history import History
+from coldstream.testing.simulation.history import ACTIONS, History
 from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.shrink import shrink
 from coldstream.testing.simulation.twins import TWINS, without
@@ -76,9 +76,11 @@ class Tally:
         self.seconds += other.seconds
 
 
-def play(choices: Choices, *, lines: list[str] | None = None) -> tuple[History, Failure | None]:
+def play(
+    choices: Choices, *, lines: list[str] | None = None, actions: int = ACTIONS
+) -> tuple[History, Failure | None]:
     """Play one history; its failure, with seed 0, if it breaks something."""
-    history = History(choices, trace=lines.append if lines is not None else None)
+    history = History(choices, actions=actions, trace=lines.append if lines is not None else None)
     try:
         history.begin()
         history.run()
@@ -90,13 +92,13 @@ def play(choices: Choices, *, lines: list[str] | None = None) -> tuple[History, 
     return history, None
 
 
-def play_seeds(seeds: range, twin: str = "") -> Tally:
+def play_seeds(seeds: range, twin: str = "", *, actions: int = ACTIONS) -> Tally:
     """Play some seeds, one after the other, with the guard of `twin` taken out."""
     tally = Tally()
     began = time.perf_counter()
-    with without(twin) if twin else contextlib.nullcontext():
+    with _no_collector(), without(twin) if twin else contextlib.nullcontext():
         for seed in seeds:
-            history, failure = play(Choices(seed))
+            history, failure = play(Choices(seed), actions=actions)
             tally.seeds += 1
             if failure is not None:
                 tally.failures.append(Failure(seed, failure.kind, failure.message))
@@ -104,8 +106,18 @@ def play_seeds(seeds: range, twin: str = "") -> Tally:
             tally.shapes.add(_shape(history.buckets))
             tally.steps.append(history.scheduler.steps)
     tally.seconds = time.perf_counter() - began
-    gc.collect()
     return tally
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Greenlets and frames are cycles; they are collected once a batch, not all the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def _shape(events: Counter[str]) -> bytes:
@@ -114,17 +126,23 @@ def _shape(events: Counter[str]) -> bytes:
     return hashlib.blake2b(repr(rough).encode(), digest_size=8).digest()
 
 
-def _batch(task: tuple[int, int, str]) -> Tally:
-    first, following, twin = task
-    return play_seeds(range(first, following), twin)
+def _batch(task: tuple[int, int, str, int]) -> Tally:
+    first, following, twin, actions = task
+    return play_seeds(range(first, following), twin, actions=actions)
 
 
 def play_many(
-    first: int, seeds: int, *, processes: int, twin: str = "", until_failure: bool = False
+    first: int,
+    seeds: int,
+    *,
+    processes: int,
+    twin: str = "",
+    actions: int = ACTIONS,
+    until_failure: bool = False,
 ) -> Iterator[Tally]:
     """Play seeds on some processes; a tally for each batch, as they are done."""
     tasks = [
-        (begin, min(begin + _BATCH, first + seeds), twin)
+        (begin, min(begin + _BATCH, first + seeds), twin, actions)
         for begin in range(first, first + seeds, _BATCH)
     ]
     if processes == 1:
@@ -153,21 +171,21 @@ def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Fa
     return seeds, None
 
 
-def shrunk(seed: int, twin: str = "") -> tuple[list[int], list[str]]:
+def shrunk(seed: int, twin: str = "", *, actions: int = ACTIONS) -> tuple[list[int], list[str]]:
     """The choices of a failing seed made small, and the trace of what is left."""
     with without(twin) if twin else contextlib.nullcontext():
         choices = Choices(seed)
-        _, failure = play(choices)
+        _, failure = play(choices, actions=actions)
         if failure is None:
             return [], []
 
         def fails(candidate: Sequence[int]) -> str | None:
-            found = play(Choices(0, candidate))[1]
+            found = play(Choices(0, candidate), actions=actions)[1]
             return None if found is None else found.kind
 
         small = shrink(choices.taken, failure.kind, fails)
         lines: list[str] = []
-        play(Choices(0, small), lines=lines)
+        play(Choices(0, small), lines=lines, actions=actions)
     return small, lines
 
 
@@ -176,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seeds", type=int, default=2000, help="how many histories")
     options.add_argument("--first", type=int, default=0, help="the first seed")
+    options.add_argument("--actions", type=int, default=ACTIONS, help="of a history, before peace")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--twin", default="", choices=["", *TWINS], help="take a guard out")
     options.add_argument("--twins", action="store_true", help="after how many seeds each is caught")
@@ -184,12 +203,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--json", action="store_true", help="the result as a JSON object")
     given = options.parse_args(arguments)
     if given.trace is not None:
-        return _traced(given.trace, given.twin)
+        return _traced(given.trace, given.twin, given.actions)
     if given.twins:
         return _all_twins(given.first, given.processes)
     total = Tally()
     began = told = time.perf_counter()
-    for tally in play_many(given.first, given.seeds, processes=given.processes, twin=given.twin):
+    for tally in play_many(
+        given.first,
+        given.seeds,
+        processes=given.processes,
+        twin=given.twin,
+        actions=given.actions,
+    ):
         total.add(tally)
         for each in tally.failures if not given.json else ():
             print(f"seed {each.seed}: {each.message}", flush=True)
@@ -204,10 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if total.failures else 0
 
 
-def _traced(seed: int, twin: str) -> int:
+def _traced(seed: int, twin: str, actions: int) -> int:
     lines: list[str] = []
     with without(twin) if twin else contextlib.nullcontext():
-        history, failure = play(Choices(seed), lines=lines)
+        history, failure = play(Choices(seed), lines=lines, actions=actions)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     lines.append(failure.message if failure is not None else "no violation")
     lines.append(f"seed {seed} steps {history.scheduler.steps} trace {digest}")
@@ -260,7 +285,7 @@ def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:
     if not given.no_shrink:
         for kind in list(kinds)[:_SHRUNK]:
             seed = next(each.seed for each in failures if each.kind == kind)
-            small, lines = shrunk(seed, given.twin)
+            small, lines = shrunk(seed, given.twin, actions=given.actions)
             print(f"--- seed {seed}, shrunk to {len(small)} choices: {small}")
             print("\n".join(lines))
     words = ", ".join(f"{name} {count}" for name, count in total.events.most_common())
