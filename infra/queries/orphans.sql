@@ -1,4 +1,4 @@
--- Orphans: objects without a reference that are older than a day. Needs a run of fleet with --objects.
+-- Orphans: objects without a reference that are older than a day, and that no claim has cut off. Needs a run of fleet with --objects.
 SELECT
     object.stream,
     object.kind,
@@ -14,6 +14,7 @@ WHERE
     object.snapshot = (SELECT max(snapshot) FROM fleet_objects)
     AND NOT object.referenced
     AND NOT object.ahead
+    AND NOT coalesce(object.quarantined, FALSE)
     AND object.kind IN ('fragment', 'hole', 'group')
     AND object.modified < date_parse(object.snapshot, '%Y%m%dT%H%i%sZ') - INTERVAL '1' DAY
 GROUP BY object.stream, object.kind

@@ -339,7 +339,7 @@ def test_no_workflow_starts_on_a_stream_that_is_not_live(
     done = run(*verb, "s")
 
     assert done.exit_code == 75
-    assert "undelete" in done.stderr
+    assert ("undelete" if now is StreamState.DELETING else "wait for the rebuild") in done.stderr
     assert not machines.executions
 
 

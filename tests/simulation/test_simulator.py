@@ -49,7 +49,7 @@ def test_other_seeds_give_other_runs() -> None:
 
 @pytest.fixture(scope="module")
 def events() -> Counter[str]:
-    tally = play_seeds(range(5000, 5400))
+    tally = play_seeds(range(5000, 5400), actions=150)
     assert not tally.failures
     return tally.events
 

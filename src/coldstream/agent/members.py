@@ -17,9 +17,16 @@ class Members(Protocol):
     """The other members of each stream."""
 
     def earliest(self, stream: str) -> int | None:
-        """The lowest first offset that any reachable other member still has.
+        """The lowest first offset that any other member that answers still has; None if none has.
 
-        None if none of them has anything, or none can be asked.
+        An implementation asks all members. One that does not answer may have what is about to be
+        given up, but a node that is gone for good must not stop a stream for ever; so it is enough
+        that a majority of the members, this one included, could be asked: what was confirmed was
+        on a majority, and one of these has seen it.
+
+        Raises:
+            UnavailableError: fewer than that could be asked. Then nothing is declared lost and
+                nothing is cut off, and the agent asks again later.
         """
         ...
 
@@ -44,6 +51,7 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
 
     Raises:
         LostRangeError: somebody has, or may have, some of it. The message says what to do.
+        UnavailableError: too few members can be asked.
     """
     where = f"the local log begins at {local_first}, and {gap} were never uploaded"
     if members is None:

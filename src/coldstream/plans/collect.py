@@ -120,7 +120,10 @@ def judge_data(
     claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
     cut_off = record.first_cut(key, iter(claims)) is not None
     dead = key.next_offset <= root.first_offset
-    if dead and not cut_off:
+    # A claim that has recorded nothing cut nothing off that anybody had seen, so what comes later
+    # goes with its offsets. Where one began the stream anew, offsets below are not retired ones.
+    recorded = record.first_cut(key, iter(())) is not None
+    if dead and not recorded:
         return Kind.RETIRED
     ahead = key.next_offset > root.next_offset
     if key.kind == "hole":
@@ -135,7 +138,7 @@ def judge_data(
         # it never will be as it is, but it may be the only copy of its end until the agent has cut
         # it again.
         return Kind.DROPPED if given_up and not accepted else Kind.PENDING
-    if accepted and not (dead and cut_off):
+    if accepted and not dead:
         return Kind.SUPERSEDED
     if given_up:
         return Kind.DROPPED

@@ -114,10 +114,13 @@ class Others:
 
     first: int | None
     asked: int = 0
+    reachable: bool = True
 
     def earliest(self, stream: str) -> int | None:
         assert stream == STREAM
         self.asked += 1
+        if not self.reachable:
+            raise UnavailableError("1 of 3 members can be asked", stream=stream)
         return self.first
 
 
@@ -392,7 +395,7 @@ def test_a_claim_of_a_higher_epoch_meanwhile_makes_the_hole_worthless(site: Site
 class Steps:
     """A follower whose uploads are carried out when the test says so."""
 
-    def __init__(self, site: Site, **settings: Any) -> None:
+    def __init__(self, site: Site, members: Any = None, **settings: Any) -> None:
         self.site = site
         self.now = 0.0
         self.follower = StreamFollower(
@@ -404,6 +407,7 @@ class Steps:
             name=QueueName(),
             pause=no_pause,
             started=0.0,
+            members=members,
         )
 
     def step(self, seconds: float = 1.0, most: int = 3) -> list[Job]:
@@ -418,6 +422,33 @@ class Steps:
             prefix=world.prefix, uid=world.new_uid(), buffer=buffer,
         )  # fmt: skip
         self.follower.finished(done, self.now)
+
+
+def test_nothing_is_declared_lost_while_too_few_members_can_be_asked_and_it_is_tried_again(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    before = dict(site.store.objects)
+    others = Others(None, reachable=False)
+    stepped = Steps(site, members=others)
+
+    for asked in (1, 2, 3):
+        assert stepped.step(seconds=600) == []
+        assert isinstance(stepped.follower.progress.error, UnavailableError)
+        assert "1 of 3 members" in str(stepped.follower.progress.error)
+        assert others.asked == asked
+    assert site.store.objects == before
+    assert stepped.follower.progress.holes == []
+
+    others.reachable = True
+    assert stepped.step(seconds=600) == [], "first the hole"
+    jobs = stepped.step(seconds=600)
+    assert stepped.follower.progress.error is None
+    assert stepped.follower.progress.holes == [(100, 150)]
+    stepped.upload(jobs[0])
+    commit_runs(site.world(), STREAM, pause=no_pause)
+    assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 150, "HOLE")]
 
 
 def test_nothing_is_declared_lost_while_an_upload_of_ours_is_under_way(site: Site) -> None:

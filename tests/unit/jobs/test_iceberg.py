@@ -27,7 +27,7 @@ def site(tmp_path: Path) -> TableSite:
             **{"py-io-impl": FILE_IO},
         )
 
-    ids = count()
+    ids = count(10**6)  # never those of the suite: a name is used once
 
     def open_table(name: str) -> Table:
         return IcebergTable(

@@ -33,7 +33,7 @@ def store() -> MemoryObjectStore:
 
 @pytest.fixture
 def site(store: MemoryObjectStore) -> TableSite:
-    ids = count()
+    ids = count(10**6)  # never those of the suite: a name is used once
 
     def open_table(name: str) -> ParquetTable:
         return ParquetTable(

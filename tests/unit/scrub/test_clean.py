@@ -9,7 +9,7 @@ from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.sound import holds
 from coldstream.manifest.entries import EntryKind
-from tests.unit.reader.tier import FIXTURES, PREFIX
+from tests.unit.reader.tier import FIXTURES
 from tests.unit.scrub.site import (
     BY_RANGES,
     SMALL,

@@ -23,7 +23,7 @@ from coldstream.plans.policy import PolicySet
 from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
 from coldstream.testing.simulation.drafts import Draft
-from coldstream.usecases import collect, delete_stream, rebuild, repair
+from coldstream.usecases import delete_stream, judge, rebuild, repair
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.load import World
 
@@ -108,7 +108,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
     {
         "item-refers": (
             "the item is a reference to its root",
-            lambda: [(collect, "judge_root", _current_is_like_others)],
+            lambda: [(judge, "judge_root", _current_is_like_others)],
         ),
         "tombstone-table": (
             "no sweep by an item of another table",
