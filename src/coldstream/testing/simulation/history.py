@@ -522,10 +522,7 @@ class History:
             self.scheduler.kill(owner)
         self.running.clear()
         self._drain()
-        item = self.catalog.inner.items.get(STREAM)
-        if item is not None and item.state is StreamState.REBUILDING:
-            # A rebuild that died is made again, as its error says.
-            self._try(lambda: rebuild(self.world(), STREAM, branching=BRANCHING, dry_run=False))
+        self._finish_rebuild()
         self._try(lambda: reconcile(self.world(), STREAM, pause=self._pause))
         if cluster.writer is None:
             cluster.elect(cluster.reachable)
@@ -537,6 +534,7 @@ class History:
         for second in range(60):
             self._drain()
             self._advance(1000)
+            self._finish_rebuild()
             if second == 12:
                 # Only another member may have what the writer's own log has lost.
                 for replica in cluster.replicas:
@@ -546,6 +544,12 @@ class History:
                 break
         self._drain()
         self._checks(writer)
+
+    def _finish_rebuild(self) -> None:
+        """A rebuild that died, or whose first write came late, is made again, as its error says."""
+        item = self.catalog.inner.items.get(STREAM)
+        if item is not None and item.state is StreamState.REBUILDING:
+            self._try(lambda: rebuild(self.world(), STREAM, branching=BRANCHING, dry_run=False))
 
     def _replicate_all(self) -> None:
         for _ in range(400):
