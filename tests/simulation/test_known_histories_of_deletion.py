@@ -61,7 +61,8 @@ def a_root_that_misses_a_group_never_landed() -> None:
         store=Tapped(stream.place.store, sleeps),
         catalog=Tapped(stream.place.catalog, once_before("commit", "", dies)),
     )
-    with pytest.raises(Crash):
+    # Either it dies, or it finds that it slept for too long; its root is in the bucket anyway.
+    with pytest.raises((Crash, ConflictError)):
         stream.regroup(world)
     assert stream.item.root_key == before
     stream.lose_table()

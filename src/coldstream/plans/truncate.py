@@ -9,7 +9,7 @@ bucket and is named in a quarantine record (`manifest.quarantine`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coldstream.errors import CorruptDataError, InternalError
 from coldstream.manifest.entries import Entries, Entry
@@ -67,6 +67,7 @@ class Truncation:
         fragments: fragments and holes of the tree that were cut off, one that was cut in two too.
         bytes: their size.
         record_key: key of the quarantine record; "" if no data was cut off.
+        first_written: key of the first object that was written for it; "" if none was.
     """
 
     epoch: int
@@ -78,6 +79,7 @@ class Truncation:
     fragments: int
     bytes: int
     record_key: str
+    first_written: str = field(default="", compare=False)
 
     @property
     def reason(self) -> str:

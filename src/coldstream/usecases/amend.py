@@ -58,6 +58,7 @@ def amend(
     pause: Callable[[int], None],
     attempts: int = 8,
     dry_run: bool = False,
+    first_written: str = "",
 ) -> Amended[C]:
     """Commit what `plan` makes of the stream as it is; a conflict leads to a new plan.
 
@@ -71,6 +72,7 @@ def amend(
         pause: called with the number of the failed attempt before the next one.
         attempts: how many conflicts in a row are taken.
         dry_run: plan only.
+        first_written: as in `publish`.
 
     Raises:
         NotFoundError: the catalog does not know the stream, or an object of the tree is gone.
@@ -84,7 +86,9 @@ def amend(
         change = plan(loaded)
         if change.root is loaded.root or dry_run:
             return Amended(loaded.root, change, False, loaded.item, conflicts)
-        outcome = publish(world, loaded, change.root, nodes=change.nodes)
+        outcome = publish(
+            world, loaded, change.root, nodes=change.nodes, first_written=first_written
+        )
         if isinstance(outcome, Landed):
             return Amended(loaded.root, change, True, outcome.item, conflicts)
         conflicts += 1

@@ -125,7 +125,13 @@ def claim(
             cut = parting(world, stream, root, log, alone=alone)
             if cut is not None:
                 root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
-            outcome = publish(world, loaded, plan_claim(root, epoch), claim=True)
+            outcome = publish(
+                world,
+                loaded,
+                plan_claim(root, epoch),
+                claim=True,
+                first_written=planned.first_written if planned else "",
+            )
         if isinstance(outcome, Landed):
             failed = 0
             continue

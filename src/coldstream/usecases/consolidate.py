@@ -290,7 +290,13 @@ class _Step:
                 uids=iter(self._world.new_uid, None),
             )
 
-        amended = amend(self._world, self._stream, plan, pause=self._pause)
+        amended = amend(
+            self._world,
+            self._stream,
+            plan,
+            pause=self._pause,
+            first_written=self._path(made[0].entry),
+        )
         self.report.conflicts += amended.conflicts
         if not amended.landed:
             return

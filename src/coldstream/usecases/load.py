@@ -19,6 +19,8 @@ from coldstream.ports import Catalog, CommitOutcome, ObjectStore
 
 #: No root is ever larger: a million entries, far above the load at which it is rebalanced.
 MAX_ROOT_SIZE = 64 * 2**20
+#: More than any Lambda lives, and less than half of any grace time that is worth its name.
+MAX_HOLD_MS = 1_200_000
 
 
 class RootCache:
@@ -55,6 +57,8 @@ class World:
         roots: parsed roots that were seen before.
         nodes: parsed groups that were seen before.
         pool: makes what carries out so many requests at once.
+        hold_ms: by S3's clock, so much time may pass from the first object that is written for a
+            root to the root; see `publish`.
     """
 
     store: ObjectStore
@@ -64,6 +68,7 @@ class World:
     roots: RootCache = field(default_factory=RootCache)
     nodes: NodeCache = field(default_factory=NodeCache)
     pool: Callable[[int], Executor] = ThreadPoolExecutor
+    hold_ms: int = MAX_HOLD_MS
 
     def fetch(self, stream: str) -> Fetch:
         """What reads the groups of a stream; its errors name stream, offset and key."""
@@ -160,11 +165,16 @@ def publish(
     *,
     nodes: Sequence[Node] = (),
     claim: bool = False,
+    first_written: str = "",
 ) -> CommitOutcome:
     """PUT new groups and `root`, then move the item to it if the item is still what was read.
 
     The groups come first: a root whose references are not all there must never exist, because a
     root that never landed may be adopted after the table was lost.
+
+    Before the root is there, nothing tells `collect` of what was written for it. So a process that
+    was stopped in between for longer than `hold_ms` gives up: what it wrote may be gone. Once the
+    root is there, it protects what it refers to, however late the rest comes.
 
     Nothing is cleaned up here, whatever the outcome: only `collect` deletes.
 
@@ -174,8 +184,10 @@ def publish(
         root: planned; its version is set here to one above the item's.
         nodes: new groups that it refers to.
         claim: whether this commit claims `root.epoch`.
+        first_written: key of the first object that was written for the root, groups apart.
 
     Raises:
+        ConflictError: it took too long; the item was not touched.
         InternalError: the root is too large to be read again; nothing was written.
         UnavailableError, UnknownOutcomeError: the store; the item was not touched.
     """
@@ -194,7 +206,10 @@ def publish(
         path = group_path(world.prefix, item.stream, entry.first_offset, node.uid, node.kind)
         world.store.put(path, body, write_id=f"{node.uid:016x}-{zlib.crc32(body):08x}")
         world.nodes.put(entry, node)
+        first_written = first_written or path
     world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    if first_written:
+        _check_haste(world, item.stream, first_written, key)
     outcome = world.catalog.commit(
         Commit(
             stream=item.stream,
@@ -209,3 +224,26 @@ def publish(
     )
     world.roots.put(key, root)
     return outcome
+
+
+def _check_haste(world: World, stream: str, first_written: str, root_key: str) -> None:
+    """Little time has passed between two PUTs, by S3's clock, which `collect` judges by too.
+
+    Raises:
+        ConflictError: too much, or one of the objects is gone.
+    """
+    written, rooted = (_modified_ms(world, key) for key in (first_written, root_key))
+    if written is None or rooted is None or rooted - written > world.hold_ms:
+        raise ConflictError(
+            f"more than {world.hold_ms} ms have passed since the first object of a new root was"
+            " written; it may be gone, so nothing was committed: try again",
+            stream=stream,
+            key=first_written,
+        )
+
+
+def _modified_ms(world: World, key: str) -> int | None:
+    """When S3 took an object; None if there is none."""
+    folder = key[: key.rindex("/") + 1]
+    rows = world.store.list(folder, start_after=key[:-1], limit=1)
+    return next((row.modified_ms for row in rows if row.key == key), None)

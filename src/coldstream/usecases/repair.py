@@ -345,7 +345,8 @@ def _commit(
             uids=iter(world.new_uid, None),
         )
 
-    amended = amend(world, stream, change, pause=pause)
+    written = (step.path(n) for old, new in changes.items() for n in new if n.uid != old.uid)
+    amended = amend(world, stream, change, pause=pause, first_written=next(written, ""))
     report.landed = report.landed or amended.landed
     report.overtaken += len(changes) - len(valid)
     report.version = amended.item.version

@@ -82,6 +82,7 @@ def cut_off(
         fragments=root.fragments - after.fragments + (beginning is not None),
         bytes=root.total_size - after.total_size + (beginning.size if beginning else 0),
         record_key="",
+        first_written=_path(world, stream, beginning) if beginning else "",
     )
     floor = cut.floor(root)
     listed, complete = _listed(world, loaded, extension, epoch, floor)
@@ -99,7 +100,8 @@ def cut_off(
         record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
         key = write_record(world, stream, epoch, record)
         after = replace(after, quarantine_key=key)
-        truncation = replace(truncation, record_key=key)
+        first = truncation.first_written or key
+        truncation = replace(truncation, record_key=key, first_written=first)
     return after, truncation
 
 

@@ -61,6 +61,7 @@ def _floor_of_keys(
     *,
     nodes: Sequence[Node] = (),
     claim: bool = False,
+    first_written: str = "",
 ) -> CommitOutcome:
     """A claim whose floor is the end of what keys say, verified or not."""
     if claim:
@@ -106,6 +107,7 @@ def _under_the_fragments_epoch(
     *,
     nodes: Sequence[Node] = (),
     claim: bool = False,
+    first_written: str = "",
 ) -> CommitOutcome:
     """A commit under the epoch of the last fragment that it appends."""
     return publish(

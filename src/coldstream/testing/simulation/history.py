@@ -128,7 +128,9 @@ class History:
 
     def world(self) -> World:
         """A process's own view: nothing is cached across processes."""
-        return World(self.store, self.catalog, PREFIX, self.new_uid, pool=Inline)
+        return World(
+            self.store, self.catalog, PREFIX, self.new_uid, pool=Inline, hold_ms=TIMEOUT_MS
+        )
 
     def _created(self, key: str) -> None:
         self.oracle.created(key)

@@ -127,6 +127,7 @@ def _cleaning_up(
     *,
     nodes: Sequence[Node] = (),
     claim: bool = False,
+    first_written: str = "",
 ) -> CommitOutcome:
     """`publish` that takes its root and groups away again when it has lost."""
     uids: list[int] = []
@@ -153,6 +154,7 @@ def _root_before_groups(
     *,
     nodes: Sequence[Node] = (),
     claim: bool = False,
+    first_written: str = "",
 ) -> CommitOutcome:
     """`publish` that PUTs the groups when their root has landed."""
     outcome = publish(world, loaded, root, claim=claim)
