@@ -257,8 +257,13 @@ class History:
     def _node(self) -> Replica:
         return self.choices.one_of(self.cluster.replicas)
 
+    def _busy_node(self) -> Replica:
+        """A node whose agent is in the middle of something, if there is one: the worst moment."""
+        busy = [each.replica for each in self.agents if each.looking]
+        return self.choices.one_of(busy) if busy and self.choices.below(4) else self._node()
+
     def _stops(self) -> bool:
-        replica = self._node()
+        replica = self._busy_node()
         if not replica.up:
             return False
         self.cluster.stop(replica, keep=None)
@@ -267,7 +272,7 @@ class History:
 
     def _loses_power(self) -> bool:
         """One node, or all of them at once: then committed messages may be lost."""
-        victims = self.cluster.replicas if self.choices.below(4) == 3 else [self._node()]
+        victims = self.cluster.replicas if self.choices.below(4) == 3 else [self._busy_node()]
         for replica in victims:
             if not replica.up:
                 continue
@@ -294,7 +299,9 @@ class History:
             replica.synced = replica.tail
 
     def _retires(self) -> bool:
-        replica = self._node()
+        return self._retires_on(self._busy_node())
+
+    def _retires_on(self, replica: Replica) -> bool:
         done = self.cluster.retire(replica)
         if done:
             self.scheduler.say(f"{replica.name} begins at {replica.begin}")
@@ -317,7 +324,34 @@ class History:
                 self.scheduler.say(f"{replica.name} loses power, and {lost} offsets")
         for replica in self.cluster.replicas:
             self.cluster.start(replica, self.scheduler.now)
-        return self._goes_on()
+        done = self._goes_on()
+        if done and self.choices.below(3) == 2:
+            # One member keeps as little as it may: perhaps nothing that shows where they parted.
+            for _ in range(1 + self.choices.below(3)):
+                self._goes_on()
+            replica = self._node()
+            while self.cluster.retire(replica):
+                self.scheduler.say(f"{replica.name} begins at {replica.begin}")
+        return done
+
+    def _forgets_while_claiming(self) -> bool:
+        """The cluster forgets, and a member again, or retires, in the middle of its new claim."""
+        if not self._forgets():
+            return False
+        self._advance(2000)
+        for _ in range(1 + self.choices.below(12)):
+            self.scheduler.step()
+        busy = [each.replica for each in self.agents if each.looking]
+        if not busy:
+            return False
+        replica = self.choices.one_of(busy)
+        if self.choices.below(2):
+            return self._retires_on(replica)
+        lost = self.choices.below(min(replica.tail - replica.begin, 12) + 1)
+        self.cluster.stop(replica, keep=replica.tail - lost)
+        self.cluster.start(replica, self.scheduler.now)
+        self.scheduler.say(f"{replica.name} loses power, and {lost} offsets, and starts")
+        return True
 
     def _goes_on(self) -> bool:
         if not self._elects():
@@ -632,8 +666,9 @@ _ACTIONS: tuple[tuple[str, int, Callable[[History], bool | None]], ...] = (
     ("election", 3, History._elects),
     ("fail-over", 2, History._fails_over),
     ("cluster forgets", 1, History._forgets),
+    ("cluster forgets in a claim", 1, History._forgets_while_claiming),
     ("broker stops", 2, History._stops),
-    ("broker loses power", 1, History._loses_power),
+    ("broker loses power", 2, History._loses_power),
     ("broker starts", 5, History._starts),
     ("broker is cut off", 2, History._cuts_off),
     ("disks are synced", 2, History._syncs),

@@ -96,6 +96,7 @@ class SimAgent:
         owner: of all its tasks.
         follower: the real one.
         paused_until: it does nothing before this time, though its uploads go on.
+        looking: whether it is in the middle of a claim, a commit or a look at its files.
     """
 
     scheduler: Scheduler
@@ -108,6 +109,7 @@ class SimAgent:
     members: Members
     follower: StreamFollower = field(init=False)
     paused_until: int = 0
+    looking: bool = False
     _inbox: list[tuple[Job, Uploaded | ColdstreamError]] = field(default_factory=list)
     _in_flight: int = 0
 
@@ -145,11 +147,13 @@ class SimAgent:
                 follower.failed(job.piece, outcome, scheduler.now / 1000)
         self._inbox.clear()
         before = follower.progress.error
+        self.looking = True
         jobs = follower.step(
             scheduler.now / 1000,
             scheduler.now + self.replica.skew,
             most=_MOST_UPLOADS - self._in_flight,
         )
+        self.looking = False
         error = follower.progress.error
         if error is not None and error is not before:
             scheduler.say(f"{type(error).__name__}: {error}")

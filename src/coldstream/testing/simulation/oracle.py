@@ -222,6 +222,8 @@ class Oracle:
                 if found:
                     raise BrokenError(found)
             self._cut_for_a_reason(before, root)
+            if what == "claim":
+                self._kept_for_a_reason(root)
         if before is not None:
             now = self.now()
             self.past = [k for k in self.past if k.until and k.until > now - self.grace_ms]
@@ -329,6 +331,24 @@ class Oracle:
                             f" {replica.name} has",
                             identity[0],
                         )
+
+    def _kept_for_a_reason(self, after: Root) -> None:
+        """What a claim keeps at its end is in the log of every member that follows its writer."""
+        last = after.last_chunk
+        if last is None:
+            return
+        for replica in self.cluster.reachable:
+            if not replica.joined or replica.epoch != after.epoch:
+                continue
+            if replica.begin <= last.chunk_id < replica.committed:
+                there = replica.chunk_at(last.chunk_id)
+                if there is None or there.epoch != last.epoch:
+                    raise self._broken(
+                        Invariant.CONTIGUOUS_ADVANCE,
+                        f"a claim of epoch {after.epoch} keeps chunk {last}, which {replica.name}"
+                        " does not have",
+                        last.chunk_id,
+                    )
 
     def _contents_hold(self, root: Root, live: list[Entry], before: Known | None) -> None:
         """Fragments hold committed chunks that tile their offsets; epochs never fall."""
