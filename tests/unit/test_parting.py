@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.errors import CorruptDataError, DivergedError, NotFoundError
+from coldstream.errors import CorruptDataError, DivergedError, NotFoundError, UnavailableError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
@@ -317,3 +317,19 @@ def test_a_fragment_that_must_be_read_and_is_damaged_is_named() -> None:
     with pytest.raises(NotFoundError) as gone:
         found(remote, log)
     assert (gone.value.stream, gone.value.offset, gone.value.key) == (STREAM, 50, path)
+
+
+def test_a_log_that_is_retired_while_it_is_compared_cuts_nothing_off() -> None:
+    """Found by the simulator: what it had shared was not found any more, so it shared nothing."""
+
+    class Retiring(KnownHistory):
+        def first_offset(self) -> int | None:
+            begins.append(begins[-1] + 20)
+            return begins[-1]
+
+    begins = [0]
+    remote = holding(*OLD)
+    log = Retiring(diverged(90))
+
+    with pytest.raises(UnavailableError, match="retention has moved on"):
+        parting(remote.new_world(), STREAM, remote.root(), log)

@@ -18,8 +18,9 @@ class CommittedHistory:
 
     A broker that crashes comes back with a shorter log, in the middle of a claim too. What is
     merely shorter differs from nothing, so a claim by it would set its floor above what its epoch
-    has written. Hence every look must still see the chunk that proves the epoch: as long as it is
-    there, so is all that the epoch's log has below it.
+    has written. And one that has lost its end and followed another writer since is another log.
+    Hence every look must find that the log ends in the very epoch that claims: then all of them
+    have seen one history.
 
     Args:
         log: the directory.
@@ -35,7 +36,7 @@ class CommittedHistory:
         """As the protocol says.
 
         Raises:
-            UnavailableError: the log has no chunk of the epoch any more.
+            UnavailableError: the log does not end in the epoch any more.
         """
         return self._proved(self.log.chunks_near(offset, committed=self.committed))
 
@@ -60,10 +61,10 @@ class CommittedHistory:
         return None
 
     def _proved(self, near: Sequence[LocalChunk]) -> Sequence[LocalChunk]:
-        if not near or near[-1].epoch < self.epoch:
+        if not near or near[-1].epoch != self.epoch:
             raise UnavailableError(
-                f"the local log has lost its chunks of epoch {self.epoch}, for which it claims;"
-                " nothing was changed, and it is tried again",
+                f"the local log does not end in a chunk of epoch {self.epoch} any more, for which"
+                " it claims; nothing was changed, and it is tried again",
                 stream=self.log.stream,
             )
         return near

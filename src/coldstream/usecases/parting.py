@@ -18,7 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldstream.errors import CorruptDataError, DivergedError, NotFoundError
+from coldstream.errors import (
+    CorruptDataError,
+    DivergedError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.fragment import (
     HEADER,
     TRAILER_SIZE,
@@ -67,12 +72,21 @@ def parting(
         DivergedError: the log is another history, but does not reach to where that could be seen.
         NotFoundError: an object that the manifest refers to is gone.
         CorruptDataError: one that had to be read is damaged: repair it, then claim again.
-        UnavailableError: the store did not answer.
+        UnavailableError: the store did not answer, or the log has changed meanwhile.
     """
     first = log.first_offset()
     if first is None:
         return None
-    return _Comparison(world, stream, root, log, first, alone).result()
+    cut = _Comparison(world, stream, root, log, first, alone).result()
+    if cut is not None and log.first_offset() != first:
+        # What was looked for where the log had begun was not found because it was retired.
+        raise UnavailableError(
+            f"local retention has moved on from {first} while the log was compared; nothing was"
+            " changed, and it is tried again",
+            stream=stream,
+            offset=first,
+        )
+    return cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,18 @@ def test_a_log_that_lost_the_chunk_of_its_epoch_in_the_middle_of_a_claim_says_no
         lambda: history.chunks_between(0, 50),
         history.first_offset,
     ):
-        with pytest.raises(UnavailableError, match="lost its chunks of epoch 2"):
+        with pytest.raises(UnavailableError, match="does not end in a chunk of epoch 2"):
             look()
+
+
+def test_a_log_that_follows_another_writer_by_now_says_nothing_for_the_old_one(site: Any) -> None:
+    """Found by the simulator: looks at two histories were taken for one, and all was cut off."""
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (3, 90)))
+
+    history = CommittedHistory(StreamLog(site.data_dir / STREAM), 100, epoch=2)
+
+    with pytest.raises(UnavailableError, match="does not end in a chunk of epoch 2"):
+        history.chunks_near(1000)
 
 
 def test_a_log_that_begins_above_the_manifest_leaves_the_claim_to_a_longer_one() -> None:

@@ -177,6 +177,7 @@ class Cluster:
         epoch: of the latest election.
         written: every chunk that any writer ever made.
         committed: those that a majority held at some time.
+        unseen_joins: neighbours in a manifest of two histories that no log shows any more.
     """
 
     def __init__(self, names: Sequence[str], *, segment_chunks: int) -> None:
@@ -185,6 +186,7 @@ class Cluster:
         self.epoch = 0
         self.written: dict[ChunkId, SimChunk] = {}
         self.committed: set[ChunkId] = set()
+        self.unseen_joins: set[tuple[ChunkId, ChunkId]] = set()
 
     def copy(self) -> Cluster:
         """The same cluster, on its own."""

@@ -31,7 +31,7 @@ from coldstream.testing.invariants import (
     prefix_retention,
     tree_sums,
 )
-from coldstream.testing.simulation.cluster import ChunkId, Cluster
+from coldstream.testing.simulation.cluster import ChunkId, Cluster, SimChunk
 from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 
@@ -375,7 +375,7 @@ class Oracle:
                     if chunk.chunk_id != at:
                         raise self._broken(Invariant.COVERAGE, f"chunk at {at}", at, key=key)
                     at = chunk.next_offset
-                    if last is not None and chunk.previous not in (last, None):
+                    if last is not None and self._joins_wrongly(chunk, last):
                         raise self._broken(
                             Invariant.CONTIGUOUS_ADVANCE,
                             f"chunk {identity} follows {last}, which its writer never had: its log"
@@ -392,6 +392,21 @@ class Oracle:
                 )
             epoch = held[-1][1]
             last = held[-1]
+
+    def _joins_wrongly(self, chunk: SimChunk, last: ChunkId) -> bool:
+        """Whether some member shows that another chunk than `last` came before this one.
+
+        If all that can be asked begin at or above it, nothing can tell (`docs/architecture`).
+        """
+        if chunk.previous is None or chunk.previous == last:
+            return False
+        self.cluster.unseen_joins.add((last, chunk.identity))
+        return any(
+            replica.reachable_since <= self.asked
+            and (before := replica.chunk_at(chunk.previous[0])) is not None
+            and before.identity == chunk.previous
+            for replica in self.cluster.reachable
+        )
 
     def _hole_is_true(self, key: str) -> None:
         """No member that could be asked has any committed chunk of a hole that is uploaded."""

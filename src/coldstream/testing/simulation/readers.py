@@ -85,7 +85,11 @@ def read(
                 raise _broken("not what the broker wrote", begins)
             if written.identity not in cluster.committed:
                 raise _broken("never committed", begins)
-            if last is not None and written.previous not in (last, None):
+            if (
+                last is not None
+                and written.previous not in (last, None)
+                and (last, written.identity) not in cluster.unseen_joins
+            ):
                 raise _broken(f"chunk {written.identity} follows {last} of another history", begins)
             at, last = following, written.identity
     except UnavailableError:
