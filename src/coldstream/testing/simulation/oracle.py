@@ -306,7 +306,7 @@ class Oracle:
         )
 
     def _cut_for_a_reason(self, before: Known, after: Root) -> None:
-        """What a claim cuts off is not in the log of its own writer, or of a later one."""
+        """What a claim cuts off is in no log that follows its own writer; a later one may have it."""
         floor = after.ledger.floor(after.epoch)
         if after.epoch == before.root.epoch or floor is None or floor >= before.root.next_offset:
             return
@@ -321,7 +321,7 @@ class Oracle:
                     if (
                         replica.up
                         and replica.joined
-                        and replica.epoch >= after.epoch
+                        and replica.epoch == after.epoch
                         and chunk.next_offset <= replica.committed
                         and replica.chunk_at(chunk.chunk_id) is chunk
                     ):
