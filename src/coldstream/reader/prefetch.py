@@ -37,15 +37,21 @@ class Fetch(Generic[T]):
 
 @contextmanager
 def workers(count: int, make: Callable[[int], Executor] = threads) -> Iterator[Executor]:
-    """A pool whose threads have ended when this is left, however it is left.
+    """A pool whose threads have ended when this is left, or end as soon as they can.
 
-    What has not begun is dropped; what is in flight is waited for.
+    What has not begun is dropped; what is in flight is waited for, but not where a generator is
+    closed: perhaps the garbage collector does it, in the middle of anything, with locks held that
+    waiting for a thread takes, too.
     """
     pool = make(count)
+    waits = True
     try:
         yield pool
+    except GeneratorExit:
+        waits = False
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=waits, cancel_futures=True)
 
 
 def in_order(

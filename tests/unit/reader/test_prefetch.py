@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,14 @@ from coldstream.errors import CorruptDataError
 from coldstream.reader import First, MemoryBudget, ReaderSettings
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from tests.unit.reader.tier import Tier, chunk
+
+
+def no_thread_is_left() -> bool:
+    """Whether all reading threads end soon: closing a generator does not wait for them."""
+    deadline = time.monotonic() + 5
+    while reading_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not reading_threads()
 
 
 def reading_threads() -> list[str]:
@@ -157,7 +166,7 @@ def test_a_consumer_that_stops_early_leaves_no_thread_and_no_memory_behind(
 
     chunks.close()
 
-    assert not reading_threads()
+    assert no_thread_is_left()
     assert budget.held == 0
     assert store.gets < 25
 
@@ -183,4 +192,25 @@ def test_an_exception_of_the_consumer_ends_the_threads(slow: tuple[Tier, SlowSto
 
     with pytest.raises(RuntimeError):
         consume()
-    assert not reading_threads()
+    assert no_thread_is_left()
+
+
+def test_a_reader_that_the_garbage_collector_closes_waits_for_nothing(
+    slow: tuple[Tier, SlowStore],
+) -> None:
+    """The collector runs anywhere, in the start of a thread too, with locks held that joining
+    takes: a test run stood still for ever there."""
+    tier, _ = slow
+    lock = getattr(threading, "_shutdown_locks_lock", None)
+    if lock is None:
+        pytest.skip("this Python's threads have no such lock")
+    chunks = tier.reader("s", SETTINGS).chunks(First())
+    next(chunks)
+    cycle: list[object] = [chunks]
+    cycle.append(cycle)
+
+    with lock:
+        del chunks, cycle
+        gc.collect()
+
+    assert no_thread_is_left()

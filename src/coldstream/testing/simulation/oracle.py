@@ -306,7 +306,7 @@ class Oracle:
         )
 
     def _cut_for_a_reason(self, before: Known, after: Root) -> None:
-        """What a claim cuts off is in no log that follows its own writer; a later one may have it."""
+        """What a claim cuts off is in no log that follows its writer; a later one may have it."""
         floor = after.ledger.floor(after.epoch)
         if after.epoch == before.root.epoch or floor is None or floor >= before.root.next_offset:
             return
