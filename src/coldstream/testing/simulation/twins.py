@@ -287,22 +287,22 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         ),
         "two-sightings": Twin(
             "a record of a grace time ago must name what is deleted",
-            2000,
+            10_000,
             lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
         ),
         "re-read": Twin(
             "the item is read again right before each batch of deletes",
-            5000,
+            None,
             lambda: [(collect._Step, "_proved_again", lambda self, batch: list(batch))],
         ),
         "rivals": Twin(
             "what a root refers to that may be adopted yet is kept",
-            5000,
+            None,
             lambda: [(judge, "rivals", lambda world, item: [])],
         ),
         "adopt-complete": Twin(
             "no root is adopted that misses anything",
-            5000,
+            None,
             lambda: [(adopt, "first_missing", lambda world, stream, root: None)],
         ),
         "anchor-empty": Twin(
@@ -317,7 +317,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         ),
         "evidence": Twin(
             "a local log that is merely shorter is no evidence",
-            2000,
+            None,
             lambda: [(parting._Comparison, "result", _shorter_is_evidence)],
         ),
         "claim-proof": Twin(
