@@ -206,6 +206,9 @@ class StreamFollower:
         if not segments or not newest:
             return False
         stream, epoch = self.log.stream, newest[-1].epoch
+        if segments[0] and self.world.catalog.get(stream) is None:
+            # What a longer log has below it would never be uploaded, and nobody would say so.
+            self._gaps.check_alone(segments[0], segments[0])
         item = anchor(self.world, stream, segments[0], self.name)
         if self.name.queue and item.name != self.name:
             self.world.catalog.set_name(stream, self.name)

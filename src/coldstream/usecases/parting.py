@@ -122,7 +122,7 @@ class _Comparison:
         below = [each for each in near if each.chunk_id < root.next_offset]
         if not below:
             self._check_above(tail)
-            if tail.chunk is not None:
+            if tail.chunk is not None or self._first > root.next_offset:
                 self._alone(self._first, root.next_offset)
             return None
         last = max(below, key=lambda each: each.chunk_id)

@@ -71,3 +71,17 @@ def test_without_a_word_about_other_members_only_a_log_that_joins_the_manifest_c
     check_alone(None, STREAM, begin=27, end=27)
     with pytest.raises(LostRangeError, match="--last-copy"):
         check_alone(None, STREAM, begin=28, end=27)
+
+
+def test_a_member_with_a_younger_log_leaves_it_to_a_longer_one_to_begin_the_stream(
+    site: Any,
+) -> None:
+    """Found by the simulator: what lay below was never uploaded, and nobody said so."""
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10, start_offset=50)
+
+    refused = site.run(members=Another(0))[STREAM]
+
+    assert isinstance(refused.error, LostRangeError)
+    assert STREAM not in site.catalog.items
+    assert site.run(members=Another(50))[STREAM].error is None
+    assert site.catalog.items[STREAM].first_offset == 50
