@@ -96,6 +96,23 @@ def site(emulator: Emulator) -> Site:
     return Site(emulator, Tier(store, catalog))
 
 
+def end_jvm() -> None:
+    """End a JVM that other tests of this process have begun: it has their environment for ever."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 @pytest.fixture(scope="session")
 def spark(site: Site) -> Iterator[SparkSession]:
     """One session for all tests; its workers find the embedded AWS by environment variables."""
@@ -108,6 +125,7 @@ def spark(site: Site) -> Iterator[SparkSession]:
             patch.setenv(name, value)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+        end_jvm()
         builder = SparkSession.builder
         for name, value in SETTINGS.items():
             builder = builder.config(name, value)
