@@ -172,6 +172,7 @@ class Cluster:
     Args:
         names: of the nodes, an odd number.
         segment_chunks: in a full segment.
+        skews: ms by which the clocks of the nodes are wrong, in turn.
 
     Attributes:
         epoch: of the latest election.
@@ -180,8 +181,10 @@ class Cluster:
         unseen_joins: neighbours in a manifest of two histories that no log shows any more.
     """
 
-    def __init__(self, names: Sequence[str], *, segment_chunks: int) -> None:
-        self.replicas = [Replica(name) for name in names]
+    def __init__(
+        self, names: Sequence[str], *, segment_chunks: int, skews: Sequence[int] = (0,)
+    ) -> None:
+        self.replicas = [Replica(name, skews[n % len(skews)]) for n, name in enumerate(names)]
         self.segment_chunks = segment_chunks
         self.epoch = 0
         self.written: dict[ChunkId, SimChunk] = {}

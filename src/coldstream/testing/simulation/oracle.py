@@ -89,7 +89,6 @@ class Oracle:
 
     Attributes:
         contents: identities of the chunks in each data object that ever was, by key.
-        dropped: chunks that an operator has given up.
         asked: when an agent asked the other members last, ms.
     """
 
@@ -103,7 +102,6 @@ class Oracle:
     contents: dict[str, tuple[ChunkId, ...]] = field(default_factory=dict)
     current: Known | None = None
     past: list[Known] = field(default_factory=list)
-    dropped: set[ChunkId] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
     asked: int = -1
 
@@ -169,8 +167,8 @@ class Oracle:
             self._still_held(identity, key)
 
     def _still_held(self, identity: ChunkId, key: str) -> None:
-        """A committed chunk that was in the bucket stays there, unless retention or a person..."""
-        if identity not in self.cluster.committed or identity in self.dropped:
+        """A committed chunk that was in the bucket stays there, unless retention took its offsets."""
+        if identity not in self.cluster.committed:
             return
         if self._holders[identity]:
             return

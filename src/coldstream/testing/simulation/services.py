@@ -30,17 +30,13 @@ class SimStore:
         objects: what is in it.
         created: told of every new object, when it is there.
         deleted: told of every object that goes, when it is gone.
-        page: keys in one LIST at the most.
     """
 
-    def __init__(
-        self, net: Net, objects: MemoryObjectStore, created: Told, deleted: Told, *, page: int
-    ) -> None:
+    def __init__(self, net: Net, objects: MemoryObjectStore, created: Told, deleted: Told) -> None:
         self._net = net
         self.inner = objects
         self._created = created
         self._deleted = deleted
-        self._page = page
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         data = bytes(body)
