@@ -167,7 +167,7 @@ class Oracle:
             self._still_held(identity, key)
 
     def _still_held(self, identity: ChunkId, key: str) -> None:
-        """A committed chunk that was in the bucket stays there, unless retention took its offsets."""
+        """A committed chunk that was in the bucket stays, unless retention took its offsets."""
         if identity not in self.cluster.committed:
             return
         if self._holders[identity]:
