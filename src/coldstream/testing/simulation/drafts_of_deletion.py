@@ -51,7 +51,7 @@ def _sweep_with_the_tombstone(world: World, *given: Any, **named: Any) -> Any:
     """The item goes with the last object."""
     swept = _sweep(world, *given, **named)
     if swept.state is delete_stream.SweepState.DONE:
-        world.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]
+        world.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]  # in memory
     return swept
 
 

@@ -143,7 +143,7 @@ def _cleaning_up(
         for node in nodes:
             first = node.entry().first_offset
             keys.append(group_path(prefix, item.stream, first, node.uid, node.kind))
-        world.store.delete(keys)  # type: ignore[attr-defined]
+        world.store.delete(keys)  # type: ignore[attr-defined]  # SimStore can
     return outcome
 
 
