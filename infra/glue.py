@@ -91,6 +91,11 @@ class Jobs(Construct):
                 arguments={"rules": settings.materialise_rules}
                 if settings.materialise_rules
                 else {},
+                more=(
+                    rights.replace_partitions(
+                        catalog=_catalog(Stack.of(self)), database=warehouse.database
+                    ),
+                ),
             ),
             "scrub": JobPlan(
                 "Checks every byte of the streams, the longest unchecked first",

@@ -19,6 +19,7 @@ from coldstream.jobs.arguments import Where
 from coldstream.jobs.profile import Settings, cut, perform, plan, wanted, write
 from coldstream.jobs.profile_count import Bucket, Counted, Histogram, count_chunks, middle
 from coldstream.jobs.profile_report import page
+from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import MAX_POSITIONS, Sample, Seen
 from coldstream.jobs.profile_svg import histogram, nice, sparkline, time_bars
 from coldstream.jobs.profile_tables import Prices, Profile, tables
@@ -69,7 +70,9 @@ def profiled(tier: Tier, chosen: Settings) -> dict[str, Profile]:
     """What a run would know, without Spark between driver and workers."""
     profiles, work = plan(remote(tier), list(tier.catalog.streams()), chosen)
     for each in work:
-        counted, sample = perform(tier.store, tier.prefix, each, chosen)
+        counted, sample = decode_result(
+            encode_result(*perform(tier.store, tier.prefix, each, chosen))
+        )
         profiles[each.stream].counted.merge(counted, chosen.bucket_ms)
         profiles[each.stream].sample.merge(sample)
     return profiles
@@ -86,6 +89,31 @@ def test_all_chunks_of_a_stream_are_counted_once_whatever_the_cut(
     assert sum(each.chunks for each in profile.counted.buckets.values()) == 40
     assert len(profile.counted.buckets) == 4
     assert total.longest_gap_ms == 10
+
+
+@pytest.mark.parametrize("path", FIXTURES)
+def test_what_a_worker_sends_is_what_the_driver_gets(path: str) -> None:
+    found = list(chunks(path))
+    ids = [each.header.chunk_id for each in found]
+    counted = count_chunks(
+        np.array([*ids, found[-1].header.chunk_id + found[-1].header.records], np.uint64),
+        np.array([each.header.timestamp for each in found], np.int64),
+        np.cumsum([0, *(each.header.size for each in found)]),
+        bucket_ms=1000,
+        since_ms=0,
+    )
+    sample = Sample()
+    sample.add(found)
+    sample.fail(ValueError("an error \udcff of bytes that are no text"))
+
+    got, learnt = decode_result(encode_result(counted, sample))
+
+    assert encode_result(got, learnt) == encode_result(counted, sample)
+    assert (got.first_ms, got.last_ms, got.fragments) == (counted.first_ms, counted.last_ms, 1)
+    assert got.all().sizes.counts == counted.all().sizes.counts
+    assert got.buckets.keys() == counted.buckets.keys()
+    assert replace(learnt, sizes=sample.sizes) == sample
+    assert learnt.sizes.counts == sample.sizes.counts
 
 
 def test_a_window_leaves_out_what_is_older_and_a_hole_is_no_fragment(

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from coldstream.errors import (
+    AlreadyExistsError,
     InternalError,
     NotFoundError,
     PermissionDeniedError,
@@ -41,9 +42,10 @@ def batch(*numbers: int) -> pa.RecordBatch:
 
 
 def test_a_snapshot_is_called_by_its_time_so_that_the_newest_sorts_last() -> None:
-    assert snapshot().id == "20231114T221320Z"
-    assert snapshot().directory(TABLE) == "s3://w/t/snapshot=20231114T221320Z/"
+    assert snapshot().id == "20231114T221320999Z"
+    assert snapshot().directory(TABLE) == "s3://w/t/snapshot=20231114T221320999Z/"
     assert snapshot(taken_ms=10**12).id < snapshot().id
+    assert "20231114T221320Z" > snapshot().id > "20231114T221319Z"  # as older versions called them
 
 
 def test_a_file_has_all_rows_that_were_added(tmp_path: Path) -> None:
@@ -114,10 +116,21 @@ def test_registering_twice_is_registering_once(emulator: Emulator, database: str
     partitions = glue.get_partitions(DatabaseName=database, TableName="t")["Partitions"]
     assert [each["Name"] for each in table["PartitionKeys"]] == ["snapshot"]
     assert sorted(each["Values"] for each in partitions) == [
-        ["20231114T221320Z"],
-        ["20270115T080000Z"],
+        ["20231114T221320999Z"],
+        ["20270115T080000000Z"],
     ]
     assert partitions[0]["StorageDescriptor"]["Location"].startswith("s3://w/t/snapshot=")
+
+
+@pytest.mark.emulator
+def test_two_runs_at_one_moment_never_hide_each_others_rows(
+    emulator: Emulator, database: str
+) -> None:
+    tables = GlueTables(client=emulator.client("glue"), database=database)
+    tables.register(TABLE, snapshot())
+
+    with pytest.raises(AlreadyExistsError, match="20231114T221320999Z already, at s3://w/t/"):
+        tables.register(TABLE, snapshot("s3://elsewhere/"))
 
 
 @pytest.mark.emulator

@@ -10,7 +10,6 @@ So a window of a terabyte costs a GET of some kilobytes for each of its fragment
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.profile_count import Counted, count_chunks
 from coldstream.jobs.profile_report import page
+from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import Report
@@ -207,7 +207,7 @@ def _performed(
     perform_some = partial(_work, work, where, settings)
     rows = frame.mapInArrow(perform_some, "number bigint, result binary").collect()
     for row in sorted(rows, key=lambda each: int(each["number"])):
-        counted, sample = pickle.loads(row["result"])  # noqa: S301 - our own worker's, a moment old
+        counted, sample = decode_result(row["result"])
         yield work[row["number"]].stream, counted, sample
 
 
@@ -219,8 +219,9 @@ def _work(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             result = perform(remote.store, where.prefix, work[number], settings)
+            encoded = encode_result(*result)
             yield pa.RecordBatch.from_arrays(
-                [pa.array([number], pa.int64()), pa.array([pickle.dumps(result)], pa.binary())],
+                [pa.array([number], pa.int64()), pa.array([encoded], pa.binary())],
                 names=["number", "result"],
             )
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.errors import (
+    AlreadyExistsError,
     ColdstreamError,
     InternalError,
     NotFoundError,
@@ -70,8 +71,9 @@ class Snapshot:
 
     @property
     def id(self) -> str:
-        """The partition's value."""
-        return f"{datetime.fromtimestamp(self.taken_ms // 1000, UTC):%Y%m%dT%H%M%SZ}"
+        """The partition's value, to the millisecond: two runs in one second are two snapshots."""
+        seconds, ms = divmod(self.taken_ms, 1000)
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}{ms:03d}Z"
 
     def directory(self, table: SnapshotTable) -> str:
         """URL of the table's files of this snapshot; ends in "/"."""
@@ -151,6 +153,7 @@ class GlueTables:
         """Make a snapshot visible; creates the table, and adds the columns that it lacks.
 
         Raises:
+            AlreadyExistsError: a run with another warehouse has made a snapshot of this name.
             NotFoundError: there is no such database.
             PermissionDeniedError, UnavailableError: from Glue.
         """
@@ -159,15 +162,20 @@ class GlueTables:
             self._create_or_update(table, where)
             storage = self._storage(table, snapshot.directory(table))
             partition = {"Values": [snapshot.id], "StorageDescriptor": storage}
-            self._ignoring(
-                _EXISTS,
-                self._client.create_partition,
-                DatabaseName=self._database,
-                TableName=table.name,
-                PartitionInput=partition,
-            )
+            place = {"DatabaseName": self._database, "TableName": table.name}
+            if self._ignoring(
+                _EXISTS, self._client.create_partition, **place, PartitionInput=partition
+            ):
+                return
+            found = self._client.get_partition(**place, PartitionValues=[snapshot.id])["Partition"]
         except (ClientError, BotoCoreError) as exc:
             raise _translated(exc, f"{self._database}.{table.name}") from exc
+        # A step that is run again finds its own; findings of another run must not hide ours.
+        if found["StorageDescriptor"]["Location"] != storage["Location"]:
+            raise AlreadyExistsError(
+                f"{self._database}.{table.name} has a snapshot {snapshot.id} already, at "
+                f"{found['StorageDescriptor']['Location']}; run the job again"
+            )
 
     def _create_or_update(self, table: SnapshotTable, location: str) -> None:
         storage = self._storage(table, location)
