@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from coldstream.errors import InvalidInputError
@@ -232,6 +233,7 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+@lru_cache(maxsize=1024)
 def data_prefix(prefix: str, stream: str) -> str:
     """Where the fragments of a stream lie."""
     return f"{check_prefix(prefix)}stream/{check_stream(stream)}/data/"

@@ -56,17 +56,18 @@ class StreamLog:
         names = set(self.files.names(self.directory))
         found = []
         for name in names:
-            if name.endswith(SEGMENT_SUFFIX):
-                first = name.removesuffix(SEGMENT_SUFFIX)
-                # Anything else is a file of somebody else.
-                if (
-                    len(first) == 20
-                    and first.isascii()
-                    and first.isdecimal()
-                    and (first + INDEX_SUFFIX in names)
-                ):
-                    found.append(int(first))
-        return sorted(each for each in found if each <= MAX_OFFSET)
+            first = name[:20]
+            # Anything else is a file of somebody else.
+            if (
+                name[20:] == SEGMENT_SUFFIX
+                and first + INDEX_SUFFIX in names
+                and first.isascii()
+                and first.isdecimal()
+                and int(first) <= MAX_OFFSET
+            ):
+                found.append(int(first))
+        found.sort()
+        return found
 
     def check_indexes(self, since: int) -> None:
         """Every segment that begins at or above `since` has its index.
@@ -208,14 +209,14 @@ class StreamLog:
             view = self.view(segment, since=segment, closed=False)
             if view is None:
                 continue
-            offsets = view.records["offset"].astype(np.uint64)
-            nexts: NDArray[np.uint64] = np.append(offsets[1:], np.uint64(view.next_offset))
-            good = np.flatnonzero(
-                (offsets < np.uint64(following))
-                & (nexts > np.uint64(first))
-                & (nexts <= np.uint64(committed))
+            offsets = view.records["offset"]
+            end = min(
+                int(np.searchsorted(offsets, np.uint64(following))), view.committed(committed)
             )
-            found += [view.chunk(int(number)) for number in good]
+            # The chunk that contains `first` is the last one that begins there or below.
+            begin = int(np.searchsorted(offsets, np.uint64(first), side="right")) - 1
+            chunks = [view.chunk(number) for number in range(max(0, begin), end)]
+            found += [each for each in chunks if each.next_offset > first]
         return found
 
     def _last_chunk(
@@ -226,9 +227,7 @@ class StreamLog:
             view = self.view(first, since=first, closed=False)
             if view is None:
                 continue
-            offsets = view.records["offset"].astype(np.uint64)
-            nexts: NDArray[np.uint64] = np.append(offsets[1:], np.uint64(view.next_offset))
-            good = np.flatnonzero((offsets < np.uint64(below)) & (nexts <= np.uint64(committed)))
-            if len(good):
-                return view.chunk(int(good[-1]))
+            begin = int(np.searchsorted(view.records["offset"], np.uint64(below)))
+            if count := min(begin, view.committed(committed)):
+                return view.chunk(count - 1)
         return None

@@ -57,7 +57,10 @@ class EntryKind(IntEnum):
     @property
     def level(self) -> int:
         """0 for data (a fragment or a hole), 1 for a group, 2 and 3 for the groups above."""
-        return 0 if self is EntryKind.HOLE else int(self)
+        return _LEVELS[self]
+
+
+_LEVELS = tuple(0 if kind is EntryKind.HOLE else int(kind) for kind in EntryKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +246,8 @@ class Entries:
                 high = middle
         if low == 0:
             return None
-        return low - 1 if offset < self[low - 1].next_offset else None
+        following = _ENTRY.unpack_from(self._data, (low - 1) * ENTRY_SIZE)[1]
+        return low - 1 if offset < following else None
 
     def number_of_timestamp(self, timestamp: int) -> int | None:
         """Number of the first entry that has a chunk at or after `timestamp`, None if none has.
@@ -259,6 +263,10 @@ class Entries:
         number = bisect_left(self._maxima, timestamp)
         return number if number < self._length else None
 
+    def levels(self) -> list[int]:
+        """The level of each entry's kind, without a value for each entry."""
+        return [_LEVELS[fields[4] >> 56] for fields in _ENTRY.iter_unpack(self._data)]
+
     def summary(self) -> Summary:
         """Extremes and sums over all entries; made once, without a value for each entry."""
         if self._summary is None:
@@ -271,17 +279,16 @@ class Entries:
         columns = zip(*_ENTRY.iter_unpack(self._data), strict=True)
         _, _, lows, highs, kind_sizes, records, epochs, _ = columns
         kinds = [each >> 56 for each in kind_sizes]
-        data = [kind in (EntryKind.FRAGMENT, EntryKind.HOLE) for kind in range(len(EntryKind))]
         return Summary(
             min_timestamp=min(lows),
             max_timestamp=max(highs),
             # The kinds are taken out of the sum as a whole: that is exact, and fast.
             size=sum(kind_sizes) - (sum(kinds) << 56),
             fragments=sum(
-                1 if data[kind] else below for kind, below in zip(kinds, records, strict=True)
+                below if _LEVELS[kind] else 1 for kind, below in zip(kinds, records, strict=True)
             ),
             epoch=max(epochs),
-            levels=frozenset(EntryKind(kind).level for kind in set(kinds)),
+            levels=frozenset(_LEVELS[kind] for kind in set(kinds)),
         )
 
     def array(self) -> NDArray[np.void]:

@@ -222,18 +222,18 @@ def _head(header: Header, entries: Entries, dead_fragments: int) -> Head | None:
 def _check(root: Root, header: Header, dead_fragments: int) -> None:
     entries = root.entries
     first = entries[0] if len(entries) else None
-    levels = [entry.kind.level for entry in entries]
     head = root.head
+    oldest = head or first
     tiled = (
-        (entries[0].first_offset, entries[-1].next_offset)
-        if len(entries)
+        (first.first_offset, entries[-1].next_offset)
+        if first
         else (root.next_offset, root.next_offset)
     )
     rules = (
         (root.first_offset <= root.next_offset, "the offsets are no range"),
         (tiled[0] <= root.first_offset, "the entries begin above the first offset"),
         (
-            not len(entries) or root.first_offset < entries[0].next_offset,
+            first is None or root.first_offset < first.next_offset,
             "the first entry lies below the first offset",
         ),
         (tiled[1] == root.next_offset, "the entries do not end at the next offset"),
@@ -244,12 +244,15 @@ def _check(root: Root, header: Header, dead_fragments: int) -> None:
         (root.epoch <= MAX_EPOCH, "the epoch is out of range"),
         (root.ledger.epoch == root.epoch, "the ledger ends in another epoch"),
         (
-            all(one >= other for one, other in pairwise(levels)),
+            all(one >= other for one, other in pairwise(entries.levels())),
             "a group lies behind an entry of a lower level",
         ),
-        (header.first_timestamp == root.first_timestamp, "the first timestamp is wrong"),
         (
-            header.oldest_timestamp == root.oldest_timestamp,
+            header.first_timestamp == (oldest.min_timestamp if oldest else 0),
+            "the first timestamp is wrong",
+        ),
+        (
+            header.oldest_timestamp == (oldest.max_timestamp if oldest else 0),
             "the oldest fragment's last timestamp is wrong",
         ),
         (header.total_size == root.total_size, "the total size is wrong"),
@@ -268,7 +271,7 @@ def _check(root: Root, header: Header, dead_fragments: int) -> None:
             ),
             "the oldest fragment is not in the first group",
         ),
-        (all(e.epoch <= root.epoch for e in entries), "a fragment is newer than its root"),
+        (entries.summary().epoch <= root.epoch, "a fragment is newer than its root"),
     )
     problem = next((words for holds, words in rules if not holds), None)
     if problem:

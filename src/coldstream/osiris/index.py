@@ -31,6 +31,8 @@ INDEX_DTYPE = np.dtype(
     ]
 )
 
+_LAST_TYPE = int(ChunkType.TRACKING_SNAPSHOT)
+
 
 def index_records(buf: Buffer) -> NDArray[np.void]:
     """The records of an index file as a view of `INDEX_DTYPE`, shape (chunks,), without a copy.
@@ -71,10 +73,13 @@ def check_index(records: NDArray[np.void], *, first_offset: int | None = None) -
         )
     positions = records["position"].astype(np.int64)
     epochs = records["epoch"].astype(np.uint64)
-    good = (records["type"] <= ChunkType.TRACKING_SNAPSHOT) & (positions >= INDEX_HEADER_SIZE)
-    good[1:] &= offsets[1:] > offsets[:-1]
-    good[1:] &= positions[1:] >= positions[:-1] + CHUNK_HEADER_SIZE
-    good[1:] &= epochs[1:] >= epochs[:-1]
+    good = (records["type"] <= _LAST_TYPE) & (positions >= INDEX_HEADER_SIZE)
+    if len(records) > 1:
+        good[1:] &= (
+            (offsets[1:] > offsets[:-1])
+            & (positions[1:] >= positions[:-1] + CHUNK_HEADER_SIZE)
+            & (epochs[1:] >= epochs[:-1])
+        )
     if not good.all():
         at = int(np.argmin(good))
         raise CorruptDataError(

@@ -36,6 +36,14 @@ class SegmentView:
     next_offset: int
     closed: bool
 
+    def committed(self, offset: int) -> int:
+        """How many of the chunks end at or below `offset`."""
+        if self.next_offset <= offset:
+            return len(self.records)
+        # The last one that begins there or below is the only one that may end above.
+        begin = int(np.searchsorted(self.records["offset"], np.uint64(offset), side="right"))
+        return max(0, begin - 1)
+
     def chunk(self, number: int) -> LocalChunk:
         """One of the chunks; `number` may be negative, as in a list."""
         number %= len(self.records)
@@ -98,9 +106,11 @@ def cut(
     if not count:
         return []
     starts = segment.records["position"].astype(np.int64)
-    ends = np.append(starts[1:], segment.end_position)
+    ends = np.empty_like(starts)
+    ends[:-1], ends[-1] = starts[1:], segment.end_position
     offsets = segment.records["offset"].astype(np.uint64)
-    nexts = np.append(offsets[1:], np.uint64(segment.next_offset))
+    nexts = np.empty_like(offsets)
+    nexts[:-1], nexts[-1] = offsets[1:], segment.next_offset
     usable = (nexts <= np.uint64(min(committed, 2**64 - 1))) & (
         segment.records["epoch"] <= np.uint64(epoch)
     )

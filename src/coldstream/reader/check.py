@@ -30,6 +30,11 @@ from coldstream.osiris.chunk import (
 
 USER = ChunkType.USER
 
+# Plain numbers: numpy asks an IntEnum for attributes that it has not, which takes longer than all
+# the rest for a small fragment.
+_USER = int(ChunkType.USER)
+_LAST_TYPE = int(ChunkType.TRACKING_SNAPSHOT)
+
 _HEADER_BYTES = np.arange(CHUNK_HEADER_SIZE)
 _CACHED_BYTES = 128 * 2**10
 _INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
@@ -56,12 +61,11 @@ class Records:
         """From an index section that `index` has checked."""
         trailer = index.trailer
         rows = np.frombuffer(section, _INDEX, offset=len(INDEX_HEADER))
-        return cls(
-            np.append(rows["chunk_id"].astype(np.uint64), np.uint64(trailer.next_offset)),
-            rows["timestamp"].astype(np.int64),
-            np.append(rows["position"].astype(np.int64), np.int64(trailer.data_size)),
-            trailer,
-        )
+        chunk_ids = np.empty(len(rows) + 1, np.uint64)
+        chunk_ids[:-1], chunk_ids[-1] = rows["chunk_id"], trailer.next_offset
+        positions = np.empty(len(rows) + 1, np.int64)
+        positions[:-1], positions[-1] = rows["position"], trailer.data_size
+        return cls(chunk_ids, rows["timestamp"].astype(np.int64), positions, trailer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,8 @@ def _agree(headers: NDArray[np.void], records: Records, first: int, last: int) -
     )
     agree: NDArray[np.bool_] = (
         (headers["magic_version"] == CHUNK_MAGIC_VERSION)
-        & (headers["chunk_type"] <= ChunkType.TRACKING_SNAPSHOT)
-        & ((headers["chunk_type"] == USER) | (headers["records"] == 1))
+        & (headers["chunk_type"] <= _LAST_TYPE)
+        & ((headers["chunk_type"] == _USER) | (headers["records"] == 1))
         & (headers["entries"] >= 1)
         & (headers["entries"] <= headers["records"])
         & (headers["chunk_id"] == ids[:-1])

@@ -12,8 +12,8 @@ them (facts/broker.md), so such chunks can be overwritten later by a log with a 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
@@ -50,10 +50,11 @@ class SimChunk:
 class Segment:
     """One segment of a replica: its chunks, and the bytes of its two files."""
 
-    __slots__ = ("chunks", "data", "first", "index")
+    __slots__ = ("chunks", "data", "first", "index", "names")
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self.names = (f"{first:020d}{SEGMENT_SUFFIX}", f"{first:020d}{INDEX_SUFFIX}")
         self.chunks: list[SimChunk] = []
         self.data = bytearray(SEGMENT_HEADER)
         self.index = bytearray(INDEX_HEADER)
@@ -330,6 +331,12 @@ class _MemoryFile:
     def __init__(self, data: bytearray) -> None:
         self._data = data
 
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
     def size(self) -> int:
         return len(self._data)
 
@@ -355,22 +362,15 @@ class ReplicaFiles:
     def names(self, directory: Path) -> Sequence[str]:
         """Names of all segments and indexes."""
         del directory
-        return [
-            f"{segment.first:020d}{suffix}"
-            for segment in self._replica.segments
-            for suffix in (SEGMENT_SUFFIX, INDEX_SUFFIX)
-        ]
+        return [name for segment in self._replica.segments for name in segment.names]
 
-    @contextmanager
-    def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
+    def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
         """One of them.
 
         Raises:
             FileNotFoundError: there is none of that name now.
         """
-        first = int(name[:20])
         for segment in self._replica.segments:
-            if segment.first == first:
-                yield _MemoryFile(segment.index if name.endswith(INDEX_SUFFIX) else segment.data)
-                return
+            if name in segment.names:
+                return _MemoryFile(segment.index if name == segment.names[1] else segment.data)
         raise FileNotFoundError(2, "no such file", str(directory / name))
