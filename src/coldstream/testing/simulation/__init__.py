@@ -8,7 +8,11 @@
     cluster     brokers with Osiris's semantics and their files
     nodes       the agent beside a broker: the real follower and the real upload
     oracle      what must hold after every step
-    history     one history from a seed: a while of trouble, then peace, then the last checks
+    scene       all of that together: what one history is played with
+    brokers     what may happen to brokers and agents
+    workflows   what may happen in AWS, and people who read
+    peace       the end of a history: all must come to rest, last_checks says what then holds
+    history     one history from a seed: a while of trouble, then peace
     shrink      a failing history made small
     run         many seeds on all cores
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.errors import InvalidInputError
+from coldstream.errors import ColdstreamError, InvalidInputError
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.quarantine import parse_record
+from coldstream.manifest.root import parse_root
+from coldstream.manifest.tree import nodes
 from coldstream.names import DataKey, RootKey, parse_data_key, parse_metadata_key
+from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import Invariant, Violation
 from coldstream.testing.simulation.cluster import ChunkId, Cluster, Replica
 from coldstream.testing.simulation.oracle import BrokenError, Known, Oracle
 from coldstream.testing.simulation.readers import read
+from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 from coldstream.usecases.rebuild import rebuild
 
@@ -78,7 +85,7 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> N
     """After collection every object is referred to, or somebody knows why it is not."""
     root = current.root
     in_manifest = chunks_of(oracle, current)
-    kept = oracle.quarantined() | oracle.may_be_adopted(current.item.version)
+    kept = _quarantined(oracle) | _may_be_adopted(oracle, current.item.version)
     for key in store.objects:
         if key in current.keys or key in kept or key.endswith(".sightings"):
             continue
@@ -96,6 +103,45 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> N
             ):
                 continue  # holds what the manifest lacks
         raise _broken(Invariant.NOTHING_LEAKED, "nobody knows of it", key=key)
+
+
+def _may_be_adopted(oracle: Oracle, version: int) -> set[str]:
+    """Everything that complete roots above a version refer to: one of them may be adopted."""
+    found: set[str] = set()
+    for key in oracle.objects.objects:
+        if not key.endswith(".manifest"):
+            continue
+        parsed = parse_metadata_key(key, oracle.prefix)
+        if isinstance(parsed, RootKey) and parsed.version > version:
+            root = parse_root(oracle.objects.objects[key])
+            item = CatalogItem(oracle.stream, "", root_key=key)
+            try:
+                found |= referenced(oracle.prefix, item, root, oracle.fetch)
+            except ColdstreamError:
+                continue  # nobody adopts it
+    return found
+
+
+def _quarantined(oracle: Oracle) -> set[str]:
+    """Keys that the current quarantine record speaks of, trees above the floors and all."""
+    if oracle.current is None or not oracle.current.root.quarantine_key:
+        return set()
+    found: set[str] = set()
+    record = parse_record(oracle.objects.objects[oracle.current.root.quarantine_key])
+    for timeline in record.timelines:
+        found |= {each.key for each in timeline.listed}
+        if not timeline.root_key:
+            continue
+        root = parse_root(oracle.objects.objects[timeline.root_key])
+        lost = replace(root, first_offset=max(root.first_offset, timeline.floor))
+        item = CatalogItem(oracle.stream, "", root_key=timeline.root_key)
+        found |= referenced(oracle.prefix, item, lost, oracle.fetch)
+        # The groups of such a root are kept as a whole: they are small, and its tree stays one.
+        found |= {
+            object_path(oracle.prefix, oracle.stream, entry)
+            for entry in nodes(root.entries, oracle.fetch, first_offset=root.first_offset)
+        }
+    return found
 
 
 def rebuilds(world: World, current: Known, *, branching: int) -> None:

@@ -8,17 +8,16 @@ went. So each look costs what has changed, and a history costs little.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
-from coldstream.manifest.quarantine import parse_record
 from coldstream.manifest.root import Root, parse_root
-from coldstream.manifest.tree import leaves, nodes
-from coldstream.names import RootKey, parse_data_key, parse_metadata_key
+from coldstream.manifest.tree import leaves
+from coldstream.names import parse_data_key
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import (
@@ -32,7 +31,6 @@ from coldstream.testing.invariants import (
     tree_sums,
 )
 from coldstream.testing.simulation.cluster import ChunkId, Cluster, SimChunk
-from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 
 
@@ -108,7 +106,7 @@ class Oracle:
     def __post_init__(self) -> None:
         self._holders: dict[ChunkId, set[str]] = {}
         world = World(self.objects, self.catalog(), self.prefix, lambda: 0)
-        self._fetch = world.fetch(self.stream)
+        self.fetch = world.fetch(self.stream)
 
     def take_over(self, before: Oracle) -> None:
         """Know what another one knew."""
@@ -196,12 +194,12 @@ class Oracle:
             return
         root = parse_root(self.objects.objects[item.root_key])
         try:
-            live = list(leaves(root, self._fetch))
-            keys = referenced(self.prefix, item, root, self._fetch)
+            live = list(leaves(root, self.fetch))
+            keys = referenced(self.prefix, item, root, self.fetch)
         except ColdstreamError as exc:
             raise self._broken(Invariant.PUBLISH_BEFORE_DELETE, f"no tree: {exc}") from exc
         found = agreement(item, root) + coverage(root, live) + fencing(root, live)
-        found += tree_sums(root, self._fetch)
+        found += tree_sums(root, self.fetch)
         missing = keys - self.objects.objects.keys()
         found += [
             Violation(Invariant.PUBLISH_BEFORE_DELETE, "referred to, and not there", key=each)
@@ -231,43 +229,6 @@ class Oracle:
     def restored(self) -> None:
         """The table is another one; what it says is no step from what it said before."""
         self.past.clear()
-
-    def may_be_adopted(self, version: int) -> set[str]:
-        """Everything that complete roots above a version refer to: one of them may be adopted."""
-        found: set[str] = set()
-        for key in self.objects.objects:
-            if not key.endswith(".manifest"):
-                continue
-            parsed = parse_metadata_key(key, self.prefix)
-            if isinstance(parsed, RootKey) and parsed.version > version:
-                root = parse_root(self.objects.objects[key])
-                item = CatalogItem(self.stream, "", root_key=key)
-                try:
-                    found |= referenced(self.prefix, item, root, self._fetch)
-                except ColdstreamError:
-                    continue  # nobody adopts it
-        return found
-
-    def quarantined(self) -> set[str]:
-        """Keys that the current quarantine record speaks of, trees above the floors and all."""
-        if self.current is None or not self.current.root.quarantine_key:
-            return set()
-        found: set[str] = set()
-        record = parse_record(self.objects.objects[self.current.root.quarantine_key])
-        for timeline in record.timelines:
-            found |= {each.key for each in timeline.listed}
-            if not timeline.root_key:
-                continue
-            root = parse_root(self.objects.objects[timeline.root_key])
-            lost = replace(root, first_offset=max(root.first_offset, timeline.floor))
-            item = CatalogItem(self.stream, "", root_key=timeline.root_key)
-            found |= referenced(self.prefix, item, lost, self._fetch)
-            # The groups of such a root are kept as a whole: they are small, and its tree stays one.
-            found |= {
-                object_path(self.prefix, self.stream, entry)
-                for entry in nodes(root.entries, self._fetch, first_offset=root.first_offset)
-            }
-        return found
 
     # --- checks ---
 

@@ -21,9 +21,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from coldstream.testing.simulation import history
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.history import ACTIONS, History
+from coldstream.testing.simulation.history import ACTIONS, set_up
 from coldstream.testing.simulation.oracle import BrokenError
+from coldstream.testing.simulation.scene import Scene
 from coldstream.testing.simulation.shrink import shrink
 from coldstream.testing.simulation.twins import TWINS, without
 
@@ -78,18 +80,17 @@ class Tally:
 
 def play(
     choices: Choices, *, lines: list[str] | None = None, actions: int = ACTIONS
-) -> tuple[History, Failure | None]:
-    """Play one history; its failure, with seed 0, if it breaks something."""
-    history = History(choices, actions=actions, trace=lines.append if lines is not None else None)
+) -> tuple[Scene, Failure | None]:
+    """Play one history; where it has ended, and its failure, with seed 0, if it has one."""
+    scene = set_up(choices, lines.append if lines is not None else None)
     try:
-        history.begin()
-        history.run()
+        history.play(choices, scene, actions=actions)
     except BrokenError as exc:
         kinds = sorted({each.invariant.value for each in exc.violations})
-        return history, Failure(0, "+".join(kinds), str(exc))
+        return scene, Failure(0, "+".join(kinds), str(exc))
     except Exception as exc:
-        return history, Failure(0, type(exc).__name__, f"{type(exc).__name__}: {exc}")
-    return history, None
+        return scene, Failure(0, type(exc).__name__, f"{type(exc).__name__}: {exc}")
+    return scene, None
 
 
 def play_seeds(seeds: range, twin: str = "", *, actions: int = ACTIONS) -> Tally:
@@ -98,13 +99,13 @@ def play_seeds(seeds: range, twin: str = "", *, actions: int = ACTIONS) -> Tally
     began = time.perf_counter()
     with _no_collector(), without(twin) if twin else contextlib.nullcontext():
         for seed in seeds:
-            history, failure = play(Choices(seed), actions=actions)
+            scene, failure = play(Choices(seed), actions=actions)
             tally.seeds += 1
             if failure is not None:
                 tally.failures.append(Failure(seed, failure.kind, failure.message))
-            tally.events += history.buckets
-            tally.shapes.add(_shape(history.buckets))
-            tally.steps.append(history.scheduler.steps)
+            tally.events += scene.buckets
+            tally.shapes.add(_shape(scene.buckets))
+            tally.steps.append(scene.scheduler.steps)
     tally.seconds = time.perf_counter() - began
     return tally
 
@@ -232,10 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _traced(seed: int, twin: str, actions: int) -> int:
     lines: list[str] = []
     with without(twin) if twin else contextlib.nullcontext():
-        history, failure = play(Choices(seed), lines=lines, actions=actions)
+        scene, failure = play(Choices(seed), lines=lines, actions=actions)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     lines.append(failure.message if failure is not None else "no violation")
-    lines.append(f"seed {seed} steps {history.scheduler.steps} trace {digest}")
+    lines.append(f"seed {seed} steps {scene.scheduler.steps} trace {digest}")
     print("\n".join(lines))
     return 1 if failure is not None else 0
 
