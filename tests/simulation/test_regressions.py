@@ -44,7 +44,7 @@ REGRESSIONS = {
         Regression(
             "claim-proof",
             (
-                *(0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 2, *z(28), 71, 2, 3, 2, 0, 3, *z(7), 2, 0, 8),
+                *(0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 2, *z(28), 71, 2, 3, 2, 0, 3, *z(7), 2, 0, 8),
                 *(76, 0, 1, 4),
             ),
             "keeps chunk",
@@ -52,13 +52,22 @@ REGRESSIONS = {
     ),
     "local retention has taken what would show where two histories part": Regression(
         "alone",
-        (0, 0, 2, *z(4), 2, 0, 1, *z(24), 10, 69, 3, 2, 0, 1, 2, 0, 0, 2, 1, *z(4), 1),
+        (0, 0, 0, 2, *z(4), 2, 0, 1, *z(24), 10, 69, 3, 2, 0, 1, 2, 0, 0, 2, 1, *z(4), 1),
         "keeps chunk",
     ),
     "the same with a log that begins at the very end of the manifest": Regression(
         "alone",
-        (0, 1, 2, 0, 0, 0, 1, 1, 1, *z(25), 9, 70, 3, 5, 0, 1, 2, 0, 2, 2),
+        (0, 1, 0, 2, 0, 0, 0, 1, 1, 1, *z(25), 9, 70, 3, 5, 0, 1, 2, 0, 2, 2),
         "keeps chunk",
+    ),
+    "the only member that has a lost range does not answer, and a majority does": Regression(
+        "all-members",
+        (
+            *(0, 0, 0, 2, *z(4), 2, 2, 0, 0, 2, 0, 2, *z(16), 1, 0, 3, *z(5), 9, *z(14), 8),
+            *(71, 0, 0, 0, 3, *z(14), 1, 0, 0, 65, 0, 1, 70, 0, 4, 1, 1, 2, 0, 0, 0, 2, 1),
+            *(*z(8), 2, 9, 69, *z(6), 2, 2, *z(9), 2, 0, 0, 8, 78, 1),
+        ),
+        "the manifest stands at 54",
     ),
 }
 

@@ -17,16 +17,17 @@ class Members(Protocol):
     """The other members of each stream."""
 
     def earliest(self, stream: str) -> int | None:
-        """The lowest first offset that any other member that answers still has; None if none has.
+        """The lowest first offset that any other member still has; None if none has anything.
 
-        An implementation asks all members. One that does not answer may have what is about to be
-        given up, but a node that is gone for good must not stop a stream for ever; so it is enough
-        that a majority of the members, this one included, could be asked: what was confirmed was
-        on a majority, and one of these has seen it.
+        Every member of the stream must answer. Each applies retention for itself, so what was
+        confirmed by a majority may be left on one node alone, and that may be the one that does not
+        answer: a hole would hide what it has, and a claim by a shorter log could not be compared
+        with it. A node that is gone for good is taken out of the stream's members, or the operator
+        says that this is the last copy.
 
         Raises:
-            UnavailableError: fewer than that could be asked. Then nothing is declared lost and
-                nothing is cut off, and the agent asks again later.
+            UnavailableError: somebody does not answer. Then nothing is declared lost and nothing is
+                cut off, and the agent asks again later.
         """
         ...
 
@@ -51,7 +52,7 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
 
     Raises:
         LostRangeError: somebody has, or may have, some of it. The message says what to do.
-        UnavailableError: too few members can be asked.
+        UnavailableError: a member does not answer.
     """
     where = f"the local log begins at {local_first}, and {gap} were never uploaded"
     if members is None:
@@ -86,7 +87,7 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
 
     Raises:
         LostRangeError: somebody has, or may have, an older log. The message says what to do.
-        UnavailableError: too few members can be asked.
+        UnavailableError: a member does not answer.
     """
     where = f"the local log begins at {begin} and shares nothing with the manifest, up to {end}"
     if members is None:

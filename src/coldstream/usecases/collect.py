@@ -25,7 +25,7 @@ from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import World, load
 from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
 
-_PAGE = 1000
+_AT_ONCE = 1000  # keys in one DeleteObjects request
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
 
@@ -164,7 +164,7 @@ class _Step:
                 self._name(kind, row.key)
                 if kind.garbage:
                     candidates.append((row, kind))
-            elif not time_to_list() or len(candidates) > MAX_CANDIDATES - _PAGE:
+            elif not time_to_list() or len(candidates) > MAX_CANDIDATES - self._world.page_size:
                 self.report.cursor = following
                 break
         self._delete(candidates, time_left)
@@ -183,11 +183,13 @@ class _Step:
             if where == _REST and phase == _NODES:
                 continue
             while True:
-                page = self._world.store.list(prefix, start_after=after, limit=_PAGE)
+                page = self._world.store.list(
+                    prefix, start_after=after, limit=self._world.page_size
+                )
                 for row in page:
                     if phase == _NODES or not row.key.startswith(nodes):
                         yield row, ""
-                if len(page) < _PAGE:
+                if len(page) < self._world.page_size:
                     break
                 after = page[-1].key
                 yield None, f"{phase}:{after}"
@@ -252,11 +254,11 @@ class _Step:
         handled = ""
         for where in (_NODES, _REST):
             group = [each for each in proved if each[0].key.startswith(nodes) == (where == _NODES)]
-            for begin in range(0, len(group), _PAGE):
+            for begin in range(0, len(group), _AT_ONCE):
                 if handled and not time_left():
                     self.report.cursor = handled
                     return
-                batch = group[begin : begin + _PAGE]
+                batch = group[begin : begin + _AT_ONCE]
                 self._delete_batch(self._proved_again(batch))
                 handled = f"{where}:{batch[-1][0].key}"
 
@@ -329,7 +331,9 @@ def sweep_stragglers(
             or item.table_id != world.catalog.table_id()
         ):
             raise ConflictError("no tombstone of this table", stream=stream)
-        rows = world.store.list(stream_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
+        rows = world.store.list(
+            stream_prefix(world.prefix, stream), start_after=after, limit=world.page_size
+        )
         if not rows:
             return report
         after = rows[-1].key

@@ -37,7 +37,6 @@ from coldstream.plans.resolve import (
 from coldstream.ports import Landed
 from coldstream.usecases.load import World, load, publish
 
-_PAGE = 1000  # keys in one LIST answer
 _TRAILERS_AT_ONCE = 16
 _DOUBLES_AT_ONCE = 64  # uploads of one range that are looked at before the run is resolved again
 
@@ -281,7 +280,9 @@ class _Listing:
         if self._ended:
             return
         page = self._world.store.list(
-            data_prefix(self._world.prefix, self._stream), start_after=self._start, limit=_PAGE
+            data_prefix(self._world.prefix, self._stream),
+            start_after=self._start,
+            limit=self._world.page_size,
         )
         for row in page:
             try:
@@ -289,7 +290,7 @@ class _Listing:
             except InvalidInputError:
                 continue  # not ours; its own event, if any, is refused where it is read
             self.rows.append(Listed(key, row.key, row.size))
-        self._ended = len(page) < _PAGE
+        self._ended = len(page) < self._world.page_size
         if page:
             self._start = page[-1].key
 

@@ -14,8 +14,6 @@ from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import Deleter, Landed, NotLanded
 from coldstream.usecases.load import World
 
-_PAGE = 1000  # keys in one LIST answer and in one DeleteObjects request
-
 
 class SweepState(StrEnum):
     """What the state machine should do next."""
@@ -125,7 +123,7 @@ def sweep(
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
     objects = size = 0
     while True:
-        rows = world.store.list(stream_prefix(world.prefix, stream), limit=_PAGE)
+        rows = world.store.list(stream_prefix(world.prefix, stream), limit=world.page_size)
         if not rows:
             empty += 1
             state = SweepState.DONE if empty >= 2 else SweepState.SETTLE

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from coldstream.errors import ConflictError, InvalidInputError
+from coldstream.errors import ConflictError
 from coldstream.manifest.root import Root
-from coldstream.names import DataKey, data_prefix, list_start, parse_data_key
+from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.listing import data_pages
 from coldstream.usecases.load import World
 
-_PAGE = 1000
 _MOST_LOOKS = 8
 #: Fragments that reach over the end of a chain are looked for below so many of its last entries.
 _ENTRIES_BELOW = 1000
@@ -133,17 +134,7 @@ def _across(world: World, stream: str, root: Root) -> list[str]:
 
 def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
     """All data objects that begin at or above an offset, in the order of their keys."""
-    start = list_start(world.prefix, stream, offset)
-    while True:
-        page = world.store.list(data_prefix(world.prefix, stream), start_after=start, limit=_PAGE)
-        for row in page:
-            try:
-                yield Listed(parse_data_key(row.key, world.prefix), row.key, row.size)
-            except InvalidInputError:
-                continue  # not ours
-        if len(page) < _PAGE:
-            return
-        start = page[-1].key
+    return chain.from_iterable(data_pages(world, stream, offset))
 
 
 def declare(world: World, stream: str, gap: Gap) -> DataKey:

@@ -59,6 +59,7 @@ class World:
         pool: makes what carries out so many requests at once.
         hold_ms: by S3's clock, so much time may pass from the first object that is written for a
             root to the root; see `publish`.
+        page_size: keys in one LIST answer, at most the 1,000 that S3 gives.
     """
 
     store: ObjectStore
@@ -69,6 +70,7 @@ class World:
     nodes: NodeCache = field(default_factory=NodeCache)
     pool: Callable[[int], Executor] = ThreadPoolExecutor
     hold_ms: int = MAX_HOLD_MS
+    page_size: int = 1000
 
     def fetch(self, stream: str) -> Fetch:
         """What reads the groups of a stream; its errors name stream, offset and key."""

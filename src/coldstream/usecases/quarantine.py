@@ -33,9 +33,8 @@ from coldstream.names import (
 )
 from coldstream.plans.collect import named_by, refers
 from coldstream.usecases.amend import Amended, amend
+from coldstream.usecases.listing import pages
 from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load
-
-_PAGE = 1000
 
 
 def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
@@ -323,17 +322,10 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
 
 
 def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:
-    after = ""
-    while True:
-        page = world.store.list(
-            quarantine_prefix(world.prefix, stream), start_after=after, limit=_PAGE
-        )
+    for page in pages(world, quarantine_prefix(world.prefix, stream)):
         for row in page:
             try:
                 if isinstance(parse_metadata_key(row.key, world.prefix), QuarantineKey):
                     yield load_record(world, stream, row.key)
             except (InvalidInputError, CorruptDataError, NotFoundError):
                 continue
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key

@@ -37,11 +37,11 @@ from coldstream.names import (
 from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
 from coldstream.plans.reconcile import ListedRoot, adoption, next_version
 from coldstream.plans.resolve import Listed
-from coldstream.ports import Landed, ObjectInfo
+from coldstream.ports import Landed
+from coldstream.usecases.listing import pages
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
 from coldstream.usecases.quarantine import surviving_record, write_record
 
-_PAGE = 1000
 _TRAILERS_AT_ONCE = 16
 #: Fragments whose trailers do not hold, before a person should look.
 _MOST_REFUSED = 100
@@ -140,6 +140,7 @@ def _rebuild(
         key=lambda each: (each.key.version, each.key.epoch, -each.key.uid),
         reverse=True,
     )
+    data = data_prefix(world.prefix, stream)
     # The item's own root first: one of the same version that lost the race may say another offset.
     own = item if item and item.root_key and item.table_id == world.catalog.table_id() else None
     first = [own.root_key] if own else []
@@ -150,7 +151,7 @@ def _rebuild(
     elif root is not None:
         ledger, first_offset, least = root.ledger, root.first_offset, root.next_offset
     else:
-        ledger = ledger_of_keys(_pages(world, stream), world.prefix, stream)
+        ledger = ledger_of_keys(pages(world, data), world.prefix, stream)
         first_offset, least = None, None
     refused: dict[str, RefusedFragmentError] = {}
     over_holes = False
@@ -169,7 +170,7 @@ def _rebuild(
         )
         groups = 0
         try:
-            for node in plan.groups(_pages(world, stream)):
+            for node in plan.groups(pages(world, data)):
                 groups += 1
                 if not dry_run:
                     _put_group(world, stream, node)
@@ -290,9 +291,7 @@ def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
     """
     under = metadata_prefix(world.prefix, stream)
     begin = f"{under}root."
-    after = begin[:-1]
-    while True:
-        page = world.store.list(under, start_after=after, limit=_PAGE)
+    for page in pages(world, under, after=begin[:-1]):
         for row in page:
             if not row.key.startswith(begin):
                 if row.key > begin:
@@ -304,19 +303,6 @@ def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
                 continue
             if isinstance(key, RootKey):
                 yield ListedRoot(key, row.key)
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
-
-
-def _pages(world: World, stream: str) -> Iterator[list[ObjectInfo]]:
-    after = ""
-    while True:
-        page = world.store.list(data_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
-        yield page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
 
 
 def _trailers(world: World, listed: Sequence[Listed]) -> list[Trailer]:

@@ -26,10 +26,11 @@ from coldstream.names import (
 )
 from coldstream.nodes import NodeCache
 from coldstream.plans.reconcile import ListedRoot
+from coldstream.usecases.listing import pages
 from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
 from coldstream.usecases.quarantine import load_cut_root, load_record
 
-_PAGE = 1000
+_FRAGMENTS_AT_ONCE = 1000
 _AT_ONCE = 16
 _SPANS_AT_ONCE = 256
 #: Roots beside the current one that are read; with more of them nobody looks who refers to what.
@@ -39,9 +40,7 @@ MAX_RIVALS = 32
 def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
     """All roots of a stream in the bucket, in the order of their keys."""
     under = f"{metadata_prefix(world.prefix, stream)}root."
-    after = ""
-    while True:
-        page = world.store.list(under, start_after=after, limit=_PAGE)
+    for page in pages(world, under):
         for row in page:
             try:
                 key = parse_metadata_key(row.key, world.prefix)
@@ -49,9 +48,6 @@ def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
                 continue
             if isinstance(key, RootKey):
                 yield ListedRoot(key, row.key)
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
 
 
 def rivals(world: World, item: CatalogItem) -> list[Root] | None:
@@ -141,7 +137,7 @@ def _spans(root: Root, fetch: Fetch, first_offset: int) -> Iterator[Sequence[Ent
         if entry.kind.level:
             continue
         page.append(entry)
-        if len(page) == _PAGE:
+        if len(page) == _FRAGMENTS_AT_ONCE:
             yield page
             page = []
     if page:
@@ -156,10 +152,8 @@ def _missing(
     wanted = {each.data_key(stream).path(world.prefix) for each in live}
     last = max(wanted, default="")
     after = list_start(world.prefix, stream, live[0].first_offset) if live else ""
-    while wanted:
-        page = world.store.list(data_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
+    for page in pages(world, data_prefix(world.prefix, stream), after=after) if wanted else ():
         wanted.difference_update(row.key for row in page)
-        if len(page) < _PAGE or page[-1].key >= last:
+        if not wanted or (page and page[-1].key >= last):
             break
-        after = page[-1].key
     return min(wanted, default=None)

@@ -16,9 +16,9 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.plans.assemble import Sources
 from coldstream.plans.repair import Known, chunks_in, holds_by_itself, known_of
 from coldstream.ports import ObjectStore
+from coldstream.usecases.listing import pages
 from coldstream.usecases.load import Loaded, World
 
-_PAGE = 1000
 _FEW = 10
 #: Others that reach into a damaged fragment are looked for so many times its length below it.
 _BELOW = 64
@@ -148,10 +148,7 @@ class Finder:
         accepts = self._loaded.root.ledger.accepts
         own = leaf.data_key(self._stream)
         found: list[tuple[DataKey, int]] = []
-        while True:
-            page = self._world.store.list(
-                data_prefix(self._world.prefix, self._stream), start_after=after, limit=_PAGE
-            )
+        for page in pages(self._world, data_prefix(self._world.prefix, self._stream), after=after):
             for row in page:
                 if row.key >= end:
                     return found
@@ -166,9 +163,7 @@ class Finder:
                     and accepts(key.epoch, key.first_offset, key.next_offset)
                 ):
                     found.append((key, row.size))
-            if len(page) < _PAGE:
-                return found
-            after = page[-1].key
+        return found
 
     def _chunks_of_other(self, key: DataKey, size: int, known: Known) -> list[Chunk]:
         """Chunks of another object that the damaged fragment can have had."""

@@ -25,12 +25,12 @@ from coldstream.names import (
     stream_prefix,
 )
 from coldstream.plans.collect import Record
+from coldstream.usecases.listing import pages
 from coldstream.usecases.load import World
 
 VERSION = 2
 MAX_COMPRESSED = 16 * 2**20
 MAX_RECORD = 64 * 2**20
-_PAGE = 1000
 _HEADER_BYTES = 4096  # compressed or not, no header has more
 _GZIP = 31  # zlib's word for a gzip member
 
@@ -72,11 +72,7 @@ class Header:
 def list_records(world: World, stream: str) -> list[Record]:
     """All records of a stream, in order of the time in their keys."""
     records: list[Record] = []
-    after = ""
-    while True:
-        page = world.store.list(
-            collect_prefix(world.prefix, stream), start_after=after, limit=_PAGE
-        )
+    for page in pages(world, collect_prefix(world.prefix, stream)):
         for row in page:
             try:
                 key = parse_metadata_key(row.key, world.prefix)
@@ -84,9 +80,7 @@ def list_records(world: World, stream: str) -> list[Record]:
                 continue
             if isinstance(key, SightingsKey):
                 records.append(Record(key, row.key, row.modified_ms, row.size))
-        if len(page) < _PAGE:
-            return records
-        after = page[-1].key
+    return records
 
 
 def write_record(

@@ -6,10 +6,9 @@ plans anew with new ids; if it lands and this process dies, the record is there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import (
     HEADER,
     TRAILER_SIZE,
@@ -23,22 +22,16 @@ from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import leaf_at, over_hole
-from coldstream.names import (
-    DataKey,
-    data_prefix,
-    list_start,
-    parse_data_key,
-)
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.assemble import Part, fragment_of
 from coldstream.plans.repair import Known, holds_by_itself
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
 from coldstream.usecases.commit_runs import Extension
+from coldstream.usecases.listing import data_pages
 from coldstream.usecases.load import Loaded, World
 from coldstream.usecases.parting import has_data
 from coldstream.usecases.quarantine import load_record, write_record
 
-_PAGE = 1000
 #: Pages of a LIST that are looked through for what no root names; what is not named is kept too.
 _MOST_PAGES = 100
 
@@ -216,13 +209,14 @@ def _listed(
     # What begins below the floor and reaches above it sorts before it, too; the one that the tree
     # has there tells about how far below such uploads begin.
     leaf = leaf_at(root, floor, fetch)
-    pages = _pages(world, stream, min(floor, leaf.first_offset) if leaf else floor)
+    start = min(floor, leaf.first_offset) if leaf else floor
     complete = True
-    for number, rows in enumerate(pages):
+    for number, rows in enumerate(data_pages(world, stream, start)):
         if number >= _MOST_PAGES or len(found) > MAX_LISTED:
             complete = False
             break
-        for key, path, size in rows:
+        for row in rows:
+            key = row.data_key
             if key.kind != "fragment" or key.epoch >= epoch or key.next_offset <= floor:
                 continue
             if not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
@@ -232,25 +226,9 @@ def _listed(
                 continue
             ahead = key.next_offset > root.next_offset
             if ahead or over_hole(root, key.first_offset, key.next_offset, fetch):
-                found[path] = ListedData(path, size)
+                found[row.path] = ListedData(row.path, row.size)
     listed = tuple(found.values())
     return listed[:MAX_LISTED], complete and len(listed) <= MAX_LISTED
-
-
-def _pages(world: World, stream: str, start: int) -> Iterator[list[tuple[DataKey, str, int]]]:
-    after = list_start(world.prefix, stream, start)
-    while True:
-        page = world.store.list(data_prefix(world.prefix, stream), start_after=after, limit=_PAGE)
-        rows = []
-        for row in page:
-            try:
-                rows.append((parse_data_key(row.key, world.prefix), row.key, row.size))
-            except InvalidInputError:
-                continue  # not ours
-        yield rows
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
 
 
 def _path(world: World, stream: str, entry: Entry) -> str:

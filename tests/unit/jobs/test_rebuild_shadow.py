@@ -218,7 +218,6 @@ def test_a_rebuild_from_shards_is_the_rebuild_from_pages(
 ) -> None:
     monkeypatch.setattr("coldstream.jobs.rebuild_listing.SHARD_KEYS", 5)
     monkeypatch.setattr("coldstream.jobs.rebuild_listing._PAGE", 4)
-    monkeypatch.setattr("coldstream.usecases.rebuild._PAGE", 4)
     tier = a_tier(tree=True, fragments=30)
     bad = leaf(tier, 4)
     good = tier.store.objects[path_of(bad)]
@@ -237,8 +236,9 @@ def test_a_rebuild_from_shards_is_the_rebuild_from_pages(
         at_once=2,
     )
 
-    plain = rebuild(world_of(tier), STREAM, branching=4, trailers=trailers)
-    parallel = rebuild(replace(world_of(tier), store=store), STREAM, branching=4, trailers=trailers)
+    world = replace(world_of(tier), page_size=4)
+    plain = rebuild(world, STREAM, branching=4, trailers=trailers)
+    parallel = rebuild(replace(world, store=store), STREAM, branching=4, trailers=trailers)
 
     assert _fields(parallel) == _fields(plain)
     assert len(parallel.refused) == (1 if trailers else 0)

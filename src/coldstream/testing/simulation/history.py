@@ -55,7 +55,7 @@ def set_up(choices: Choices, trace: Callable[[str], None] | None = None) -> Scen
         trace: told of everything, or None.
     """
     shape = Shape(choices.one_of((3, 3, 5)), choices.one_of((6, 3, 20)))
-    scene = Scene(choices, shape, trace)
+    scene = Scene(choices, shape, trace, page_size=choices.one_of((1000, 3, 8)))
     rounds = choices.below(3)
     if rounds:
         scene.take_over(prehistory(shape, rounds))

@@ -46,7 +46,7 @@ class Delivered:
 
 
 class SimMembers:
-    """Asks the other members that can be reached what they still have.
+    """Asks the other members what they still have.
 
     Args:
         scheduler: asking takes a step.
@@ -67,10 +67,14 @@ class SimMembers:
         """As `agent.members.Members` says."""
         self._scheduler.pause()
         self._asked()
-        others = [each for each in self._cluster.reachable if each is not self._replica]
-        if self._replica.cut_off or len(others) + 1 < self._cluster.majority:
-            raise UnavailableError("too few members can be asked", stream=stream)
+        reachable = self._cluster.reachable
+        if self._replica not in reachable or not self._enough(len(reachable)):
+            raise UnavailableError("not all members can be asked", stream=stream)
+        others = [each for each in reachable if each is not self._replica]
         return min((each.begin for each in others if each.tail > each.begin), default=None)
+
+    def _enough(self, answers: int) -> bool:
+        return answers == len(self._cluster.replicas)
 
 
 class AskingQueue:

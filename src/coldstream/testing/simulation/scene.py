@@ -63,6 +63,7 @@ class Scene:
         choices: decide everything.
         shape: of the cluster.
         trace: told of everything, or None.
+        page_size: keys in one LIST answer.
 
     Attributes:
         event_percent: of all events, how many are lost, late or doubled.
@@ -76,6 +77,8 @@ class Scene:
         choices: Choices,
         shape: Shape,
         trace: Callable[[str], None] | None,
+        *,
+        page_size: int = 1000,
     ) -> None:
         self.choices = choices
         self.scheduler = Scheduler(choices, trace)
@@ -103,6 +106,7 @@ class Scene:
         self.events: list[int] = []  # when each is due
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
         self.buckets: Counter[str] = Counter()
+        self._page_size = page_size
         self._lives = 0
         self._lambdas = 0
 
@@ -114,7 +118,13 @@ class Scene:
     def world(self) -> World:
         """A process's own view: nothing is cached across processes."""
         return World(
-            self.store, self.catalog, PREFIX, self.new_uid, pool=Inline, hold_ms=TIMEOUT_MS
+            self.store,
+            self.catalog,
+            PREFIX,
+            self.new_uid,
+            pool=Inline,
+            hold_ms=TIMEOUT_MS,
+            page_size=self._page_size,
         )
 
     def _created(self, key: str) -> None:

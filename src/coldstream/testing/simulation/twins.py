@@ -28,7 +28,7 @@ from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.testing.simulation import drafts, drafts_of_deletion
-from coldstream.testing.simulation.nodes import Delivered
+from coldstream.testing.simulation.nodes import Delivered, SimMembers
 from coldstream.usecases import (
     adopt,
     amend,
@@ -339,6 +339,17 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             "a hole is declared only over what no other member has",
             2000,
             lambda: [(gaps, "check_lost", lambda *given, **named: None)],
+        ),
+        "all-members": Twin(
+            "every member is asked before a range is declared lost or a short log claims",
+            None,
+            lambda: [
+                (
+                    SimMembers,
+                    "_enough",
+                    lambda self, answers: answers >= self._cluster.majority,
+                )
+            ],
         ),
         "content-proof": Twin(
             "what the ledger refuses is garbage only if the manifest holds its last chunk",
