@@ -82,6 +82,7 @@ def test_a_field_without_a_column_is_rescued_and_told() -> None:
         (b'{"a":true}', "a", "true"),
         (b'{"s":5}', "s", "5"),
         (b'{"f":1%s}' % (b"0" * 400), "f", "1" + "0" * 400),
+        (b'{"f":9007199254740993}', "f", "9007199254740993"),
         (b'{"s":"\\ud800"}', "s", '"\\ud800"'),
         (b'{"l":[1,"x"]}', "l", '[1,"x"]'),
         (b'{"o":[1]}', "o", "[1]"),
@@ -93,6 +94,21 @@ def test_a_value_that_does_not_fit_its_column_is_rescued_exactly(
     parsed = _parse(body)
     assert parsed.errors == {}
     assert dict(parsed.rescued.to_pylist()[0]) == {field: text}
+
+
+@pytest.mark.parametrize("text", ["9007199254740993", "1" + "0" * 400])
+def test_a_number_inside_a_list_or_an_object_is_as_exact(text: str) -> None:
+    known = pa.schema(
+        [
+            pa.field("l", pa.list_(pa.float64())),
+            pa.field("o", pa.struct([pa.field("f", pa.float64())])),
+        ]
+    )
+    body = f'{{"l":[0.5,{text}],"o":{{"f":{text}}}}}'.encode()
+
+    parsed = parse_bodies(pa.array([body], pa.binary()), known)
+
+    assert dict(parsed.rescued.to_pylist()[0]) == {"l": f"[0.5,{text}]", "o": f'{{"f":{text}}}'}
 
 
 def test_a_value_of_another_type_does_not_change_a_column() -> None:

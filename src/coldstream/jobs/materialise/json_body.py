@@ -26,6 +26,7 @@ from coldstream.jobs.materialise.schema import RESCUED_TYPE, grown
 
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 _MAX_FLOAT = 2**1023
+_MAX_EXACT = 2**53  # from here on some whole numbers are no double
 _MAX_REASON = 200
 
 
@@ -92,10 +93,22 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
     if rows.null_count:
         return None  # the body null is no object
     columns = tuple(rows.flatten())
-    for column in columns:
-        if pa.types.is_float64(column.type) and pc.any(pc.is_inf(column)).as_py():
-            return None  # a number that no double holds
+    if not all(_exact(column) for column in columns):
+        return None
     return Parsed(columns, pa.nulls(count, RESCUED_TYPE), {}, pa.schema([]))
+
+
+def _exact(column: pa.Array) -> bool:
+    """Whether every double is the number that was written, not one near it or infinity."""
+    kind = column.type
+    if pa.types.is_list(kind):
+        return _exact(column.flatten())
+    if pa.types.is_struct(kind):
+        return all(_exact(part) for part in column.flatten())
+    if not pa.types.is_float64(kind):
+        return True
+    largest = pc.max(pc.abs(column)).as_py()
+    return largest is None or largest < _MAX_EXACT
 
 
 def _one_by_one(bodies: pa.Array, known: pa.Schema) -> Parsed:
@@ -165,8 +178,8 @@ def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
         fits = type(value) is int and _MIN_INT <= value <= _MAX_INT
         return (value, True) if fits else (None, False)
     if pa.types.is_float64(kind):
-        # A number without a point is one all the same; RFC 8259 promises no more than a double.
-        fits = type(value) in (int, float) and abs(value) <= _MAX_FLOAT
+        # A number without a point is one all the same, if a double holds it exactly.
+        fits = type(value) in (int, float) and abs(value) <= _MAX_FLOAT and float(value) == value
         return (float(value), True) if fits else (None, False)
     if pa.types.is_string(kind):
         return (value, True) if isinstance(value, str) and _is_text(value) else (None, False)
