@@ -246,7 +246,7 @@ def _all_twins(first: int, processes: int) -> int:
     wrong = 0
     for name, twin in TWINS.items():
         if twin.seeds is None:
-            print(f"twin {name:<18} left to tests/simulation/test_known_histories*.py")
+            print(f"twin {name:<18} left to the known histories and regressions in tests/simulation")
             continue
         seeds, failure = caught(name, first, twin.seeds or 1000, processes=processes)
         right = (failure is not None) == (twin.seeds > 0)
