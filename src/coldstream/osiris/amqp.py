@@ -203,7 +203,10 @@ def _section(reader: ValueReader) -> Section:
             return section
     elif type(descriptor) is int and Section.HEADER <= descriptor <= Section.FOOTER:
         return Section(descriptor)
-    raise CorruptDataError(f"{str(descriptor)[:80]!r} is no section of an AMQP message")
+    # What is composed may be long, and deep.
+    plain = isinstance(descriptor, str | int)
+    words = repr(str(descriptor)[:80]) if plain else f"a {type(descriptor).__name__}"
+    raise CorruptDataError(f"{words} is no section of an AMQP message")
 
 
 def _body_part(section: Section, value: Value) -> Value:

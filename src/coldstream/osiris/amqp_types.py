@@ -22,9 +22,11 @@ from coldstream.osiris.chunk import Buffer
 
 #: Values may lie in one another this deeply.
 MAX_DEPTH = 32
-#: An array of nulls, booleans, zeros or empty lists has no bytes for its elements: how many of them
-#: a whole message may have.
-MAX_WIDTHLESS_ELEMENTS = 65_536
+#: The elements of an array of nulls, booleans, zeros or empty lists have no bytes of their own, and
+#: neither have the descriptors that an array says once for all its elements. So much of that may be
+#: claimed in all, beside as many times the bytes that are there: a chunk has 65,535 messages.
+FREE_CLAIM = 32
+CLAIM_FOR_A_BYTE = 4
 
 
 class Symbol(str):
@@ -157,11 +159,11 @@ class ValueReader:
         buf: to read; `position` is the byte after the last value that was read.
     """
 
-    __slots__ = ("_view", "_widthless", "position")
+    __slots__ = ("_claim", "_view", "position")
 
     def __init__(self, buf: Buffer) -> None:
         self._view = memoryview(buf)
-        self._widthless = MAX_WIDTHLESS_ELEMENTS
+        self._claim = FREE_CLAIM + CLAIM_FOR_A_BYTE * len(self._view)
         self.position = 0
 
     @property
@@ -174,7 +176,7 @@ class ValueReader:
 
         Raises:
             CorruptDataError: a type is not known, a size does not hold, a text is badly encoded,
-                or the nesting is deeper than `MAX_DEPTH`.
+                the nesting is deeper than `MAX_DEPTH`, or an array claims far more than its bytes.
         """
         return self._value(len(self._view), 0)
 
@@ -226,18 +228,22 @@ class ValueReader:
     def _array(self, code: int, end: int, depth: int) -> Value:
         end, count = self._frame(code, end)
         descriptors: list[Value] = []
+        start = self.position
         element = self._byte(end)
         while element == _DESCRIBED:
-            if len(descriptors) == MAX_DEPTH:
-                raise CorruptDataError(f"values lie more than {MAX_DEPTH} deep in one another")
+            # Each descriptor puts the elements one level deeper.
+            depth += 1
             descriptors.append(self._value(end, depth + 1))
             element = self._byte(end)
+        # Bytes that are said once and stand for every element.
+        said = self.position - start - 1
         if _WIDTHS.get(element >> 4) == 0:
-            self._widthless -= count
-            if self._widthless < 0:
-                raise CorruptDataError(f"an array of {count} elements without bytes")
+            said += 1
         elif count > end - self.position:
             raise CorruptDataError(f"{count} elements in {end - self.position} bytes")
+        self._claim -= count * said
+        if self._claim < 0:
+            raise CorruptDataError(f"an array of {count} elements without bytes of their own")
         values = [self._data(element, end, depth + 1) for _ in range(count)]
         self._finish(end)
         for descriptor in reversed(descriptors):

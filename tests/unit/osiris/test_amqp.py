@@ -13,8 +13,9 @@ from coldstream.osiris import BodyKind, Message, decode_message, encode_data, to
 from coldstream.osiris import amqp as module
 from coldstream.osiris.amqp import Header, Properties
 from coldstream.osiris.amqp_types import (
+    CLAIM_FOR_A_BYTE,
+    FREE_CLAIM,
     MAX_DEPTH,
-    MAX_WIDTHLESS_ELEMENTS,
     AmqpMap,
     Decimal,
     Described,
@@ -131,13 +132,46 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_elements_without_bytes_are_bounded_for_the_whole_message() -> None:
-    most = wide(0xF0, MAX_WIDTHLESS_ELEMENTS, b"\x41")
+    head = len(wide(0xF0, 0, b"\x41"))
+    most = FREE_CLAIM + CLAIM_FOR_A_BYTE * head
 
-    assert read(most) == (True,) * MAX_WIDTHLESS_ELEMENTS
+    assert read(wide(0xF0, most, b"\x41")) == (True,) * most
+    with pytest.raises(CorruptDataError, match="without bytes of their own"):
+        read(wide(0xF0, most + 1, b"\x41"))
     with pytest.raises(CorruptDataError):
         read(wide(0xF0, 2**32 - 1, b"\x41"))
     with pytest.raises(CorruptDataError):
-        read(wide(0xD0, 2, most + wide(0xF0, 1, b"\x45")))
+        read(wide(0xD0, 3, wide(0xF0, most, b"\x41") * 3))
+
+
+@pytest.mark.parametrize("element", [b"\x40", b"\x50"])
+def test_descriptors_that_are_said_once_do_not_multiply_a_small_message(element: bytes) -> None:
+    said = b"\x00\xa1\x28" + b"d" * 40
+    content = bytes(2000) if element == b"\x50" else b""
+    fair = wide(0xF0, 10, b"\x00\x53\x07" * 2 + b"\x50" + bytes(10))
+
+    assert read(fair) == (Described(7, Described(7, 0)),) * 10
+    with pytest.raises(CorruptDataError, match="without bytes of their own"):
+        read(wide(0xF0, 2000, said + element + content))
+
+
+def test_descriptors_of_an_array_count_as_depth() -> None:
+    deep = b"\x50\x01"
+    for _ in range(MAX_DEPTH - 1):
+        deep = b"\xf0" + (len(deep) + 4 + 4).to_bytes(4) + b"\0\0\0\1" + b"\x00\x40" * 2 + deep
+
+    with pytest.raises(CorruptDataError, match="deep in one another"):
+        read(deep)
+    read(wide(0xF0, 1, b"\x00\x40" * (MAX_DEPTH - 1) + b"\x50\x01"))
+    with pytest.raises(CorruptDataError, match="deep in one another"):
+        read(wide(0xF0, 1, b"\x00\x40" * MAX_DEPTH + b"\x50\x01"))
+
+
+def test_a_section_with_a_composed_descriptor_is_told_in_few_words() -> None:
+    descriptor = wide(0xD0, 1000, b"\x43" * 1000)
+
+    with pytest.raises(CorruptDataError, match="a tuple is no section"):
+        decode_message(b"\x00" + descriptor + b"\x40")
 
 
 HEADER = section(0x70, compound(0xC0, 2, b"\x41\x50\x04"))
