@@ -94,6 +94,22 @@ def offsets(site: TableSite, name: str) -> list[int]:
     return sorted(site.rows(name).column("offset").to_pylist())
 
 
+def append_of_grown(site: TableSite, loaded: Loaded) -> Append:
+    """An append of one offset to a table with more columns than `SCHEMA`, which are null."""
+    batch = rows([0])
+    columns = [
+        batch.column(each.name) if each.name in SCHEMA.names else pa.nulls(1, each.type)
+        for each in loaded.schema
+    ]
+    wide = pa.RecordBatch.from_arrays(columns, names=loaded.schema.names)
+    covered = {STREAM: Ranges.of([(0, 1)])}
+    return Append(f"append-{next(_IDS)}", written(site, loaded, wide), covered)
+
+
+def _with(*fields: pa.Field) -> pa.Schema:
+    return pa.schema([*SCHEMA, *fields])
+
+
 def _commit(table: Table, append: Append) -> Loaded:
     return commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
 
@@ -183,6 +199,48 @@ class TableSuite:
         first.grow(loaded, pa.schema([*SCHEMA, pa.field("a", pa.int64())]))
         after = second.grow(stale, pa.schema([*SCHEMA, pa.field("b", pa.string())]))
         assert set(after.schema.names) == {*SCHEMA.names, "a", "b"}
+
+    def test_a_column_that_another_run_was_quicker_with_keeps_its_type(
+        self, site: TableSite
+    ) -> None:
+        first, second = site.open("db.t"), site.open("db.t")
+        loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
+        quick = first.grow(loaded, _with(pa.field("x", pa.int64()), pa.field("y", pa.string())))
+        late = second.grow(stale, _with(pa.field("x", pa.string()), pa.field("z", pa.bool_())))
+        assert set(late.schema.names) == {*SCHEMA.names, "x", "y", "z"}
+        for name in ("x", "y"):
+            assert late.schema.field(name).type == quick.schema.field(name).type
+        assert site.open("db.t").load(SCHEMA).schema.equals(late.schema)
+
+    def test_nothing_is_widened_where_another_type_would_do(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        loaded = table.grow(table.load(SCHEMA), _with(pa.field("n", pa.int32())))
+        for kind in (pa.int64(), pa.struct([("a", pa.int64())]), pa.list_(pa.string())):
+            loaded = table.grow(loaded, _with(pa.field("n", kind)))
+            assert loaded.schema.field("n").type == pa.int32()
+
+    def test_two_that_add_fields_inside_of_one_object_both_succeed(self, site: TableSite) -> None:
+        def inner(*more: tuple[str, pa.DataType]) -> pa.Schema:
+            fields = pa.struct([("a", pa.int64()), *more])
+            return _with(pa.field("s", fields), pa.field("l", pa.list_(fields)))
+
+        first, second = site.open("db.t"), site.open("db.t")
+        first.grow(first.load(SCHEMA), inner())
+        loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
+        first.grow(loaded, inner(("b", pa.int64()), ("x", pa.int64())))
+        late = second.grow(stale, inner(("c", pa.bool_()), ("x", pa.string())))
+        expected = {"a": pa.int64(), "b": pa.int64(), "c": pa.bool_(), "x": pa.int64()}
+        assert {each.name: each.type for each in late.schema.field("s").type} == expected
+        lines = late.schema.field("l").type.value_type
+        assert {each.name: each.type for each in lines} == expected
+
+    def test_columns_that_are_there_already_are_not_added_again(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        wider = _with(pa.field("x", pa.int64()))
+        stale = table.load(SCHEMA)
+        loaded = table.grow(stale, wider)
+        assert site.open("db.t").grow(stale, wider).schema.equals(loaded.schema)
+        assert table.append(loaded, append_of_grown(site, loaded)) is Outcome.LANDED
 
     def test_replaced_offsets_are_there_once(self, site: TableSite) -> None:
         table = site.open("db.t")

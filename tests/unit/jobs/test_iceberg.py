@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from coldstream.testing.table_suite import COLUMNS, SCHEMA, TableSite, TableSuit
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> TableSite:
-    def catalog() -> SqlCatalog:
+def catalog(tmp_path: Path) -> Callable[[], SqlCatalog]:
+    def open_catalog() -> SqlCatalog:
         return SqlCatalog(
             "tests",
             uri=f"sqlite:///{tmp_path}/catalog.db",
@@ -27,6 +28,11 @@ def site(tmp_path: Path) -> TableSite:
             **{"py-io-impl": FILE_IO},
         )
 
+    return open_catalog
+
+
+@pytest.fixture
+def site(tmp_path: Path, catalog: Callable[[], SqlCatalog]) -> TableSite:
     ids = count(10**6)  # never those of the suite: a name is used once
 
     def open_table(name: str) -> Table:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from coldstream.jobs.materialise import json_body
 from coldstream.jobs.materialise.json_body import Parsed, parse_bodies
+from coldstream.jobs.materialise.schema import grown
 
 KNOWN = pa.schema(
     [
@@ -58,6 +59,14 @@ def test_plain_objects_go_the_quick_way() -> None:
         b'{"a":NaN}',
         b'{"a":1',
         b"[" * 100_000,
+        b'{"a":1,"a":2}',
+        b'{"a":1,"\\u0061":1}',
+        b'{"a":null,"a":1}',
+        b'{"a":1,"a":null}',
+        b'{"n":1,"n":1}',
+        b'{"o":{"x":1,"x":2}}',
+        b'{"o":{"x":null,"x":null}}',
+        b'{"n":[{"z":[{"q":1,"q":1}]}]}',
     ],
 )
 def test_a_body_that_is_not_one_object_is_an_error_and_harms_no_other(body: bytes | None) -> None:
@@ -86,6 +95,13 @@ def test_a_field_without_a_column_is_rescued_and_told() -> None:
         (b'{"s":"\\ud800"}', "s", '"\\ud800"'),
         (b'{"l":[1,"x"]}', "l", '[1,"x"]'),
         (b'{"o":[1]}', "o", "[1]"),
+        (b'{"f":1e400}', "f", "1e400"),
+        (b'{"f":-1E+400}', "f", "-1E+400"),
+        (b'{"a":1e2}', "a", "1e2"),
+        (b'{"a":1.50}', "a", "1.50"),
+        (b'{"a":%s}' % (b"7" * 5000), "a", "7" * 5000),
+        (b'{"new":1e400}', "new", "1e400"),
+        (b'{ "s" : { "x" :\n[1 , 2.50]} , "a":1 }', "s", '{ "x" :\n[1 , 2.50]}'),
     ],
 )
 def test_a_value_that_does_not_fit_its_column_is_rescued_exactly(
@@ -111,6 +127,29 @@ def test_a_number_inside_a_list_or_an_object_is_as_exact(text: str) -> None:
     assert dict(parsed.rescued.to_pylist()[0]) == {"l": f"[0.5,{text}]", "o": f'{{"f":{text}}}'}
 
 
+def test_a_name_that_is_there_twice_is_named_in_the_dead_letter() -> None:
+    reason = "the name 'x' is there twice in one object of the body"
+    assert _parse(b'{"a":1,"o":{"y":1,"x":2,"x":3}}').errors == {0: reason}
+
+
+@pytest.mark.parametrize("neighbour", [b'{"f":1.5}', b'{"f":"x"}', b'{"f":1e400}', b'{"g":1}'])
+@pytest.mark.parametrize("text", ["1.7e308", "-1.7976931348623157e308", "9007199254740994"])
+def test_a_number_that_a_double_holds_is_one_whatever_stands_beside_it(
+    text: str, neighbour: bytes
+) -> None:
+    body = f'{{"f":{text}}}'.encode()
+    for bodies in ([body], [body, neighbour], [neighbour, body]):
+        parsed = _parse(*bodies)
+        at = bodies.index(body)
+        assert _rows(parsed)[at]["f"] == float(text)
+        assert parsed.rescued.to_pylist()[at] is None
+
+
+def test_an_object_after_a_value_of_another_type_still_brings_its_new_fields() -> None:
+    found = _parse(b'{"o":[1]}', b'{"o":{"x":1,"y":"z"}}').found
+    assert found.field("o").type == pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
 def test_a_value_of_another_type_does_not_change_a_column() -> None:
     assert not len(_parse(b'{"a":"text"}').found)
 
@@ -119,14 +158,27 @@ _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["x", "y", "s"]), inner, max_size=3),
+    | st.dictionaries(st.sampled_from(["x", "y", "s", "X", "x.y", "_x", ""]), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
-_OBJECTS = st.dictionaries(st.sampled_from(["a", "s", "f", "o", "l", "n", "i", "b"]), _VALUES)
+_NAMES = ["a", "s", "f", "o", "l", "n", "i", "b", "A", "N", "_id", "_offset", "a.b", "", "n\0"]
+_OBJECTS = st.dictionaries(st.sampled_from(_NAMES), _VALUES)
+_NUMBERS = st.sampled_from(
+    ["0", "-0", "1.0", "1e2", "1E400", "-1e400", "1e-400", "1.7e308", "9007199254740993", "0.1",
+     "9223372036854775808", "0.1000000000000000055511151231257827", "123456789012345678"]
+)  # fmt: skip
+_WRITTEN = st.lists(
+    st.tuples(st.sampled_from(["a", "f", "n"]), _NUMBERS | st.just("null")), max_size=3
+).map(lambda fields: "{%s}" % ", ".join(f'"{n}" : {v}' for n, v in fields))  # noqa: UP031
 
 
 @given(
-    st.lists(_OBJECTS.map(lambda o: json.dumps(o).encode()) | st.binary(max_size=12), max_size=8)
+    st.lists(
+        _OBJECTS.map(lambda o: json.dumps(o).encode())
+        | _WRITTEN.map(str.encode)
+        | st.binary(max_size=12),
+        max_size=8,
+    )
 )
 def test_what_the_quick_way_says_the_careful_way_says_too(bodies: list[bytes]) -> None:
     array = pa.array(bodies, pa.binary())
@@ -160,5 +212,5 @@ def test_a_table_that_has_grown_by_what_was_found_needs_no_second_growth(
     objects: list[dict[str, Any]],
 ) -> None:
     array = pa.array([json.dumps(each).encode() for each in objects], pa.binary())
-    schema = json_body.grown(KNOWN, parse_bodies(array, KNOWN).found)
+    schema = grown(KNOWN, parse_bodies(array, KNOWN).found)
     assert not len(parse_bodies(array, schema).found)

@@ -2,13 +2,14 @@
 
 A partition is (stream, unit of time, commit), so each commit has directories of its own, and files
 that no commit names are in no partition. A commit's partitions appear after the commit, up to a
-hundred in one request; what was not published when a run died is published by the next one.
+hundred in one request. When all are there, a parameter of the table says which commit they show:
+what was not published when a run died is published by the next one, even if it has nothing to add.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,8 @@ _SERDE = {
     },
 }
 _BATCH = 100
+#: Parameter of the table in Glue: the version of its log whose partitions are all there.
+VERSION_PARAMETER = "coldstream.version"
 
 
 class GluePartitions:
@@ -44,8 +47,29 @@ class GluePartitions:
         self._database, _, self._table = name.partition(".")
         self._location = location
 
-    def publish(self, schema: pa.Schema, files: Iterable[StoredFile]) -> None:
+    def version(self) -> int:
+        """The version of the log that Glue was last told as a whole; 0 if none was.
+
+        Raises:
+            UnavailableError: Glue gave an error; the next run tries again.
+        """
+        try:
+            said = self._described().get("Parameters", {}).get(VERSION_PARAMETER, "")
+        except self._client.exceptions.EntityNotFoundException:
+            return 0
+        except (ClientError, BotoCoreError) as exc:
+            raise UnavailableError(
+                f"Glue does not say what it shows of {self._database}.{self._table}: {exc}"
+            ) from exc
+        return int(said) if said.isdecimal() else 0
+
+    def publish(self, schema: pa.Schema, files: Iterable[StoredFile], version: int) -> None:
         """Make the catalog say what the table is: these columns, and partitions of these files.
+
+        Args:
+            schema: of the table.
+            files: all that it has.
+            version: of the log, whose files they are; remembered after everything else.
 
         Raises:
             UnavailableError: Glue gave an error; the next run tries again.
@@ -64,6 +88,7 @@ class GluePartitions:
                     TableName=self._table,
                     PartitionsToDelete=[{"Values": list(values)} for values in gone],
                 )
+            self._update(schema, self._described(), {VERSION_PARAMETER: str(version)})
         except (ClientError, BotoCoreError) as exc:
             raise UnavailableError(
                 f"the table {self._database}.{self._table} is committed, but Glue does not show it"
@@ -75,13 +100,7 @@ class GluePartitions:
         return file.stream, unit or "all", file.path.rpartition("/")[0].rpartition("/")[2]
 
     def _describe(self, schema: pa.Schema) -> None:
-        table: dict[str, Any] = {
-            "Name": self._table,
-            "TableType": "EXTERNAL_TABLE",
-            "Parameters": {"classification": "parquet", "EXTERNAL": "TRUE"},
-            "PartitionKeys": [{"Name": name, "Type": "string"} for name in _KEYS],
-            "StorageDescriptor": self._storage(schema, f"{self._location}/data"),
-        }
+        table = self._input(schema)
         create = self._client.create_table
         try:
             create(DatabaseName=self._database, TableInput=table)
@@ -90,9 +109,30 @@ class GluePartitions:
                 self._client.create_database(DatabaseInput={"Name": self._database})
             create(DatabaseName=self._database, TableInput=table)
         except self._client.exceptions.AlreadyExistsException:
-            known = self._client.get_table(DatabaseName=self._database, Name=self._table)["Table"]
+            known = self._described()
             if known["StorageDescriptor"]["Columns"] != table["StorageDescriptor"]["Columns"]:
-                self._client.update_table(DatabaseName=self._database, TableInput=table)
+                self._update(schema, known, {})
+
+    def _described(self) -> Mapping[str, Any]:
+        answer = self._client.get_table(DatabaseName=self._database, Name=self._table)
+        table: Mapping[str, Any] = answer["Table"]
+        return table
+
+    def _update(self, schema: pa.Schema, known: Mapping[str, Any], more: Mapping[str, str]) -> None:
+        """Say the columns and parameters anew; parameters of others stay."""
+        table = self._input(schema)
+        table["Parameters"] = {**known.get("Parameters", {}), **table["Parameters"], **more}
+        # Glue would keep every version of it, and has a limit on how many.
+        self._client.update_table(DatabaseName=self._database, TableInput=table, SkipArchive=True)
+
+    def _input(self, schema: pa.Schema) -> dict[str, Any]:
+        return {
+            "Name": self._table,
+            "TableType": "EXTERNAL_TABLE",
+            "Parameters": {"classification": "parquet", "EXTERNAL": "TRUE"},
+            "PartitionKeys": [{"Name": name, "Type": "string"} for name in _KEYS],
+            "StorageDescriptor": self._storage(schema, f"{self._location}/data"),
+        }
 
     def _storage(self, schema: pa.Schema, location: str) -> dict[str, Any]:
         columns = [{"Name": each.name, "Type": hive_type(each.type)} for each in schema]

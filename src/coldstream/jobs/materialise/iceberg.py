@@ -5,12 +5,12 @@ Three habits of pyiceberg would break the promise of `table`, and are switched o
   * it repeats a refused append on the new metadata by itself, so a stale writer's rows would get
     in: tables have `commit.retry.num-retries` = 0, and that is checked before every commit;
   * it deletes the manifests of a commit that failed, although an SDK may have repeated a commit
-    that landed: our file access never deletes (`KeepingFileIO`); `maintain` finds left-overs;
+    that landed: our file access never deletes (`KeepingFileIO`); what it leaves stays;
   * a commit without a new snapshot is not tied to the snapshot it was made from: every append makes
     a snapshot, also one without files.
 
-The offsets that a table holds are in a state object (`state`); the property `coldstream.state`
-names it, and each snapshot's summary says which append made it and how far each stream came.
+The offsets that a table holds are in a state object (`state`); each snapshot's summary names it
+(`iceberg_state`) and says which append made it and how far each stream came.
 """
 
 from __future__ import annotations
@@ -44,18 +44,31 @@ from pyiceberg.table import Table as IcebergMetadata
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 
-from coldstream.errors import CorruptDataError, InvalidInputError, UnavailableError
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    UnavailableError,
+)
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg_state import (
+    APPEND_PROPERTY,
+    STATE_PROPERTY,
+    Pointer,
+    find_pointer,
+    history,
+    note,
+    read_state,
+)
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
-from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
+from coldstream.jobs.materialise.schema import grown
+from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
 from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.names import check_stream
 
-STATE_PROPERTY = "coldstream.state"
-APPEND_PROPERTY = "coldstream.append-id"
 _RETRIES = "commit.retry.num-retries"
 _GROW_ATTEMPTS = 10
 #: How Iceberg writes the bounds of a long or a timestamp.
@@ -111,6 +124,7 @@ class IcebergTable:
         self._stream, self._offset, self._time = columns
         self._files = files
         self._new_id = new_id
+        self._seen: int | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         try:
@@ -122,9 +136,13 @@ class IcebergTable:
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         for _ in range(_GROW_ATTEMPTS):
             table: IcebergMetadata = loaded.handle
+            # Whoever was quicker has said the type: pyiceberg would widen it, or raise.
+            wider = grown(loaded.schema, schema)
+            if wider.equals(loaded.schema):
+                return loaded
             try:
                 with table.update_schema() as update:
-                    update.union_by_name(schema)
+                    update.union_by_name(wider)
             except CommitFailedException:
                 loaded = self._loaded(self._catalog.load_table(self.name))
                 continue
@@ -134,18 +152,16 @@ class IcebergTable:
     def append(self, loaded: Loaded, append: Append) -> Outcome:
         table: IcebergMetadata = loaded.handle
         state = loaded.state.with_more(append.covered, append.lost, append.epochs)
-        properties = {APPEND_PROPERTY: append.id}
-        if append.covered or append.lost:
+        pointer = find_pointer(self.name, table.metadata).url
+        if append.covered or append.lost or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
-            properties[STATE_PROPERTY] = (
-                f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
-            )
-            with table.io.new_output(properties[STATE_PROPERTY]).create() as out:
+            pointer = f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
+            with table.io.new_output(pointer).create() as out:
                 out.write(state.encode())
+        summary = {STATE_PROPERTY: pointer, **_summary(append, state)}
         try:
             with table.transaction() as change:
-                change.set_properties(properties)
-                update = change.update_snapshot(snapshot_properties=_summary(append, state))
+                update = change.update_snapshot(snapshot_properties=summary)
                 removed, kept = self._replaced(loaded, append.replaces)
                 removed += self._named(loaded, append.removes)
                 with update.overwrite() if removed else update.fast_append() as files:
@@ -153,6 +169,9 @@ class IcebergTable:
                         files.delete_data_file(old)
                     for new in (*append.files, *kept):
                         files.append_data_file(self._data_file(table, new))
+                noted = note(files.snapshot_id, pointer)
+                said = {APPEND_PROPERTY: append.id, STATE_PROPERTY: pointer}
+                change.set_properties({**said, **noted})
         except (CommitFailedException, ValidationException):
             return Outcome.CONFLICT
         except _REFUSED:
@@ -275,39 +294,43 @@ class IcebergTable:
             with table.transaction() as change:
                 change.set_properties({_RETRIES: "0"})
             table = self._catalog.load_table(self.name)
+        self._check_not_set_back(table)
+        pointer = find_pointer(self.name, table.metadata)
+        if not pointer.own:
+            self._note(table, pointer)
+            # Others may have changed it meanwhile: state and snapshot must be of one moment.
+            table = self._catalog.load_table(self.name)
+            pointer = find_pointer(self.name, table.metadata)
         appended = {properties.get(APPEND_PROPERTY, "")}
         for snapshot in table.metadata.snapshots:
             if snapshot.summary is not None:
                 appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
         return Loaded(
             schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
-            state=self._state(table),
+            state=read_state(table.io, pointer),
             location=table.location().rstrip("/"),
             appended=frozenset(appended - {""}),
             handle=table,
         )
 
-    def _state(self, table: IcebergMetadata) -> TableState:
-        pointer = table.metadata.properties.get(STATE_PROPERTY)
-        if pointer is None:
-            if table.metadata.current_snapshot_id is not None:
-                raise CorruptDataError(
-                    f"the table {self.name} has rows, but its property {STATE_PROPERTY} is gone:"
-                    " nobody knows which offsets it holds"
-                )
-            return TableState()
-        source = table.io.new_input(pointer)
-        try:
-            if len(source) > MAX_STATE_BYTES:
-                raise CorruptDataError(f"a state of {len(source)} bytes", key=pointer)
-            with source.open() as data:
-                return parse_state(data.read())
-        except FileNotFoundError as exc:
-            raise CorruptDataError(
-                f"the state of the table {self.name} is gone", key=pointer
-            ) from exc
-        except CorruptDataError as exc:
-            raise exc.located(key=pointer) from exc.__cause__
+    def _check_not_set_back(self, table: IcebergMetadata) -> None:
+        """What was planned on a snapshot that is undone leaves a hole on the one before it."""
+        seen, self._seen = self._seen, table.metadata.current_snapshot_id
+        if seen is not None and all(each.snapshot_id != seen for each in history(table.metadata)):
+            raise ConflictError(
+                f"the table {self.name} was set back to another snapshot while it was being filled:"
+                " run again"
+            )
+
+    def _note(self, table: IcebergMetadata, pointer: Pointer) -> None:
+        """Say what the current snapshot has, before those that say it expire; if it fails, later.
+
+        It stays true whatever happens meanwhile: it is about this snapshot, not about the table.
+        """
+        current = table.metadata.current_snapshot_id
+        if pointer.url is not None and current is not None:
+            with suppress(Exception), table.transaction() as change:
+                change.set_properties(note(current, pointer.url))
 
     def _data_file(self, table: IcebergMetadata, written: WrittenFile) -> DataFile:
         schema = table.schema()

@@ -9,13 +9,20 @@ import random
 import secrets
 import sys
 import time
+import traceback
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldstream import names
-from coldstream.errors import ColdstreamError, InvalidInputError, LostRangeError, NotFoundError
+from coldstream.errors import (
+    ColdstreamError,
+    InternalError,
+    InvalidInputError,
+    LostRangeError,
+    NotFoundError,
+)
 from coldstream.jobs.arguments import (
     DATABASE,
     WAREHOUSE,
@@ -43,17 +50,20 @@ from coldstream.jobs.materialise.rules import (
 )
 from coldstream.jobs.materialise.run import Runner, Settings, StreamNow, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
-from coldstream.jobs.materialise.spark_engine import SparkEngine, place, stream_now
+from coldstream.jobs.materialise.spark_engine import SparkEngine, place, stream_deleted, stream_now
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout, TableWriter
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import Report, raised_by_worker
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import MetricUnit
 from coldstream.spark.connect import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Java's errors go on for pages; the log has them.
+_MAX_REASON = 4000
 
 DESCRIPTION = "Put streams into tables, exactly once; compact the tables and remove old rows."
 
@@ -131,7 +141,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
     rules = rules_of(given, there)
     window = Window(given[FROM], given[TO], given[OVERWRITE])
     settings = Settings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
-    chosen, unread = _streams(rules, there)
+    chosen, unread = _streams(rules, there, window)
     runner = Runner(
         SparkEngine(spark, place(there), partition_bytes=given[PARTITION_BYTES]),
         lambda: secrets.token_hex(16),
@@ -153,12 +163,23 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
             }
             if given[MAINTAIN]:
                 tables[table]["maintenance"] = _maintained(rule, pair, given)
-        except ColdstreamError as error:
-            errors[table] = error
-            tables.setdefault(table, {})["error"] = str(error)
+        except Exception as exc:  # whatever one table does, the others are filled
+            errors[table] = _ours(table, exc)
+            tables.setdefault(table, {})["error"] = str(errors[table])
     _report_lag(report, tables)
     if errors:
         raise next(iter(errors.values()))
+
+
+def _ours(table: str, error: Exception) -> ColdstreamError:
+    """What is told of a table that failed."""
+    known = error if isinstance(error, ColdstreamError) else raised_by_worker(error)
+    if known is None:
+        traceback.print_exception(error)  # the run's log; of several tables only one is raised
+        known = InternalError(f"{table}: {type(error).__name__}: {error}"[:_MAX_REASON])
+    if known is not error:
+        known.__cause__ = error
+    return known
 
 
 def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
@@ -175,15 +196,23 @@ def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
 
 
 def _streams(
-    rules: tuple[Rule, ...], there: Where
+    rules: tuple[Rule, ...], there: Where, window: Window
 ) -> tuple[dict[str, list[StreamNow]], dict[str, ColdstreamError]]:
-    """The live streams by the table that they go into, and those that cannot be read."""
+    """The streams by the table that they go into, and those that cannot be read.
+
+    One that was deleted is looked at once, by a run that goes on where the table ends: what the
+    table has not of it is lost. A back-fill leaves it alone, and so its rows in the table.
+    """
     remote = connect(place(there))
     chosen: dict[str, list[StreamNow]] = defaultdict(list)
     unread: dict[str, ColdstreamError] = {}
     for item in remote.catalog.streams():
         rule = rule_for(rules, item.name.queue or item.stream)
-        if rule is None or item.state is StreamState.DELETED:
+        if rule is None:
+            continue
+        if item.state is StreamState.DELETED:
+            if window == Window():
+                chosen[rule.table].append(stream_deleted(item))
             continue
         try:
             chosen[rule.table].append(stream_now(remote, item))

@@ -6,15 +6,19 @@ number and nothing else. Whatever is not that plain (a field that is new or does
 that is no JSON, one that tries to look like two) is decided body by body in Python.
 
   * A body that is no JSON object gives an error, and its message goes to the dead letters.
-  * A field that the table has no column for, or that does not fit its column, is rescued as JSON
-    text. The driver may grow the table by the new fields and have the batch done again.
+  * A field that the table has no column for, or that does not fit its column, is rescued as the
+    text that it has in the body. The driver may grow the table by the new fields and have the batch
+    done again.
+  * A field whose name no table can take (`schema.can_be_column`) is always rescued, and so is one
+    that is nested more deeply than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +26,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from coldstream.jobs.materialise.schema import RESCUED_TYPE, grown
+from coldstream.jobs.materialise.json_text import parse_object, texts_of
+from coldstream.jobs.materialise.schema import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    RESCUED_TYPE,
+    RESERVED,
+    can_be_column,
+    grown,
+)
 
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
-_MAX_FLOAT = 2**1023
 _MAX_EXACT = 2**53  # from here on some whole numbers are no double
 _MAX_REASON = 200
+_NOTHING = pa.schema([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +127,71 @@ def _one_by_one(bodies: pa.Array, known: pa.Schema) -> Parsed:
     errors: dict[int, str] = {}
     columns: list[list[Any]] = [[] for _ in known]
     rescued: list[list[tuple[str, str]] | None] = []
-    found = pa.schema([])
-    names = set(known.names)
+    growth = _Growth(known)
     for number, body in enumerate(bodies.to_pylist()):
-        document: dict[str, Any] = {}
+        text, document = "", {}
         try:
-            document = _object(body)
+            text = _text_of(body)
+            document = parse_object(text)
         except ValueError as exc:
-            errors[number] = str(exc)[:_MAX_REASON]
+            errors[number] = _printable(str(exc))[:_MAX_REASON]
         saved = []
         for field, column in zip(known, columns, strict=True):
             value, complete = _fitted(document.get(field.name), field.type)
             column.append(value)
             if not complete:
                 saved.append(field.name)
-        saved += [name for name in document if name not in names]
-        for name in saved:
-            kind = _kind(document[name])
-            if kind is not None and _is_text(name):
-                found = grown(found, pa.schema([pa.field(name, kind)]))
-        rescued.append([(_text(name), _dumped(document[name])) for name in saved] or None)
+        saved += [name for name in document if name not in growth.names]
+        growth.add({name: document[name] for name in saved})
+        texts = texts_of(text) if saved else {}
+        rescued.append([(_printable(name), texts[name]) for name in saved] or None)
     arrays = tuple(
         pa.array(column, field.type) for field, column in zip(known, columns, strict=True)
     )
-    # A field that is known already, and stays as it is, is nothing new.
-    new = [f for f in found if f.name not in names or _grows(known.field(f.name), f)]
-    return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, pa.schema(new))
+    return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, growth.found())
 
 
-def _object(body: bytes | None) -> dict[str, Any]:
-    """The object that a body is.
+class _Growth:
+    """What the table would be if it had columns for all that was rescued.
+
+    Args:
+        known: fields that have a column.
+    """
+
+    def __init__(self, known: pa.Schema) -> None:
+        self.names = frozenset(known.names)
+        self._known = known
+        self._schema = known
+        self._seen: set[tuple[str, pa.DataType]] = set()
+
+    def add(self, saved: Mapping[str, Any]) -> None:
+        """Fields of one body that had to be rescued."""
+        for name, value in saved.items():
+            if name not in self.names and not self._may_come(name):
+                continue
+            kind = _kind(value, MAX_DEPTH)
+            if kind is not None and (name, kind) not in self._seen:
+                self._seen.add((name, kind))
+                self._schema = grown(self._schema, pa.schema([pa.field(name, kind)]))
+
+    def found(self) -> pa.Schema:
+        """Fields that are new, or that have grown inside."""
+        return pa.schema(
+            [
+                field
+                for field in self._schema
+                if field.name not in self.names or field.type != self._known.field(field.name).type
+            ]
+        )
+
+    def _may_come(self, name: str) -> bool:
+        if name.lower() in RESERVED or not can_be_column(name):
+            return False
+        return len(self._schema) < MAX_FIELDS or self._schema.get_field_index(name) >= 0
+
+
+def _text_of(body: bytes | None) -> str:
+    """A body as text.
 
     Raises:
         ValueError: it is none; says why.
@@ -152,20 +199,9 @@ def _object(body: bytes | None) -> dict[str, Any]:
     if body is None:
         raise ValueError("the message has no body of bytes")
     try:
-        document = json.loads(str(body, "utf-8"), parse_constant=_refuse)
-    except RecursionError as exc:
-        raise ValueError("the body's JSON is nested too deeply") from exc
+        return str(body, "utf-8")
     except UnicodeDecodeError as exc:
         raise ValueError("the body is no UTF-8") from exc
-    except ValueError as exc:
-        raise ValueError(f"the body is no JSON: {exc}") from exc
-    if not isinstance(document, dict):
-        raise ValueError(f"the body is no JSON object but a {type(document).__name__}")
-    return document
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
@@ -179,7 +215,8 @@ def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
         return (value, True) if fits else (None, False)
     if pa.types.is_float64(kind):
         # A number without a point is one all the same, if a double holds it exactly.
-        fits = type(value) in (int, float) and abs(value) <= _MAX_FLOAT and float(value) == value
+        fits = type(value) in (int, float) and abs(value) <= sys.float_info.max
+        fits = fits and float(value) == value
         return (float(value), True) if fits else (None, False)
     if pa.types.is_string(kind):
         return (value, True) if isinstance(value, str) and _is_text(value) else (None, False)
@@ -205,36 +242,42 @@ def _fitted_list(value: Any, kind: pa.ListType) -> tuple[Any, bool]:
     return [part for part, _ in parts], all(whole for _, whole in parts)
 
 
-def _kind(value: Any) -> pa.DataType | None:
-    """The type of a column for `value`; None where its JSON text must do."""
+def _kind(value: Any, depth: int) -> pa.DataType | None:
+    """The type of a column for `value`; None where its JSON text must do.
+
+    Args:
+        value: as JSON gives it.
+        depth: so many objects and lists within each other may still get a type.
+    """
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int):
         return pa.int64() if _MIN_INT <= value <= _MAX_INT else None
     if isinstance(value, float):
-        return pa.float64()
+        return pa.float64() if math.isfinite(value) else None
     if isinstance(value, str):
         return pa.string()
+    if not depth:
+        return None
     if isinstance(value, dict):
-        fields = [(name, _kind(each)) for name, each in value.items() if _is_text(name)]
-        known = [pa.field(name, kind) for name, kind in fields if kind is not None]
-        return pa.struct(known) if known else None
+        return _struct_kind(value, depth - 1)
     if isinstance(value, list):
-        return _list_kind(value)
+        return _list_kind(value, depth - 1)
     return None
 
 
-def _list_kind(values: Sequence[Any]) -> pa.DataType | None:
-    merged = pa.schema([])
-    for each in values:
-        kind = _kind(each)
+def _struct_kind(value: Mapping[str, Any], depth: int) -> pa.DataType | None:
+    kinds = {name: _kind(each, depth) for name, each in value.items() if can_be_column(name)}
+    fields = [pa.field(name, kind) for name, kind in kinds.items() if kind is not None]
+    return pa.struct(list(grown(_NOTHING, pa.schema(fields)))) if fields else None
+
+
+def _list_kind(values: Sequence[Any], depth: int) -> pa.DataType | None:
+    merged = _NOTHING
+    for kind in dict.fromkeys(_kind(each, depth) for each in values):
         if kind is not None:
             merged = grown(merged, pa.schema([pa.field("e", kind)]))
     return pa.list_(merged.field(0).type) if len(merged) else None
-
-
-def _grows(known: pa.Field, found: pa.Field) -> bool:
-    return bool(grown(pa.schema([known]), pa.schema([found])).field(0).type != known.type)
 
 
 def _is_text(value: str) -> bool:
@@ -246,10 +289,5 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _text(value: str) -> str:
+def _printable(value: str) -> str:
     return value if _is_text(value) else value.encode(errors="backslashreplace").decode()
-
-
-def _dumped(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if _is_text(text) else json.dumps(value, separators=(",", ":"))

@@ -71,7 +71,7 @@ def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
             columns=columns,
             files=files,
             new_id=new_id,
-            published=GluePartitions(client("glue", there), name, location).publish,
+            shown=GluePartitions(client("glue", there), name, location),
         )
 
     return Tables(table(rule.table, columns_of(rule.body)), table(rule.dead_letters, KEY_COLUMNS))

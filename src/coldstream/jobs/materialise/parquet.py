@@ -5,8 +5,9 @@
 
 A commit is one object that is created or not (`If-None-Match`), so two runs cannot both make the
 next version, and files that no commit names are in no table. Every commit says the whole schema and
-which offsets the table has; which files it has is the sum of all commits. Readers find the files
-through the Glue catalog (`publish`), or by `file_paths`.
+which offsets the table has; which files it has is the sum of all commits since the last that names
+them all, as every fiftieth does. Readers find the files through the Glue catalog (`Shown`): after
+each commit, and before anything else if the last run died between its commit and that.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
 from coldstream.jobs.materialise.write import Layout, TableWriter
@@ -42,6 +44,9 @@ _MAX_COMMITS = 10**12
 _MAX_COMMIT_BYTES = 256 * 2**20
 _MAX_FILE_BYTES = 5 * 2**30
 _ATTEMPTS = 10
+#: Every so many commits one names all files, up to so many: no commit may become too big to read.
+_CHECKPOINT = 50
+_MAX_CHECKPOINT_FILES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,18 @@ class _Handle:
     """What `Loaded.handle` is: the version that was read; 0 before the first."""
 
     version: int
+
+
+class Shown(Protocol):
+    """What readers are shown of a table: `glue_partitions`. Methods may raise UnavailableError."""
+
+    def version(self) -> int:
+        """The commit that they were shown last, as a whole; 0 if none was."""
+        ...
+
+    def publish(self, schema: pa.Schema, files: Iterable[StoredFile], version: int) -> None:
+        """Show these columns and files, and then remember the version that has them."""
+        ...
 
 
 class ParquetTable:
@@ -62,7 +79,7 @@ class ParquetTable:
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
         new_id: gives a name that is used once.
-        published: told of columns and files after each commit, to show them to readers.
+        shown: told of columns and files after each commit, to show them to readers.
     """
 
     def __init__(
@@ -75,7 +92,7 @@ class ParquetTable:
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
-        published: Callable[[pa.Schema, list[StoredFile]], None] | None = None,
+        shown: Shown | None = None,
     ) -> None:
         self.name = name
         self._store = store
@@ -85,9 +102,16 @@ class ParquetTable:
         self._columns = columns
         self._files = files
         self._new_id = new_id
-        self._published = published
+        self._shown = shown
+        self._to_show = shown is not None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
+        loaded = self._load(first_schema)
+        if self._to_show:
+            loaded = self._show(loaded)
+        return loaded
+
+    def _load(self, first_schema: pa.Schema) -> Loaded:
         newest = self._store.list(self._log, limit=1)
         if not newest:
             return Loaded(first_schema, TableState(), self._location, frozenset(), _Handle(0))
@@ -105,18 +129,13 @@ class ParquetTable:
 
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         for _ in range(_ATTEMPTS):
-            fields = {each.name: each for each in loaded.schema} | {e.name: e for e in schema}
-            wider = Loaded(
-                pa.schema(list(fields.values())),
-                loaded.state,
-                loaded.location,
-                loaded.appended,
-                loaded.handle,
-            )
-            self._put(wider, f"grow-{self._new_id()}", loaded.state, (), ())
-            loaded = self.load(loaded.schema)
-            if set(schema.names) <= set(loaded.schema.names):
+            # On what is there now: whoever was quicker has said the type.
+            wider = grown(loaded.schema, schema)
+            if wider.equals(loaded.schema):
                 return loaded
+            change = replace(loaded, schema=wider)
+            self._put(change, f"grow-{self._new_id()}", loaded.state, (), ())
+            loaded = self._load(loaded.schema)
         raise UnavailableError(f"the columns of {self.name} changed all the time")
 
     def append(self, loaded: Loaded, append: Append) -> Outcome:
@@ -130,11 +149,30 @@ class ParquetTable:
                 removed.append(file.path)
                 kept += self._other_rows(loaded, file, append.replaces[file.stream])
         state = loaded.state.with_more(append.covered, append.lost, append.epochs)
+        # Also where no answer comes: the next load sees whether there is something to show.
+        self._to_show = self._shown is not None
         outcome = self._put(loaded, append.id, state, (*append.files, *kept), removed)
-        if outcome is Outcome.LANDED and self._published is not None:
-            after = self.load(loaded.schema)
-            self._published(after.schema, self.files(after))
+        if outcome is Outcome.LANDED:
+            self.load(loaded.schema)
         return outcome
+
+    def _show(self, loaded: Loaded) -> Loaded:
+        """Show readers what is committed and they have not seen; up to what others add meanwhile.
+
+        Raises:
+            UnavailableError: it cannot be shown now; the next run tries again.
+        """
+        if self._shown is None:
+            return loaded
+        seen = self._shown.version()
+        for _ in range(_ATTEMPTS):
+            if seen == loaded.handle.version:
+                break
+            seen = loaded.handle.version
+            self._shown.publish(loaded.schema, self.files(loaded), seen)
+            loaded = self._load(loaded.schema)
+        self._to_show = False
+        return loaded
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         found: dict[str, StoredFile] = {}
@@ -142,9 +180,11 @@ class ParquetTable:
         for number in range(loaded.handle.version, 0, -1):
             document = self._commit(self._key(number))
             removed |= set(document["removed"])
-            for each in document["added"]:
+            for each in document.get("files", document["added"]):
                 if each["path"] not in removed:
                     found[each["path"]] = StoredFile(**each)
+            if "files" in document:
+                break
         return list(found.values())
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
@@ -159,7 +199,7 @@ class ParquetTable:
         added: Sequence[WrittenFile],
         removed: Sequence[str],
     ) -> Outcome:
-        document = {
+        document: dict[str, Any] = {
             "version": VERSION,
             "id": commit_id,
             "recent": [commit_id, *sorted(loaded.appended)][:1000],
@@ -168,7 +208,13 @@ class ParquetTable:
             "added": [asdict(self._stored(each)) for each in added],
             "removed": list(removed),
         }
-        key = self._key(loaded.handle.version + 1)
+        version = loaded.handle.version + 1
+        if version % _CHECKPOINT == 0:
+            gone = set(removed)
+            files = [asdict(each) for each in self.files(loaded) if each.path not in gone]
+            if len(files) <= _MAX_CHECKPOINT_FILES:
+                document["files"] = [*files, *document["added"]]
+        key = self._key(version)
         try:
             self._store.put(key, json.dumps(document).encode(), write_id=commit_id)
         except AlreadyExistsError:

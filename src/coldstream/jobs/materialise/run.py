@@ -18,10 +18,11 @@ import pyarrow as pa
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.plan import Wanted, Window, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rule_fit import with_rule
 from coldstream.jobs.materialise.rules import Rule
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema, grown
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.table import Append, Loaded, Table
-from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling
+from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling, with_found
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout
 from coldstream.manifest.ledger import Ledger
@@ -59,6 +60,7 @@ class StreamNow:
         next_offset: of the manifest.
         snapshot: of the manifest, opaque.
         ledger: of the manifest.
+        deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
     """
 
     stream: str
@@ -67,6 +69,7 @@ class StreamNow:
     next_offset: int
     snapshot: Any = None
     ledger: Ledger = field(default_factory=Ledger)
+    deleted: bool = False
 
 
 class Engine(Protocol):
@@ -111,7 +114,7 @@ class TableReport:
 
     Attributes:
         table: its name.
-        streams: that go into it.
+        streams: that go into it and are not deleted.
         planned: by stream, the ranges of offsets that were to be taken in.
         rows: written.
         dead_letters: written.
@@ -124,6 +127,7 @@ class TableReport:
         oldest_last_ms: of the last messages of all streams, the oldest.
         cut_off: by stream, what the table has of a history that was cut off: such a stream was left
             as it is.
+        deleted: by stream that was deleted, the lost offsets that the table never had of it.
     """
 
     table: str
@@ -139,12 +143,14 @@ class TableReport:
     columns_added: list[str] = field(default_factory=list)
     oldest_last_ms: int | None = None
     cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
+    deleted: dict[str, list[list[int]]] = field(default_factory=dict)
 
     def add(self, other: TableReport) -> None:
         """Take in what another part of the same run did to the table."""
         self.streams += other.streams
         self.planned |= other.planned
         self.cut_off |= other.cut_off
+        self.deleted |= other.deleted
         for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.commits += other.commits
@@ -195,18 +201,23 @@ class Runner:
 
         Raises:
             ConflictError: another run was quicker with some of these offsets; run again.
+            InvalidInputError: the table was filled by another rule, which this one does not fit.
             ColdstreamError: from the streams, the tables or the workers. What was committed before
                 stays; the next run goes on there.
         """
-        report = TableReport(rule.table, len(streams))
+        report = TableReport(rule.table, sum(not now.deleted for now in streams))
         begin = first_schema(rule.body)
         loaded = tables.rows.load(begin)
+        with_rule(rule, loaded.schema, begin)
         todo = self._todo(rule, loaded, streams, settings)
         for now, each in todo:
             if each.refused:
                 report.cut_off[now.stream] = each.refused.to_json()
             else:
                 report.planned[now.stream] = (each.read | each.lost).to_json()
+            if now.deleted and each.lost:
+                report.deleted[now.stream] = lost = each.lost.to_json()
+                self.say(f"{rule.table}: {now.stream} was deleted, and {lost} with it")
         if settings.dry_run:
             return report
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
@@ -218,6 +229,9 @@ class Runner:
             report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
             report.commits += 1
         pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
+        if pieces:
+            loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
+            with_rule(rule, loaded.schema, begin)  # another run may have said the type first
         if rule.body == "json" and pieces and loaded.schema.equals(begin):
             loaded = self._learn(rule, tables, loaded, pieces[:8], settings, report)
         replaces = {now.stream: each.replaces for now, each in todo if each.replaces}
@@ -273,7 +287,7 @@ class Runner:
         """Give a new table the columns that a sample of its bodies has."""
         rules = self._rules(rule, tables, loaded, settings)
         results = self.engine.perform(pieces, rules, settings.sample_rows)
-        return self._grow(tables, loaded, results, report)
+        return self._grow(tables, loaded, with_found(loaded.schema, results), report)
 
     def _perform(
         self,
@@ -294,7 +308,7 @@ class Runner:
                 results[number] = result
             if rule.body != "json" or growth == _MAX_GROWTH:
                 break
-            after = self._grow(tables, loaded, done, report)
+            after = self._grow(tables, loaded, with_found(loaded.schema, done), report)
             if after.schema.equals(loaded.schema):
                 break
             loaded = after
@@ -302,11 +316,8 @@ class Runner:
         return [result for result in results if result is not None], loaded
 
     def _grow(
-        self, tables: Tables, loaded: Loaded, results: Sequence[TaskResult], report: TableReport
+        self, tables: Tables, loaded: Loaded, schema: pa.Schema, report: TableReport
     ) -> Loaded:
-        schema = loaded.schema
-        for result in results:
-            schema = grown(schema, result.found)
         if schema.equals(loaded.schema):
             return loaded
         after = tables.rows.grow(loaded, schema)

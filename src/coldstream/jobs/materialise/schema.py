@@ -1,17 +1,18 @@
 """The columns of the tables that materialise writes, and how they grow.
 
 A table whose body stays bytes has the columns of `coldstream.columns`. A table whose body becomes
-columns keeps what the stream adds to a message under names that begin with "_", so that no field of
-a body can collide with them.
+columns keeps what the stream adds to a message under names that begin with "_". A field of a body
+that has such a name, or one that a catalog or a reader of tables cannot take, becomes no column.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from coldstream.columns.schema import select
+from coldstream.columns.schema import COLUMNS, select
 
 #: What of the decoder's columns goes into a table of raw bodies, in this order.
 RAW_COLUMNS = (
@@ -35,8 +36,25 @@ KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.
 RESCUED = "_rescued"
 RESCUED_TYPE = pa.map_(pa.string(), pa.string())
+#: Lower-case names that no field of a body gets: ours, those that we may need one day, and those of
+#: the columns that readers of Iceberg tables add by themselves.
+RESERVED = frozenset(
+    {
+        RESCUED,
+        *(f"_{name}" for name in COLUMNS),
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+        *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
+        "_commit_snapshot_id",
+    }
+)
 #: More columns than this are no table any more; what comes later goes to `_rescued`.
 MAX_FIELDS = 1000
+#: Objects and lists within each other get types of their own down to this depth.
+MAX_DEPTH = 8
+#: Glue takes no longer ones.
+_MAX_NAME_BYTES = 255
+#: A path in Iceberg is names with dots between them; Hive writes a type as `struct<name:type,...>`.
+_UNFIT = re.compile(r"[\x00-\x1f\x7f.`,:;<>\ud800-\udfff\ufffe\uffff]")
 
 
 def raw_schema() -> pa.Schema:
@@ -69,23 +87,38 @@ def columns_of(body: str) -> tuple[str, str, str]:
 
 def body_fields(schema: pa.Schema) -> pa.Schema:
     """The columns of a table that come from bodies."""
-    return pa.schema([field for field in schema if not field.name.startswith("_")])
+    return pa.schema([field for field in schema if field.name.lower() not in RESERVED])
+
+
+def can_be_column(name: str) -> bool:
+    """Whether Iceberg, Glue and Hive can all take a column, or a field of an object, so named."""
+    return bool(name) and not _UNFIT.search(name) and len(name.encode()) <= _MAX_NAME_BYTES
 
 
 def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """`schema` with the fields of `found` that it lacks, at its end, up to `MAX_FIELDS`.
 
     A column never changes its type: what does not fit is rescued, so old files stay readable and a
-    query that worked goes on working. Structs grow inside.
+    query that worked goes on working. Structs grow inside. To most readers `Id` and `id` are the
+    same column, so whichever is there first stays the only one.
     """
     fields = {field.name: field for field in schema}
+    taken = {name.lower() for name in fields}
+    # A table of an older release may have a column `a.b`, and a field b inside of `a` is that, too.
+    dotted = {name.partition(".")[0] for name in fields if "." in name}
     for field in found:
         known = fields.get(field.name)
-        if known is None:
-            if len(fields) < MAX_FIELDS:
-                fields[field.name] = pa.field(field.name, field.type)
-        else:
+        if field.name in dotted:
+            continue
+        if known is not None:
             fields[field.name] = known.with_type(_grown_type(known.type, field.type))
+        elif (
+            len(fields) < MAX_FIELDS
+            and field.name.lower() not in taken
+            and can_be_column(field.name)
+        ):
+            fields[field.name] = pa.field(field.name, field.type)
+            taken.add(field.name.lower())
     return pa.schema(list(fields.values()))
 
 

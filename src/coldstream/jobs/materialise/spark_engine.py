@@ -74,6 +74,12 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot, root.ledger)
 
 
+def stream_deleted(item: CatalogItem) -> StreamNow:
+    """A stream of which only the catalog still knows how far it went."""
+    name, end = item.name.queue or item.stream, item.next_offset
+    return StreamNow(item.stream, name, end, end, deleted=True)
+
+
 class SparkEngine:
     """The `Engine` port on a Spark session.
 
@@ -89,6 +95,8 @@ class SparkEngine:
         self._sizes = Sizes(partition_bytes)
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+        if not ranges:
+            return []
         remote, snapshot = connect(self._place), stream.snapshot
         assert isinstance(snapshot, Snapshot)
         root = snapshot.root

@@ -129,14 +129,20 @@ class Table(Protocol):
     def load(self, first_schema: pa.Schema) -> Loaded:
         """The table now; created with these columns if it does not exist.
 
+        What a run committed and died before it showed it to readers is shown now.
+
         Raises:
-            CorruptDataError: its state is damaged.
+            CorruptDataError: its state is damaged, or nobody knows any more which one counts.
+            ConflictError: somebody set it back to an earlier moment since it was loaded last.
             InvalidInputError: a table of this name exists and is not one of ours.
         """
         ...
 
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         """Add the columns of `schema` that the table lacks; never takes or changes one.
+
+        Also inside of objects, and also if the table has changed since `loaded`: a column that has
+        another type than `schema` says, because somebody was quicker, keeps its type.
 
         Raises:
             UnavailableError: other changes were quicker, again and again.

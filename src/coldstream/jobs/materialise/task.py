@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -179,13 +179,24 @@ def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def with_found(schema: pa.Schema, results: Iterable[TaskResult]) -> pa.Schema:
+    """The columns of a table, and those that tasks have found in bodies."""
+    for result in results:
+        schema = grown(schema, result.found)
+    return schema
+
+
 def encode_result(result: TaskResult) -> str:
     """As text, for the way from a worker to the driver."""
-    document = asdict(result)
+    # Schemas are not copied: a copy goes down into every type by itself.
+    document = {each.name: getattr(result, each.name) for each in fields(result)}
     document["found"] = base64.b64encode(result.found.serialize().to_pybytes()).decode()
     for name in ("files", "dead_files"):
-        for each in document[name]:
-            each["footer"] = base64.b64encode(each["footer"]).decode()
+        footers = [base64.b64encode(each.footer).decode() for each in document[name]]
+        document[name] = [
+            asdict(each) | {"footer": footer}
+            for each, footer in zip(document[name], footers, strict=True)
+        ]
     return json.dumps(document)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +19,13 @@ from coldstream.jobs.materialise.json_body import parse_bodies
 from coldstream.jobs.materialise.schema import (
     DEAD_COLUMNS,
     ENVELOPE,
+    MAX_FIELDS,
     RAW_COLUMNS,
     RESCUED,
     body_fields,
     dead_schema,
     envelope_schema,
+    grown,
     raw_schema,
 )
 
@@ -105,7 +108,12 @@ def _json(good: pa.RecordBatch, dead: pa.RecordBatch, schema: pa.Schema) -> Tran
     made = dict(zip(known.names, parsed.columns, strict=True))
     made[RESCUED] = parsed.rescued
     made |= {ours: good.column(theirs) for ours, theirs in ENVELOPE.items()}
-    rows = _batch([made[name] for name in schema.names], schema)
+    # A table of an older release may have columns that no field of a body gets any more.
+    columns = [
+        made[each.name] if each.name in made else pa.nulls(good.num_rows, each.type)
+        for each in schema
+    ]
+    rows = _batch(columns, schema)
     if parsed.errors:
         bad = pa.array([number in parsed.errors for number in range(good.num_rows)])
         dead = _joined(dead, _dead(good.filter(bad), list(parsed.errors.values())))
@@ -118,12 +126,15 @@ def _by_user(
 ) -> Transformed:
     function = user_function(body)
     own = _schema_of(function, body)
+
+    def made(messages: pa.RecordBatch) -> pa.RecordBatch:
+        return _with_envelope(_called(function, messages, own), messages, schema)
+
     try:
-        results = [_called(function, good, own)] if good.num_rows else []
+        rows = [made(good)] if good.num_rows else []
         failures: list[tuple[int, str]] = []
     except Exception:  # the user's function: whatever it raises, each message has its own chance
-        results, failures = _row_by_row(function, good, own)
-    rows = [_with_envelope(result, good, schema) for result in results]
+        rows, failures = _row_by_row(made, good)
     for number, reason in failures:
         dead = _joined(dead, _dead(good.slice(number, 1), [reason]))
     whole = pa.Table.from_batches(rows, schema).combine_chunks().to_batches()
@@ -131,13 +142,13 @@ def _by_user(
 
 
 def _row_by_row(
-    function: UserFunction, good: pa.RecordBatch, own: pa.Schema
+    made: Callable[[pa.RecordBatch], pa.RecordBatch], good: pa.RecordBatch
 ) -> tuple[list[pa.RecordBatch], list[tuple[int, str]]]:
     """The same for one message at a time, so that one bad one does not take the others along."""
     results, failures = [], []
     for number in range(good.num_rows):
         try:
-            results.append(_called(function, good.slice(number, 1), own))
+            results.append(made(good.slice(number, 1)))
         except Exception as exc:  # as above; the message becomes a dead letter
             failures.append((number, f"{type(exc).__name__}: {exc}"[:_MAX_REASON]))
     return results, failures
@@ -195,6 +206,13 @@ def _schema_of(function: UserFunction, body: str) -> pa.Schema:
     taken = [name for name in schema.names if name.startswith("_")]
     if taken:
         raise InvalidInputError(f"{body}: columns beginning with _ are ours, such as {taken[0]}")
+    kept = grown(_NOTHING_NEW, schema).names
+    if schema.names != kept:
+        first = next(name for name, other in zip_longest(schema.names, kept) if name != other)
+        raise InvalidInputError(
+            f"{body}: {first!r} cannot be a column: a name has none of . ` , : ; < > and differs"
+            f" from others not in upper case only; there are at most {MAX_FIELDS}"
+        )
     return schema
 
 

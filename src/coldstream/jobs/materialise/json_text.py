@@ -1,0 +1,80 @@
+"""Bytes that should be one JSON object: its values, and the text that its publisher wrote for each.
+
+What cannot be a column is rescued as that very text, so no number loses a digit on its way through
+a Python float, and nothing is written anew that was nested too deeply to be.
+
+A name that is there twice in one object is refused. Readers of JSON differ in which of the two they
+take, and one of them would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+_GAP = re.compile(r"[ \t\n\r,:]*")
+#: Python refuses to read longer numbers than some thousand digits; no column holds them anyway.
+_MAX_DIGITS = 400
+
+
+class _DoubledError(ValueError):
+    """One name, two values."""
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """The object that a text is.
+
+    Raises:
+        ValueError: it is none; says why.
+    """
+    try:
+        document = _DECODER.decode(text)
+    except RecursionError as exc:
+        raise ValueError("the body's JSON is nested too deeply") from exc
+    except _DoubledError:
+        raise
+    except ValueError as exc:
+        raise ValueError(f"the body is no JSON: {exc}") from exc
+    if not isinstance(document, dict):
+        raise ValueError(f"the body is no JSON object but a {type(document).__name__}")
+    return document
+
+
+def texts_of(text: str) -> dict[str, str]:
+    """How the values of an object that `parse_object` takes are written, by their names."""
+    found = {}
+    at = _after_gap(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        begin = _after_gap(text, at)
+        _, at = _DECODER.raw_decode(text, begin)
+        found[name] = text[begin:at]
+        at = _after_gap(text, at)
+    return found
+
+
+def _after_gap(text: str, at: int) -> int:
+    gap = _GAP.match(text, at)
+    assert gap is not None
+    return gap.end()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise _DoubledError(f"the name {twice!r} is there twice in one object of the body")
+    return document
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_whole, parse_constant=_refuse)

@@ -1,0 +1,102 @@
+"""Whether a table that is there already can take what a rule makes: its rule may have changed.
+
+A table of bytes has other columns than one of fields, so neither becomes the other. A function of
+the user's may make more columns than it did before; the table grows by them. One that makes another
+type than its column has is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.schema import RESCUED, body_fields, columns_of, grown
+
+_CLASSES = (
+    (pa.types.is_boolean,),
+    (pa.types.is_integer,),
+    (pa.types.is_floating,),
+    (pa.types.is_decimal,),
+    (pa.types.is_string, pa.types.is_large_string),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
+    (pa.types.is_timestamp,),
+    (pa.types.is_date,),
+    (pa.types.is_time,),
+    (pa.types.is_map,),
+)
+
+
+def with_rule(rule: Rule, present: pa.Schema, first: pa.Schema) -> pa.Schema:
+    """The columns of a table, and those that its rule needs beside them.
+
+    Args:
+        rule: of the table.
+        present: its columns now.
+        first: those that the rule gives a new table.
+
+    Raises:
+        InvalidInputError: the table was filled by a rule of another kind, or a column has another
+            type than the rule's function makes.
+    """
+    needed = [*columns_of(rule.body), *_REST.get(rule.body, ())]
+    lacking = [name for name in needed if name not in present.names]
+    if lacking:
+        raise InvalidInputError(
+            f"the table {rule.table} has no column {lacking[0]}: it was filled with another body"
+            f" than {rule.body}. Fill a table of another name, or go back to that body"
+        )
+    if rule.body in _REST:
+        return present
+    own = body_fields(first)
+    after = grown(present, own)
+    for made in own:
+        if made.name not in after.names:
+            raise InvalidInputError(
+                f"the table {rule.table} can have no column {made.name}, which {rule.body} makes:"
+                " there are too many, or one whose name differs in upper case only"
+            )
+        column = after.field(made.name)
+        if not _takes(column.type, made.type):
+            raise InvalidInputError(
+                f"the column {made.name} of {rule.table} is {column.type}, and {rule.body} makes"
+                f" {made.type}: a column never changes its type, so give the new one another name"
+            )
+    return after
+
+
+#: What a table must have beside its keys.
+_REST = {"raw": ("body",), "json": (RESCUED,)}
+
+
+def _takes(column: pa.DataType, made: pa.DataType) -> bool:
+    """Whether a column of one type is what a table has for values of the other.
+
+    A kind of table may have had to make a type wider, so it need not be the same.
+    """
+    if pa.types.is_dictionary(made):
+        made = made.value_type
+    if column == made or pa.types.is_null(made):
+        return True
+    if pa.types.is_struct(column) and pa.types.is_struct(made):
+        return all(
+            column.get_field_index(each.name) >= 0
+            and _takes(column.field(each.name).type, each.type)
+            for each in made
+        )
+    if _is_list(column) and _is_list(made):
+        return _takes(column.value_type, made.value_type)
+    if pa.types.is_integer(column) or pa.types.is_floating(column):
+        same = pa.types.is_integer(column) == pa.types.is_integer(made)
+        number = pa.types.is_integer(made) or pa.types.is_floating(made)
+        return bool(same and number and column.bit_width >= made.bit_width)
+    return any(
+        any(test(column) for test in tests) and any(test(made) for test in tests)
+        for tests in _CLASSES
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

@@ -1,0 +1,114 @@
+"""The job around the tables: what one of them does to the others, and which streams it looks at."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coldstream import names
+from coldstream.errors import InternalError, Kind, UnavailableError
+from coldstream.jobs.arguments import Given, Where, parse
+from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.run import StreamNow, TableReport
+from coldstream.jobs.report import Report
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+
+RULES = (Rule("a.*", "db.first"), Rule("b.*", "db.second"), Rule("c.*", "db.third"))
+THERE: Any = SimpleNamespace(bucket="b", table="t", prefix="", region="", endpoint="")
+
+
+class PySparkError(Exception):
+    """What Spark makes of the error of a worker."""
+
+
+PySparkError.__module__ = "pyspark.errors"
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[Report, Exception]:
+    """A job of three tables, of which the second fails."""
+
+    def fill(runner: Any, rules: Any, pair: str, streams: Any, settings: Any) -> TableReport:
+        if pair == "db.second":
+            raise wrong
+        return TableReport(pair, rows=7)
+
+    chosen = {rule.table: [StreamNow(rule.table, "x", 0, 1)] for rule in RULES}
+    monkeypatch.setattr(job, "_streams", lambda *_: (chosen, {}))
+    monkeypatch.setattr(job, "rules_of", lambda *_: RULES)
+    monkeypatch.setattr(job, "open_tables", lambda rule, *_: rule.table)
+    monkeypatch.setattr(job, "_fill", fill)
+    report = Report("materialise")
+    spark: Any = None
+    with pytest.raises(Exception) as caught:
+        job.run(spark, THERE, _given(), report)
+    return report, caught.value
+
+
+def _given() -> Given:
+    argv = ["--warehouse", "s3://tables/", "--database", "db"]
+    return parse("materialise", job.DESCRIPTION, job.ARGUMENTS, argv)
+
+
+def test_an_error_that_nobody_foresaw_in_one_table_leaves_the_others_filled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = KeyError("_id")
+
+    report, error = _run(monkeypatch, wrong)
+
+    tables = report.facts["tables"]
+    assert (tables["db.first"]["rows"], tables["db.third"]["rows"]) == (7, 7)
+    assert tables["db.second"] == {"error": "db.second: KeyError: '_id'"}
+    assert isinstance(error, InternalError)
+    assert error.__cause__ is wrong
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_our_own_error_keeps_its_kind_also_from_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, own = _run(monkeypatch, UnavailableError("S3 is away"))
+    told = PySparkError("Traceback ...\ncoldstream.errors.CorruptDataError: bad (key k)\n")
+    report, workers = _run(monkeypatch, told)
+
+    assert getattr(own, "kind", None) is Kind.UNAVAILABLE
+    assert getattr(workers, "kind", None) is Kind.CORRUPT_DATA
+    assert workers.__cause__ is told
+    assert report.facts["tables"]["db.second"] == {"error": "bad (key k)"}
+
+
+def _item(stream: str, state: StreamState) -> CatalogItem:
+    queue = QueueName(queue=stream)
+    return CatalogItem(stream, "t", first_offset=5, next_offset=50, name=queue, state=state)
+
+
+def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_back_fill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = [_item("a", StreamState.LIVE), _item("b", StreamState.DELETED)]
+    remote = SimpleNamespace(catalog=SimpleNamespace(streams=lambda: items))
+    monkeypatch.setattr(job, "connect", lambda _: remote)
+    monkeypatch.setattr(
+        job, "stream_now", lambda _, item: StreamNow(item.stream, item.stream, 5, 50)
+    )
+    where = Where(bucket="b", table="t", prefix="", region="", endpoint="")
+
+    plain, _ = job._streams(RULES, where, Window())
+    back_fill, _ = job._streams(RULES, where, Window(first=0, overwrite=True))
+
+    assert plain["db.second"] == [StreamNow("b", "b", 50, 50, deleted=True)]
+    assert list(back_fill) == ["db.first"]
+
+
+def test_what_a_deleted_stream_takes_along_is_told_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = Report("materialise")
+    done = TableReport("db.t", lost_offsets=20, deleted={"b": [[30, 50]]})
+    whole = TableReport("db.t")
+    whole.add(done)
+    job._count(report, "db.t", whole)
+    assert whole.deleted == {"b": [[30, 50]]}
+    assert any(m.name == names.METRIC_OFFSETS_LOST and m.value == 20 for m in report.metrics)
