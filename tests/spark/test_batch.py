@@ -155,6 +155,43 @@ def test_a_filter_on_something_else_stays_with_spark(spark: SparkSession, plain:
     assert [row["offset"] for row in frame.sort("offset").collect()] == list(range(10))
 
 
+def test_a_time_that_python_cannot_hold_does_not_stop_a_query(
+    spark: SparkSession, plain: Stream
+) -> None:
+    far = "timestamp'290000-01-01'"
+    counts = {
+        text: load(spark, "plain", columns="offset,timestamp").filter(text).count()
+        for text in (
+            f"timestamp >= {far}",
+            f"timestamp < {far}",
+            f"timestamp < {far} and offset < 10",
+            f"timestamp in ({far}, timestamp'2026-09-21 14:13:20')",
+            "timestamp > timestamp'-10000-01-01'",
+        )
+    }
+
+    assert list(counts.values()) == [0, 1500, 10, 5, 1500]
+
+
+def test_a_session_may_switch_pushdown_off_again(spark: SparkSession, plain: Stream) -> None:
+    conf = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(conf, "false")
+    try:
+        frame = load(spark, "plain", columns="offset").filter("offset < 10 or offset = 70")
+        assert frame.count() == 11
+        assert load(spark, "plain", columns="offset").filter("offset >= 1490").count() == 10
+    finally:
+        spark.conf.set(conf, "true")
+    plan = load(spark, "plain").filter("offset < 10")._jdf.queryExecution().executedPlan()
+    assert "Filter (" not in plan.toString()  # taken over again
+
+
+def test_a_pattern_that_matches_nothing_is_an_empty_table(
+    spark: SparkSession, plain: Stream
+) -> None:
+    assert load(spark, "nobody.*").count() == 0
+
+
 def test_a_query_begins_and_ends_where_it_is_told(spark: SparkSession, plain: Stream) -> None:
     def offsets(**options: str) -> list[int]:
         rows = load(spark, "plain", columns="offset", **options).sort("offset").collect()

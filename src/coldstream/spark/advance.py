@@ -9,7 +9,9 @@ here began in streams that the batch before did not know: a batch must be the sa
 again after a crash, though retention may have moved by then, or clocks. `epochs` has the epoch of
 the manifest in which a stream's position was found: a claim of a higher one may have cut off what
 lies below it since. Checkpoints of releases before there was such a thing have no epochs; nothing
-can be said about their positions, until the next batch has moved them.
+can be said about their positions, until the next batch has moved them. A stream that was deleted
+ends where its tombstone says; one that nobody knows any more loses its epoch, and so each is told
+in one batch (`gone`).
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class DirectoryCatalog:
         _, key, uid = newest
         root = parse_root(self._store.get_all(key, limit=MAX_ROOT_SIZE))
         commit = Commit(stream, _TABLE, root.version - 1, 0, root, key, uid)
-        return moved(CatalogItem(stream, _TABLE), commit)
+        # Of a revision above the first: as after an adoption, nobody knows which roots landed.
+        return moved(CatalogItem(stream, _TABLE, revision=1), commit)
 
     def streams(self) -> Iterator[CatalogItem]:
         """Every stream that has a root."""

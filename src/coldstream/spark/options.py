@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
-from coldstream.reader.spec import First, OffsetSpec, parse_spec
+from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec
 from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
+from coldstream.spark.window import MOST
 
 T = TypeVar("T")
 
@@ -182,8 +183,8 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
         rows=read("rows", _rows, Rows.MESSAGES),
-        starting=read("startingOffset", parse_spec, first),
-        ending=read("endingOffset", parse_spec, None),
+        starting=read("startingOffset", _spec, first),
+        ending=read("endingOffset", _spec, None),
         as_of=read("asOfVersion", _as_of, None),
         sizes=Sizes(
             read("partitionBytes", size, DEFAULT_PARTITION_BYTES),
@@ -263,6 +264,15 @@ def _place(found: Mapping[str, str], environment: Mapping[str, str]) -> Place:
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(each for each in (part.strip() for part in text.split(",")) if each)
+
+
+def _spec(text: str) -> OffsetSpec:
+    spec = parse_spec(text)
+    if isinstance(spec, Offset) and spec.value > MOST:
+        raise InvalidInputError(
+            f"offsets of a table are signed numbers, at most 2**63 - 1, not {spec.value}"
+        )
+    return spec
 
 
 def _rows(text: str) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,8 @@ def plan_query(
 
     Raises:
         NotFoundError: a stream or a version does not exist, or the manifest moves too fast.
-        InvalidInputError: a name stands for several streams.
+        InvalidInputError: a name stands for several streams; a version may never have been one;
+            or offsets are asked for that no column can hold.
         CorruptDataError: a manifest is damaged.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
@@ -118,7 +120,8 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
         item, root, key = snapshot.item, snapshot.root, snapshot.item.root_key
     else:
-        key = root_key_of(remote.store, remote.prefix, item, options.as_of)
+        now_ms = time.time_ns() // 1_000_000
+        key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
         root = load_root(remote, item.stream, key)
     groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, item.stream)
     fragments = Fragments(remote.store, remote.prefix, item.stream, ReaderSettings())
@@ -127,7 +130,16 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
     if options.ending is not None:
         end = offset_of(root, options.ending, groups, fragments)
     asked = window.between(start, end)
-    stream = PlannedStream(item.stream, key, root.epoch, root.first_offset, root.next_offset, asked)
+    stream = PlannedStream(
+        item.stream,
+        key,
+        root.epoch,
+        root.first_offset,
+        root.next_offset,
+        asked,
+        bounds=(start, end),
+    )
+    stream.check_offsets()
     return Planned(stream, root, groups)
 
 

@@ -49,7 +49,7 @@ def read_split(task: Task, split: Split, remote: Remote) -> Iterator[pa.RecordBa
     if task.gaps and task.rows is Rows.MESSAGES:
         planned = task.streams[0]
         # Nobody knows any more when they were written: as late as what came after them.
-        lost = (Lost(gap, planned.first_timestamp) for gap in task.gaps)
+        lost = (Lost(gap, planned.first_timestamp, gap) for gap in task.gaps)
         yield from messages(
             judged(lost, task, planned.stream), select(task.columns), planned.stream
         )

@@ -22,10 +22,11 @@ def messages(found: Iterator[Found], selection: Selection, stream: str) -> Itera
     decoder = Decoder(selection, stream=stream)
     for each in found:
         if isinstance(each, Lost):
-            first = each.gap.first_offset
-            error = CorruptDataError(str(each.gap), stream=stream, offset=first)
-            row = CorruptRange(first, first + 1, each.timestamp, error)
-            yield from decoder.unreadable(row, first, first + 1)
+            if each.row is not None:
+                first = each.row.first_offset
+                error = CorruptDataError(str(each.row), stream=stream, offset=first)
+                row = CorruptRange(first, first + 1, each.timestamp, error)
+                yield from decoder.unreadable(row, first, first + 1)
         else:
             yield from decoded(decoder, each)
     yield from decoder.flush()

@@ -7,6 +7,7 @@ other by pickle: they hold options, columns and windows, never a connection.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from coldstream.spark.connect import connect
+from coldstream.spark.far_times import expect_filters, filters_came
 from coldstream.spark.filters import push
 from coldstream.spark.options import Options, parse_options, refuse_for
 from coldstream.spark.query import Work, plan_query
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "rabbitmq_stream"
+#: What Spark runs to plan a read with filters to push down; without them it runs another module.
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RabbitmqStream(DataSource):
@@ -57,7 +61,12 @@ class RabbitmqStream(DataSource):
             InvalidInputError: an option or a column is not for this.
         """
         refuse_for(self._options, streaming=False, given=self.options)
-        return BatchReader(self._options, columns_of(self._options.rows, schema))
+        columns = columns_of(self._options.rows, schema)
+        if not _pushing():
+            # Spark refuses a reader that takes filters over while pushdown is switched off.
+            return BatchReader(self._options, columns)
+        expect_filters()
+        return FilteringReader(self._options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Of a streaming read.
@@ -96,14 +105,9 @@ class BatchReader(DataSourceReader):
         self._columns = columns
         self._window = Window()
 
-    def pushFilters(self, filters: list[Filter]) -> list[Any]:  # noqa: N802 - Spark's name
-        """Take over what a window can say; the rest is Spark's."""
-        pushed = push(filters, self._options.rows)
-        self._window &= pushed.window
-        return pushed.left
-
     def partitions(self) -> list[InputPartition]:
         """The splits of the streams' manifests as they are now."""
+        filters_came()
         remote = connect(self._options.place)
         return [
             Partition(work)
@@ -113,3 +117,20 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one split; of none where there is nothing to read."""
         return partition.read() if isinstance(partition, Partition) else iter(())
+
+
+class FilteringReader(BatchReader):
+    """The same for a query that has filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Any]:  # noqa: N802 - Spark's name
+        """Take over what a window can say; the rest is Spark's."""
+        filters_came()
+        pushed = push(filters, self._options.rows)
+        self._window &= pushed.window
+        return pushed.left
+
+
+def _pushing() -> bool:
+    """Whether this process plans a read with filters to push down."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING in sys.modules or getattr(main, "name", None) == _PUSHING

@@ -56,10 +56,18 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Offsets that are nowhere any more, and a time (ms) near which they were written."""
+    """Offsets that are nowhere any more, and a time (ms) near which they were written.
+
+    Attributes:
+        gap: as far as they are asked for.
+        timestamp: as above.
+        row: what a row is to say; it is where it would be without filters on offsets. None if such
+            a filter leaves it out.
+    """
 
     gap: Gap
     timestamp: int
+    row: Gap | None
 
 
 Found = Sound | Damaged | Lost
@@ -210,7 +218,21 @@ class StreamRead:
         return Damaged(damage, first, following)
 
     def _lost(self, span: Span, first: int, following: int, reason: GapReason) -> Lost:
-        return Lost(Gap(first, following, reason), self._time_of(span, first))
+        gap = Gap(first, following, reason)
+        whole = gap
+        if reason is GapReason.HOLE and self.planned.bounds is not None:
+            whole = self._whole_hole(span, gap, self.planned.bounds)
+        # What retention or a cut takes has no place of its own: it is found where it is looked for.
+        row = whole if whole.first_offset == first else None
+        return Lost(gap, self._time_of(span, first), row)
+
+    def _whole_hole(self, span: Span, gap: Gap, bounds: tuple[int, int]) -> Gap:
+        """A hole as the query would find it without its filters."""
+        for entry in span.entries:
+            if entry.first_offset <= gap.first_offset < entry.next_offset:
+                first = max(entry.first_offset, self.planned.first_offset, bounds[0])
+                return Gap(first, min(entry.next_offset, bounds[1]), gap.reason)
+        return gap
 
     def _time_of(self, span: Span, offset: int) -> int:
         """A time for what cannot be read: the lowest of its fragment that is asked for.

@@ -17,13 +17,13 @@ trigger availableNow it asks once, so one run reads one batch of at most that si
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coldstream.errors import LostRangeError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.nodes import fetcher
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.gap import Gap, GapReason
@@ -33,6 +33,7 @@ from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
 from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote, connect
+from coldstream.spark.gone import Gone, is_gone, rest_of
 from coldstream.spark.options import Options
 from coldstream.spark.query import Planned, Work, lost_work, splits_of, works
 from coldstream.spark.source import Partition
@@ -92,8 +93,9 @@ class StreamReader(DataSourceStreamReader):
         """The splits between two positions, in the manifests as they are now.
 
         Raises:
-            LostRangeError: retention has overtaken the query, or a claim has cut off what it had
-                read (failOnDataLoss).
+            LostRangeError: retention has overtaken the query, a claim has cut off what it had read,
+                or a stream was deleted (failOnDataLoss).
+            InvalidInputError: a stream has offsets that no column can hold.
         """
         begin, until = parse_position(start), parse_position(end)
         self._position = until
@@ -134,16 +136,24 @@ class StreamReader(DataSourceStreamReader):
             self._snapshots = Snapshots(self._remote.store, self._remote.catalog, capacity=256)
         return self._snapshots.load(stream)
 
+    def _there(self, stream: str) -> Snapshot | None:
+        """The stream now; None if it is gone.
+
+        Raises:
+            NotFoundError: its root is gone, but it was not deleted.
+        """
+        try:
+            snapshot = self._snapshot(stream)
+        except NotFoundError:
+            if is_gone(self._remote.catalog.get(stream)):
+                return None
+            raise
+        return None if is_gone(snapshot.item) else snapshot
+
     def _next(self) -> Position:
         known = self._position
         read = {} if known is None else dict(known.streams)
-        items = {item.stream: item for item in self._meant()}
-        for stream in read.keys() - items.keys():
-            item = self._remote.catalog.get(stream)
-            if item is not None and item.state is not StreamState.DELETED:
-                items[stream] = item  # being deleted: it can be read until it is gone
-            else:
-                self._check_read(stream, read[stream], item, items)
+        items, gone = self._items(read)
         backlogs = [self._backlog(stream, read.get(stream)) for stream in sorted(items)]
         ends = advance(backlogs, Limits(self._options.max_bytes, self._options.max_offsets))
         starts = {each.stream: each.start for each in backlogs}
@@ -152,16 +162,43 @@ class StreamReader(DataSourceStreamReader):
             new = set(ends)  # where an empty stream begins, the first batch decides, too
         after = read | {stream: ends[stream] for stream in ends if stream in read or stream in new}
         epochs = {} if known is None else dict(known.epochs)
-        for each in backlogs:
-            moved = after.get(each.stream) != read.get(each.stream)
-            if moved or (known and known.cut(each.stream, each.root) is not None):
-                epochs[each.stream] = each.root.epoch
+        roots = {each.stream: each.root for each in backlogs}
+        for stream, item in gone.items():
+            if item is None:
+                epochs.pop(stream, None)  # makes another position: a batch that tells of it, once
+            else:
+                # All that is left of it is one batch, and that has nothing but a row about it.
+                after[stream] = max(read[stream], item.next_offset)
+                roots[stream] = rest_of(item)
+        for stream, root in roots.items():
+            moved = after.get(stream) != read.get(stream)
+            if moved or (known and known.cut(stream, root) is not None):
+                epochs[stream] = root.epoch
         if known is not None and after == read and epochs == known.epochs:
             return known
         return Position(after, {stream: starts[stream] for stream in new}, epochs)
 
-    def _meant(self) -> list[CatalogItem]:
-        return meant(self._remote.catalog, self._options.streams, vhost=self._options.vhost)
+    def _items(
+        self, read: Mapping[str, int]
+    ) -> tuple[dict[str, CatalogItem], dict[str, CatalogItem | None]]:
+        """The streams that can be read, and those of `read` that are gone, by directory.
+
+        Raises:
+            LostRangeError: one was not read to its end (failOnDataLoss).
+        """
+        options, catalog = self._options, self._remote.catalog
+        found = meant(catalog, options.streams, vhost=options.vhost, known=read)
+        items = {item.stream: item for item in found}
+        gone: dict[str, CatalogItem | None] = {}
+        for stream in read.keys() - items.keys():
+            item = catalog.get(stream)
+            if item is None or is_gone(item):
+                gone[stream] = item
+            else:
+                items[stream] = item  # being deleted: it can be read until it is gone
+        for stream, item in sorted(gone.items()):
+            self._check_read(stream, read[stream], item, items)
+        return items, gone
 
     def _check_read(
         self, stream: str, position: int, item: CatalogItem | None, others: dict[str, CatalogItem]
@@ -171,16 +208,23 @@ class StreamReader(DataSourceStreamReader):
         Raises:
             LostRangeError: no, or nobody can say, and failOnDataLoss is true.
         """
-        if not self._options.fail_on_data_loss or (item and item.next_offset <= position):
+        if item and item.next_offset <= position:
             return
-        again = [other.stream for other in others.values() if item and other.name == item.name]
+        name = item.name if item and item.name.queue else None
+        again = [other.stream for other in others.values() if other.name == name]
         hint = f"; its queue was declared again as {again[0]}" if again else ""
-        raise LostRangeError(
-            f"the stream was deleted before this query had read all of it{hint}; option "
-            "failOnDataLoss=false goes on without it",
-            stream=stream,
-            offset=position,
-        )
+        rest = Gone(position, item.next_offset if item else position, stream=stream)
+        self._refuse(stream, rest, hint)
+
+    def _refuse(self, stream: str, gap: Gap, hint: str = "") -> None:
+        """Stop at what is lost, unless the query may lose data."""
+        if self._options.fail_on_data_loss:
+            raise LostRangeError(
+                f"{gap}{hint}; option failOnDataLoss=false makes it a row with an error and goes on"
+                " behind it",
+                stream=stream,
+                offset=gap.first_offset,
+            )
 
     def _backlog(self, stream: str, position: int | None) -> Backlog:
         root = self._snapshot(stream).root
@@ -205,32 +249,33 @@ class StreamReader(DataSourceStreamReader):
         What earlier batches have read and a claim has cut off since is not read again: the sink may
         have its own way with offsets that come twice. It is told, and the query goes on behind it.
         """
-        snapshot = self._snapshot(stream)
-        root = snapshot.root
-        gaps = []
+        snapshot = self._there(stream)
+        known = snapshot.item if snapshot else self._remote.catalog.get(stream)
+        item = known or CatalogItem(stream, "")
+        root = snapshot.root if snapshot else rest_of(item)
+        gaps: list[Gap] = []
         cut = before.cut(stream, root)
         if cut is not None:
             gaps.append(Gap(cut, first, GapReason.TRUNCATION))
-        if first < min(root.first_offset, following):
-            gaps.append(Gap(first, min(root.first_offset, following), GapReason.RETENTION))
-        if max(first, root.next_offset) < following:
-            gaps.append(Gap(max(first, root.next_offset), following, GapReason.TRUNCATION))
-        if gaps and self._options.fail_on_data_loss:
-            kept = "" if cut is None else _WHERE_THEY_ARE
-            raise LostRangeError(
-                f"{gaps[0]}{kept}; option failOnDataLoss=false makes it a row with an error and"
-                " goes on behind it",
-                stream=stream,
-                offset=gaps[0].first_offset,
-            )
+        if snapshot is None:
+            if first < following or known is None:
+                gaps.append(Gone(first, following, stream=stream))
+        else:
+            if first < min(root.first_offset, following):
+                gaps.append(Gap(first, min(root.first_offset, following), GapReason.RETENTION))
+            if max(first, root.next_offset) < following:
+                gaps.append(Gap(max(first, root.next_offset), following, GapReason.TRUNCATION))
+        if gaps:
+            self._refuse(stream, gaps[0], "" if cut is None else _WHERE_THEY_ARE)
         planned = PlannedStream(
             stream,
-            snapshot.item.root_key,
+            item.root_key,
             root.epoch,
             root.first_offset,
             root.next_offset,
             Window().between(first, following),
-            root.first_timestamp,
+            root.first_timestamp if snapshot else item.last_timestamp,
         )
+        planned.check_offsets()
         groups = fetcher(self._remote.store, PROCESS_NODES, self._remote.prefix, stream)
         return Planned(planned, root, groups), gaps

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.plans import name_pattern
 from coldstream.ports import Catalog
+from coldstream.spark.gone import is_gone
 from coldstream.spark.options import is_pattern
 
 _SHOWN = 10
 
 
-def meant(catalog: Catalog, wanted: Sequence[str], *, vhost: str = "") -> list[CatalogItem]:
+def meant(
+    catalog: Catalog, wanted: Sequence[str], *, vhost: str = "", known: Collection[str] = ()
+) -> list[CatalogItem]:
     """The items of all streams that are meant, sorted by directory, none twice.
 
     A directory is looked up; only a name that is none costs a listing, one for all.
@@ -25,6 +28,8 @@ def meant(catalog: Catalog, wanted: Sequence[str], *, vhost: str = "") -> list[C
             of a queue, or of a directory where nobody has recorded the queue, must match as a
             whole.
         vhost: of the queues; "" for any.
+        known: directories that a query has read before; a name may stand for one of them that is
+            gone, and then for no item.
 
     Raises:
         NotFoundError: a name stands for nothing, or for a stream that was deleted for good.
@@ -34,6 +39,8 @@ def meant(catalog: Catalog, wanted: Sequence[str], *, vhost: str = "") -> list[C
     names: list[str] = []
     for text in wanted:
         item = None if is_pattern(text) else _directory(catalog, text)
+        if text in known and is_gone(item):
+            continue
         if item is None:
             names.append(text)
         else:
@@ -41,7 +48,7 @@ def meant(catalog: Catalog, wanted: Sequence[str], *, vhost: str = "") -> list[C
     if names:
         items = [item for item in catalog.streams() if not vhost or item.name.vhost == vhost]
         for text in names:
-            chosen = _matching(items, text) if is_pattern(text) else [_queue(items, text)]
+            chosen = _matching(items, text) if is_pattern(text) else _queue(items, text, known)
             found.update((item.stream, item) for item in chosen)
     return [found[stream] for stream in sorted(found)]
 
@@ -72,14 +79,23 @@ def _matching(items: Iterable[CatalogItem], pattern: str) -> list[CatalogItem]:
     ]
 
 
-def _queue(items: Sequence[CatalogItem], text: str) -> CatalogItem:
-    """The one stream of that queue; of several directories the one that lives."""
+def _queue(
+    items: Sequence[CatalogItem], text: str, known: Collection[str]
+) -> Sequence[CatalogItem]:
+    """The one stream of that queue; of several directories the one that lives.
+
+    None at all where the query knows every one of them and all are gone.
+    """
     matches = [
         item
         for item in items
         if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
     ]
-    alive = [item for item in matches if item.state is StreamState.LIVE] or matches
+    alive = [item for item in matches if item.state is StreamState.LIVE] or [
+        item for item in matches if not (is_gone(item) and item.stream in known)
+    ]
+    if matches and not alive:
+        return []
     if not alive:
         raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
     if len(alive) > 1:
@@ -89,4 +105,4 @@ def _queue(items: Sequence[CatalogItem], text: str) -> CatalogItem:
             f"{text!r} names {len(names)} streams, give the directory name of one: "
             f"{', '.join(names[:_SHOWN])}{more}"
         )
-    return _readable(alive[0])
+    return [_readable(alive[0])]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coldstream.errors import InvalidInputError
 from coldstream.reader.gap import Gap
 from coldstream.spark.options import Place, Rows
-from coldstream.spark.window import Window
+from coldstream.spark.window import MOST, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class PlannedStream:
         next_offset: of that manifest.
         window: what of it is asked for.
         first_timestamp: of that manifest, ms.
+        bounds: offsets that the query has without its filters; None where it has no filters.
     """
 
     stream: str
@@ -30,11 +32,27 @@ class PlannedStream:
     next_offset: int
     window: Window
     first_timestamp: int = 0
+    bounds: tuple[int, int] | None = None
 
     @property
     def alive(self) -> Window:
         """What is asked for and can be read."""
         return self.window.between(self.first_offset, self.next_offset)
+
+    def check_offsets(self) -> None:
+        """Refuse offsets that no column can hold; they would be no rows at all.
+
+        Raises:
+            InvalidInputError: some are asked for.
+        """
+        if self.alive.offsets.overlaps(MOST, self.next_offset):
+            raise InvalidInputError(
+                f"the stream reaches to offset {self.next_offset - 1}, and offsets of a table are "
+                f"signed numbers: at most {MOST - 1} can be read. Option endingOffset leaves the "
+                "others out, and `coldstream read` reads them",
+                stream=self.stream,
+                offset=max(self.first_offset, MOST),
+            )
 
 
 @dataclass(frozen=True, slots=True)

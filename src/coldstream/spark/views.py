@@ -225,13 +225,14 @@ def _fragments(stream: StreamRead, parts: Sequence[Part]) -> Iterator[Row]:
 def _told(each: Damaged | Lost, planned: PlannedStream) -> Iterator[Row]:
     """One row for a damaged chunk or a gap."""
     if isinstance(each, Lost):
-        yield {
-            "stream": planned.stream,
-            "offset": each.gap.first_offset,
-            "next_offset": each.gap.next_offset,
-            "timestamp": clamped_us(each.timestamp),
-            "error": str(each.gap),
-        }
+        if each.row is not None:
+            yield {
+                "stream": planned.stream,
+                "offset": each.row.first_offset,
+                "next_offset": each.row.next_offset,
+                "timestamp": clamped_us(each.timestamp),
+                "error": str(each.row),
+            }
     elif each.first <= each.damage.first_offset:
         yield {
             "stream": planned.stream,

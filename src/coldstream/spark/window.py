@@ -13,6 +13,8 @@ from coldstream.manifest.entries import Entry
 from coldstream.names import MAX_OFFSET
 from coldstream.spark.intervals import Intervals
 
+#: Columns have signed numbers: every offset in them, and what follows it, is at most this.
+MOST = 2**63 - 1
 ALL_OFFSETS = Intervals.of((0, MAX_OFFSET))
 ALL_TIMES = Intervals.of((-(2**63), 2**63))
 

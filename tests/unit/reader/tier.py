@@ -150,7 +150,11 @@ class Tier:
         )
         self.catalog.anchor(
             CatalogItem(
-                stream, self.catalog.table_id(), name=name or QueueName(), first_offset=first
+                stream,
+                self.catalog.table_id(),
+                name=name or QueueName(),
+                first_offset=first,
+                next_offset=first,
             )
         )
         return self.commit(stream, root)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
+from pyspark.sql.types import VariantVal
 
 from coldstream.columns.reference import MAX_MS, MIN_MS, clamped_us
+from coldstream.spark.far_times import expect_filters, far_times, filters_came
 from coldstream.spark.filters import push
 from coldstream.spark.options import Rows
 
@@ -109,6 +111,29 @@ def test_what_a_window_cannot_say_is_left_to_spark() -> None:
 
     assert pushed.left == left
     assert pushed.window.offsets.contains(0, 10)
+
+
+def test_a_time_that_python_cannot_hold_is_left_to_spark() -> None:
+    year_290000 = 9_089_000_000_000_000_000
+    plain = VariantVal(bytes([12 << 2]) + (5_000_000).to_bytes(8, "little"), b"\x01\x00\x00")
+    far = VariantVal(bytes([12 << 2]) + year_290000.to_bytes(8, "little"), b"\x01\x00\x00")
+    with pytest.raises(OverflowError):
+        far.toPython()
+
+    with far_times():
+        found = far.toPython()
+        assert plain.toPython() == EPOCH + timedelta(seconds=5)
+    left = [ds.GreaterThanOrEqual(("timestamp",), found), ds.In(("timestamp",), found)]
+
+    assert push(left, Rows.MESSAGES).left == left
+    with pytest.raises(OverflowError):  # nobody else's values are touched
+        far.toPython()
+    for _ in range(2):
+        expect_filters()
+    assert far.toPython() == found
+    filters_came()
+    with pytest.raises(OverflowError):
+        far.toPython()
 
 
 def test_fragments_have_two_times_and_no_timestamp() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import select
-from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError
+from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
@@ -250,6 +250,69 @@ def test_a_hole_stops_a_query_or_becomes_a_row() -> None:
     assert query(tier, Window(Intervals.of((0, 12))), stream=STREAM).rows() == reference(first)
 
 
+@pytest.mark.parametrize("rows", ["messages", "chunks", "tracking"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Intervals.of((30, 41)),
+        Intervals.of((11, 41)),
+        Intervals.of((12, 13)),
+        Intervals.of((0, 5), (20, 22), (40, 60)),
+        Intervals.of((12, 14), (20, 22)),
+    ],
+)
+@pytest.mark.parametrize("start", ["0", "20"])
+def test_a_filter_finds_the_row_of_a_hole_where_spark_would_and_as_it_is(
+    asked: Intervals, rows: str, start: str
+) -> None:
+    first, second = small_chunks(4), small_chunks(4, first=50)
+    tier = Tier()
+    tier.add(STREAM, [first, tier.hole(12, 50), second])
+    given = {"stream": STREAM, "rows": rows, "failOnDataLoss": "false", "startingOffset": start}
+
+    unfiltered = query(tier, **given).rows()
+    found = query(tier, Window(asked), **given).rows()
+
+    assert sum(row["error"] is not None for row in unfiltered) == 1
+    assert found == [r for r in unfiltered if asked.overlaps(r["offset"], r["offset"] + 1)]
+
+
+def test_a_strict_query_for_offsets_within_a_hole_stops() -> None:
+    tier = Tier()
+    tier.add(STREAM, [small_chunks(4), tier.hole(12, 50), small_chunks(4, first=50)])
+
+    with pytest.raises(LostRangeError, match="offsets 30 to 40"):
+        query(tier, Window(Intervals.of((30, 41))), stream=STREAM).rows()
+
+
+@pytest.mark.parametrize("rows", ["messages", "chunks", "tracking", "fragments"])
+@pytest.mark.parametrize("columns", ["offset", "offset,error"])
+@pytest.mark.parametrize("first", [2**63 - 2, 2**63 - 1, 2**63, 2**64 - 50])
+def test_offsets_that_no_column_can_hold_stop_a_query_and_are_never_nothing(
+    first: int, columns: str, rows: str
+) -> None:
+    if rows == "fragments":
+        columns = "offset"
+    tier = Tier()
+    data = b"\x00\x53\x75\xa0\x01x"
+    tier.add(
+        STREAM, [[chunk(first - 5, data), chunk(first - 4, *[data] * 4)], [chunk(first, data)]]
+    )
+    given = {"stream": STREAM, "columns": columns, "rows": rows}
+
+    if first < 2**63 - 1:
+        # The greatest offset of all that fits, next to its own end.
+        count = {"messages": 6, "chunks": 3, "tracking": 0, "fragments": 2}[rows]
+        assert len(query(tier, **given).rows()) == count
+        return
+    with pytest.raises(InvalidInputError, match="signed") as failed:
+        query(tier, **given).rows()
+    assert failed.value.stream == STREAM
+    if first == 2**63 - 1:
+        assert query(tier, endingOffset=str(first - 4), **given).rows() != [] or rows == "tracking"
+        assert query(tier, Window(Intervals.of((0, first))), **given) is not None
+
+
 def test_a_damaged_chunk_becomes_rows_and_its_neighbours_are_read() -> None:
     chunks = small_chunks(30)
     tier = Tier()
@@ -403,45 +466,6 @@ def test_an_object_that_is_missing_without_a_reason_stops_a_query() -> None:
     with pytest.raises(NotFoundError) as failed:
         query(tier, stream=STREAM, failOnDataLoss="false").rows()
     assert failed.value.key == tier.key(root, STREAM, 1)
-
-
-def test_an_earlier_version_is_read_as_it_was() -> None:
-    chunks = small_chunks(20)
-    tier = Tier()
-    root = tier.add(STREAM, in_groups(chunks[:10], 5))
-    more = root.appended([tier.upload(STREAM, chunks[10:], epoch=1, floor=0)], last_chunk())
-    tier.commit(STREAM, more)
-
-    def count(**given: str) -> int:
-        return len(query(tier, stream=STREAM, columns="offset", **given).rows())
-
-    assert (count(), count(asOfVersion="2"), count(asOfVersion="1")) == (60, 60, 30)
-    with pytest.raises(NotFoundError, match="no version 3 yet, the latest is 2"):
-        count(asOfVersion="3")
-    tier.store.delete([key for key in tier.store.objects if ".000000000001." in key])
-    with pytest.raises(NotFoundError, match="version 1 is no longer there"):
-        count(asOfVersion="1")
-
-
-def last_chunk() -> Any:
-    from coldstream.manifest.root import LastChunk
-
-    return LastChunk(57, 1)
-
-
-def test_of_two_roots_of_one_version_somebody_must_say_which() -> None:
-    chunks = small_chunks(20)
-    tier = Tier()
-    root = tier.add(STREAM, in_groups(chunks[:10], 5))
-    key = next(key for key in tier.store.objects if key.endswith(".manifest"))
-    uid = key.split(".")[-2]
-    tier.store.put(key.replace(uid, "00000000000000ff"), root.encode(), write_id="lost")
-    entry = tier.upload(STREAM, chunks[10:], epoch=1, floor=0)
-    tier.commit(STREAM, root.appended([entry], last_chunk()))
-
-    with pytest.raises(Exception, match=f"give one of 1.{uid}, 1.00000000000000ff"):
-        query(tier, stream=STREAM, asOfVersion="1")
-    assert len(query(tier, stream=STREAM, asOfVersion=f"1.{uid}").rows()) == 30
 
 
 def test_several_streams_are_told_apart() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldstream.errors import CorruptDataError, LostRangeError
+from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
@@ -21,7 +21,7 @@ from coldstream.spark.read import read_split
 from coldstream.spark.source import Partition
 from coldstream.spark.stream_source import StreamReader
 from coldstream.spark.wire import decode_split
-from tests.unit.reader.tier import Tier
+from tests.unit.reader.tier import Tier, chunk
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import WHERE, remote_of
 
@@ -239,7 +239,7 @@ def test_a_stream_that_is_declared_again_is_another_stream_and_told() -> None:
     assert (failed.value.stream, failed.value.offset) == ("__orders_1", 10)
     rows = [(stream, offset) for stream, offset, _ in lax.all()]
     assert rows == [
-        *(("__orders_1", offset) for offset in range(10)),
+        *(("__orders_1", offset) for offset in range(11)),  # the last one tells of the rest
         *(("__orders_2", offset) for offset in range(12)),
     ]
 
@@ -354,6 +354,14 @@ def test_a_checkpoint_without_epochs_goes_on_and_has_them_from_then_on() -> None
 
     assert len(spark.all()) == 66
     assert spark.offsets[-1]["epochs"] == {A: 1}
+
+
+def test_offsets_that_no_column_can_hold_stop_a_streaming_query() -> None:
+    tier = Tier()
+    tier.add(A, [[chunk(first, b"\x00\x53\x75\xa0\x01x") for first in (2**63 - 1, 2**63)]])
+
+    with pytest.raises(InvalidInputError, match="signed"):
+        Spark(tier, stream=A, startingOffset="first").step()
 
 
 def test_a_position_survives_json_and_nothing_else_is_taken_for_one() -> None:
