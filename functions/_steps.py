@@ -17,6 +17,7 @@ from coldstream.adapters.s3_compose import S3Composer
 from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.errors import (
     ColdstreamError,
+    InternalError,
     InvalidInputError,
     PermissionDeniedError,
     UnavailableError,
@@ -87,8 +88,9 @@ def over_streams(
     """Do `act` with one work item after the other while there is time; give what is left.
 
     `act` gives the item to go on with, or None where the stream is done. What goes wrong with one
-    stream is logged and counted, and does not stop the others. Where S3 or DynamoDB did not answer,
-    or refused, the stream goes to the end of what is left, behind all that nobody has looked at.
+    stream, be it a bug of ours that only its objects bring to light, is logged and counted, and
+    does not stop the others. Where S3 or DynamoDB did not answer, or refused, the stream goes to
+    the end of what is left, behind all that nobody has looked at.
 
     Raises:
         InvalidInputError: the step's input names no streams.
@@ -113,6 +115,11 @@ def over_streams(
         except ColdstreamError as error:
             totals["failed"] += 1
             tell(error.located(stream=item["stream"]))
+            done += 1
+        except Exception as error:
+            totals["failed"] += 1
+            tell(InternalError(f"{type(error).__name__}: {error}", stream=item["stream"]))
+            logger.warning("where that was", exc_info=True, extra={"stream": item["stream"]})
             done += 1
         else:
             done += 1

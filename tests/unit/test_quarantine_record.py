@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -113,9 +114,79 @@ def test_too_many_timelines_are_refused_before_anything_is_written() -> None:
     for epoch in range(1, MAX_TIMELINES + 1):
         record = record.with_timeline(Timeline(epoch, 0, 0))
 
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match=r"quarantine drop .*--timeline 1 --yes`"):
         record.with_timeline(Timeline(MAX_TIMELINES + 1, 0, 0))
     assert parse_record(record.encode()) == record
+
+
+def test_a_full_record_still_lets_a_timeline_be_replaced_and_be_given_up() -> None:
+    record = QuarantineRecord(tuple(Timeline(n, 0, 0) for n in range(1, MAX_TIMELINES + 1)))
+
+    assert record.with_timeline(Timeline(5, 0, 9)).timeline(5) == Timeline(5, 0, 9)
+    room = record.without(1, 0, until_ms=5)
+    assert room.with_timeline(Timeline(MAX_TIMELINES + 1, 0, 0)).timeline(MAX_TIMELINES + 1)
+
+
+def long_rows(epoch: int, count: int = MAX_LISTED) -> tuple[ListedData, ...]:
+    keys = (DataKey("s" * 255, n, n + 1, epoch, n).path("rabbitmq/") for n in range(count))
+    return tuple(ListedData(each, 64 << 20) for each in keys)
+
+
+def test_a_claim_is_never_refused_because_of_the_size_of_the_record() -> None:
+    record = QuarantineRecord()
+    for epoch in range(1, 7):
+        record = record.with_timeline(Timeline(epoch, 0, 1, listed=long_rows(epoch)))
+
+    assert parse_record(record.encode()) == record
+    assert [each.complete for each in record.timelines] == [True] * 4 + [False] * 2
+    assert all(len(each.listed) == MAX_LISTED for each in record.timelines[:4])
+    assert record.timelines[4].listed, "as much as there is room for"
+    assert record.timelines[4].listed == long_rows(5)[: len(record.timelines[4].listed)]
+
+
+def test_a_record_full_of_keys_has_room_for_every_timeline_and_for_giving_them_up() -> None:
+    record = QuarantineRecord()
+    for epoch in range(1, 6):
+        record = record.with_timeline(Timeline(epoch, 0, 1, listed=long_rows(epoch)))
+    last = (2**32 - 1, 10**17, "k" * 1024, 10**13, "r" * 2000)
+    epoch, offset, key_, at, why = last
+    more = (Timeline(epoch - n, offset, offset, key_, at, why) for n in range(995))
+    record = QuarantineRecord.of([*record.timelines, *more], record.dropped)
+    assert parse_record(record.encode()) == record
+
+    for each in record.timelines[5:]:
+        record = record.without(each.epoch, each.floor, until_ms=10**15)
+    record = record.without(6, 0, until_ms=5)  # a claim that cut off nothing but strays
+
+    assert parse_record(record.encode()) == record
+    assert len(record.timelines) == 5
+
+
+def test_keys_that_json_spells_longer_than_they_are_are_counted_as_they_are_written() -> None:
+    rows = tuple(ListedData('\u20ac"' * 500 + str(n), n) for n in range(MAX_LISTED))
+
+    record = QuarantineRecord().with_timeline(Timeline(1, 0, 1, listed=rows))
+
+    assert parse_record(record.encode()) == record
+    (timeline,) = record.timelines
+    assert timeline.listed
+    assert not timeline.complete
+
+
+@pytest.mark.parametrize("filler", [b'{"":[]},', b"[],", b"{},", b'"",', b"[[],[]],", b'{"a":{}},'])
+def test_a_hostile_record_is_refused_before_it_takes_much_memory(filler: bytes) -> None:
+    begin = b'{"version":1,"dropped":[],"timelines":['
+    end = b"{}]}"
+    data = begin + filler * ((MAX_RECORD_SIZE - 100) // len(filler)) + end
+    assert json.loads(begin + filler * 3 + end), "it would be read to its end"
+
+    tracemalloc.start()
+    with pytest.raises(CorruptDataError):
+        parse_record(data)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert most < 2**20
 
 
 def test_a_new_record_holds_all_of_the_one_before_it() -> None:
@@ -131,6 +202,16 @@ def test_giving_up_moves_one_timeline_and_no_other() -> None:
     assert record.timeline(7) is None
     assert [each.epoch for each in record.timelines] == [8]
     assert record.dropped == (*RECORD.dropped, Dropped(7, 960, 99))
+
+
+def test_what_was_given_up_last_is_remembered_however_old_its_claim_is() -> None:
+    before = tuple(Dropped(n + 10, 0, n) for n in range(MAX_TIMELINES))
+    record = QuarantineRecord((Timeline(3, 0, 9),), before)
+
+    record = record.without(3, 0, until_ms=10**6)
+
+    assert record.dropped == (Dropped(3, 0, 10**6), *before[1:])
+    assert parse_record(record.encode()) == record
 
 
 DROPPED = QuarantineRecord(dropped=(Dropped(5, 60, 1000),))

@@ -18,7 +18,7 @@ pass over might be what keeps the last copy of a message.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,14 @@ MAX_TIMELINES = 1000
 MAX_REASON = 2000
 MAX_TIME_MS = 2**63 - 1
 _MAX_KEY = 1024
+#: Commas and opening brackets of a record's JSON: the memory of a parser goes with the number of
+#: values, and no record that was ever written has half as many.
+_MAX_VALUES = 500_000
+#: Bytes beside the timelines: for the outermost object, and for as many dropped ones as there may
+#: be, so that whatever is in a record can be given up.
+_RESERVED = 1024 + 128 * MAX_TIMELINES
+#: Bytes of a row of `listed` beside its key and its size.
+_ROW = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +118,64 @@ class QuarantineRecord:
         yield from ((each.epoch, each.floor) for each in self.timelines)
         yield from ((each.epoch, each.floor) for each in self.dropped)
 
-    def with_timeline(self, timeline: Timeline) -> QuarantineRecord:
-        """This record with one timeline more; without some of its keys if there are too many.
+    @classmethod
+    def of(cls, timelines: Iterable[Timeline], dropped: Iterable[Dropped]) -> QuarantineRecord:
+        """A record that fits: without some of the listed keys if they are too many or too long.
+
+        The keys of the timelines that come first are kept first, whatever their epochs.
 
         Raises:
-            InvalidInputError: there are too many; some must be given up first.
+            InvalidInputError: there are too many timelines; some must be given up first.
         """
-        if len(self.timelines) >= MAX_TIMELINES:
+        given = list(timelines)
+        if len(given) > MAX_TIMELINES:
+            first = min(given, key=lambda each: each.epoch)
             raise InvalidInputError(
-                f"{MAX_TIMELINES} lost timelines are in quarantine; drop some of them",
-                offset=timeline.floor,
+                f"{len(given)} lost timelines, and a quarantine record holds {MAX_TIMELINES}: give"
+                " up what nobody needs, as with `coldstream quarantine drop STREAM --timeline"
+                f" {first.epoch} --yes`",
+                offset=first.floor,
             )
+        rows = MAX_LISTED_IN_ALL
+        size = MAX_RECORD_SIZE - _RESERVED - sum(_bare_size(each) for each in given)
+        fitting = []
+        for each in given:
+            listed = []
+            for row in each.listed[: min(rows, MAX_LISTED)]:
+                size -= _ROW + len(json.dumps(row.key)) + len(str(row.size))
+                if size < 0:
+                    break
+                listed.append(row)
+            rows -= len(listed)
+            if len(listed) < len(each.listed):
+                each = replace(each, listed=tuple(listed), complete=False)
+            fitting.append(each)
+        fitting.sort(key=lambda each: each.epoch)
+        return cls(tuple(fitting), tuple(dropped))
+
+    def with_timeline(self, timeline: Timeline) -> QuarantineRecord:
+        """This record with a timeline more, or with another one in the place of that of its epoch.
+
+        What does not fit is left out of `listed`, as `of` does: of the new timeline first.
+
+        Raises:
+            InvalidInputError: there are too many timelines; some must be given up first.
+        """
         kept = [each for each in self.timelines if each.epoch != timeline.epoch]
-        room = max(0, MAX_LISTED_IN_ALL - sum(len(each.listed) for each in kept))
-        if len(timeline.listed) > room:
-            timeline = replace(timeline, listed=timeline.listed[:room], complete=False)
-        ordered = sorted([*kept, timeline], key=lambda each: each.epoch)
-        return replace(self, timelines=tuple(ordered))
+        return QuarantineRecord.of([*kept, timeline], self.dropped)
 
     def without(self, epoch: int, floor: int, until_ms: int) -> QuarantineRecord:
-        """This record after what the claim of `epoch` cut off was given up."""
+        """This record after what the claim of `epoch` cut off was given up.
+
+        Of very many it forgets those that were given up first: `collect` is done with them.
+        """
         kept = [each for each in self.dropped if each.epoch != epoch]
-        dropped = sorted([*kept, Dropped(epoch, floor, until_ms)], key=lambda each: each.epoch)
+        latest = sorted(
+            [*kept, Dropped(epoch, floor, until_ms)], key=lambda each: (each.until_ms, each.epoch)
+        )[-MAX_TIMELINES:]
         return QuarantineRecord(
             tuple(each for each in self.timelines if each.epoch != epoch),
-            tuple(dropped[-MAX_TIMELINES:]),
+            tuple(sorted(latest, key=lambda each: each.epoch)),
         )
 
     def first_cut(self, key: DataKey, claims: Iterator[tuple[int, int]]) -> int | None:
@@ -185,6 +226,11 @@ class QuarantineRecord:
         return data
 
 
+def _bare_size(timeline: Timeline) -> int:
+    """At most so many bytes of a record belong to a timeline that lists nothing."""
+    return 256 + len(json.dumps(timeline.root_key)) + len(json.dumps(timeline.reason))
+
+
 def _document(timeline: Timeline) -> dict[str, Any]:
     return {
         "epoch": timeline.epoch,
@@ -206,6 +252,8 @@ def parse_record(data: bytes) -> QuarantineRecord:
     """
     if len(data) > MAX_RECORD_SIZE:
         raise CorruptDataError(f"a quarantine record of {len(data)} bytes")
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > _MAX_VALUES:
+        raise CorruptDataError("a quarantine record of more values than any has")
     try:
         document = json.loads(data)
         if not isinstance(document, dict):

@@ -32,6 +32,7 @@ from coldstream.names import (
     quarantine_prefix,
 )
 from coldstream.plans.collect import named_by, refers
+from coldstream.plans.surviving import merged
 from coldstream.usecases.amend import Amended, amend
 from coldstream.usecases.listing import pages
 from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load
@@ -161,7 +162,8 @@ class LostData:
     Attributes:
         timeline: as recorded.
         root: as of a manifest that ends where the lost timeline did; None if no tree has anything.
-        strays: keys that are named but do not join the rest: each can be read by itself only.
+        strays: keys that are listed but not part of it: of fragments that are gone, damaged or of
+            another stream, of holes, and of what does not join the rest.
     """
 
     timeline: Timeline
@@ -173,14 +175,14 @@ def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
     """Put a lost timeline together again, for a reader.
 
     The fragments that were listed only continue the tree wherever one begins at its end; of several
-    the longest does.
+    the longest does that is there and whole. Without a tree the lowest one begins.
 
     Raises:
-        NotFoundError, CorruptDataError: the root, or a fragment that continues it.
+        NotFoundError, CorruptDataError: the root.
         UnavailableError: the store did not answer.
     """
     root = load_cut_root(world, stream, timeline)
-    waiting: dict[int, list[tuple[DataKey, str, int]]] = {}
+    waiting: dict[int, list[_Listed]] = {}
     strays: list[str] = []
     for row in timeline.listed:
         try:
@@ -188,26 +190,52 @@ def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
         except InvalidInputError:
             strays.append(row.key)
             continue
-        waiting.setdefault(key.first_offset, []).append((key, row.key, row.size))
-    if root is None and waiting:
+        if key.stream == stream and key.kind == "fragment":
+            waiting.setdefault(key.first_offset, []).append((key, row.key, row.size))
+        else:
+            strays.append(row.key)
+    if root is not None:
+        root = _continued(world, stream, root, waiting, strays)
+    while root is None and waiting:
         begin = min(waiting)
-        root = Root(first_offset=begin, next_offset=begin)
-    while root is not None and (candidates := waiting.pop(root.next_offset, [])):
-        candidates.sort(key=lambda each: each[0].next_offset)
-        key, path, size = candidates.pop()
-        strays += [each[1] for each in candidates]
-        root = _joined(world, stream, root, key, path, size)
+        empty = Root(first_offset=begin, next_offset=begin)
+        begun = _continued(world, stream, empty, waiting, strays)
+        root = begun if begun.next_offset > begin else None
     strays += [each[1] for rows in waiting.values() for each in rows]
     return LostData(timeline, root, tuple(sorted(strays)))
 
 
-def _joined(world: World, stream: str, root: Root, key: DataKey, path: str, size: int) -> Root:
-    try:
-        trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
-        check_against_key(trailer, key, size)
-    except (CorruptDataError, NotFoundError) as exc:
-        exc.located(stream=stream, offset=key.first_offset, key=path)
-        raise
+#: A fragment that a timeline lists: what its key says, the key, and the size.
+_Listed = tuple[DataKey, str, int]
+
+
+def _continued(
+    world: World, stream: str, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
+) -> Root:
+    """The root with all that is `waiting` at its end; what cannot be used goes to `strays`."""
+    while candidates := waiting.pop(root.next_offset, []):
+        candidates.sort(key=lambda each: each[0].next_offset)
+        while candidates:
+            key, path, size = candidates.pop()
+            try:
+                root = _joined(world, root, key, path, size)
+            except (CorruptDataError, NotFoundError):
+                strays.append(path)
+            else:
+                break
+        strays += [each[1] for each in candidates]
+    return root
+
+
+def _joined(world: World, root: Root, key: DataKey, path: str, size: int) -> Root:
+    """A root with one fragment more.
+
+    Raises:
+        NotFoundError: it is gone.
+        CorruptDataError: it is damaged, or not what its key says.
+    """
+    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
+    check_against_key(trailer, key, size)
     entry = Entry(
         first_offset=trailer.first_offset,
         next_offset=trailer.next_offset,
@@ -304,21 +332,56 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
         world: where.
         stream: directory name.
         ledger: of the item, or of the newest root that can be read; None if nobody knows it.
+
+    Raises:
+        InvalidInputError: they name more timelines than fit into one record.
+        UnavailableError: the store did not answer.
     """
-    records = list(_readable_records(world, stream))
-    merged = QuarantineRecord()
-    for record in records:
+    known = QuarantineRecord()
+    gone: set[int] = set()
+    versions: dict[int, dict[Timeline, None]] = {}
+    for record in _readable_records(world, stream):
         for given_up in record.dropped:
-            known = [each for each in merged.dropped if each.epoch == given_up.epoch]
-            until = max([given_up.until_ms, *(each.until_ms for each in known)])
-            merged = merged.without(given_up.epoch, given_up.floor, until)
-    gone = {each.epoch for each in merged.dropped}
-    for record in records:
+            same = [each for each in known.dropped if each.epoch == given_up.epoch]
+            until = max([given_up.until_ms, *(each.until_ms for each in same)])
+            known = known.without(given_up.epoch, given_up.floor, until)
+            gone.add(given_up.epoch)
         for timeline in record.timelines:
-            landed = ledger is None or ledger.floor(timeline.epoch) is not None
-            if landed and timeline.epoch not in gone:
-                merged = merged.with_timeline(timeline)
-    return merged
+            if ledger is None or ledger.floor(timeline.epoch) is not None:
+                versions.setdefault(timeline.epoch, {})[timeline] = None
+    timelines = [
+        _merged(world, stream, list(each))
+        for epoch, each in sorted(versions.items())
+        if epoch not in gone
+    ]
+    try:
+        return QuarantineRecord.of(timelines, known.dropped)
+    except InvalidInputError as exc:
+        exc.located(stream=stream)
+        raise
+
+
+def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline:
+    """What records say of one claim, as one; what its tree has already is not listed, too."""
+    best, others = merged(versions, world.prefix)
+    if not others:
+        return best
+    try:
+        root = load_cut_root(world, stream, best)
+    except (CorruptDataError, NotFoundError):
+        root = None  # whoever reads the timeline is told
+    fetch = world.fetch(stream)
+
+    def in_tree(path: str) -> bool:
+        try:
+            key = parse_data_key(path, world.prefix)
+        except InvalidInputError:
+            return False
+        cut_off = key.stream == stream and key.next_offset > best.floor
+        return root is not None and cut_off and refers(root, key, fetch)
+
+    more = (row for row in others if not in_tree(row.key))
+    return replace(best, listed=(*best.listed, *more))
 
 
 def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:

@@ -9,10 +9,9 @@ of the listing, one after the other, and holds of each only what it asks for.
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
@@ -31,8 +30,16 @@ from coldstream.usecases.load import World
 VERSION = 2
 MAX_COMPRESSED = 16 * 2**20
 MAX_RECORD = 64 * 2**20
+#: Ten times what a step writes down.
+MAX_KEYS = 1_000_000
 _HEADER_BYTES = 4096  # compressed or not, no header has more
+_MAX_LINE = 1024  # no key of S3 is longer
 _GZIP = 31  # zlib's word for a gzip member
+_INPUT, _BLOCK = 2**16, 2**18  # unpacked piece by piece
+
+
+#: What reading a record raises where it is not what it should be.
+_DAMAGE = (zlib.error, RecursionError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +127,10 @@ def read_header(world: World, stream: str, record: Record) -> Header:
         CorruptDataError: damaged, of another version, or of another stream.
     """
     size = min(record.size, _HEADER_BYTES)
-    data = world.store.get(record.path, 0, size) if size else b""
-    member = zlib.decompressobj(_GZIP)
+    data = bytes(world.store.get(record.path, 0, size)) if size else b""
     try:
-        line = member.decompress(data, _HEADER_BYTES)
-        if not member.eof:
-            raise ValueError("no header")
-        return _parsed(line, stream, stream_prefix(world.prefix, stream))
-    except (zlib.error, ValueError, KeyError, TypeError) as exc:
+        return _header(data, stream, stream_prefix(world.prefix, stream))[0]
+    except _DAMAGE as exc:
         raise _unreadable(exc, stream, record.path) from exc
 
 
@@ -141,24 +144,72 @@ def seen_in(world: World, stream: str, record: Record, wanted: Collection[str]) 
     data = world.store.get_all(record.path, limit=MAX_COMPRESSED)
     under = stream_prefix(world.prefix, stream)
     found: set[str] = set()
+    count, last = 0, b""
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            header = _parsed(file.readline(_HEADER_BYTES), stream, under)
-            size = count = 0
-            # To the very end, because only there gzip knows whether all of it was right.
-            while line := file.readline(_HEADER_BYTES):
-                size += len(line)
-                count += 1
-                if size > MAX_RECORD:
-                    raise ValueError("more than 64 MiB")
-                key = under + line.decode().rstrip("\n")
+        header, rest = _header(data, stream, under)
+        # To the very end, because only there gzip knows whether all of it was right.
+        for lines in _lines(rest):
+            count += len(lines)
+            if count > header.count:
+                raise ValueError(f"more keys than the {header.count} of its header")
+            for line in lines:
+                if line <= last or len(line) > _MAX_LINE:
+                    raise ValueError("its keys do not rise, or one is too long")
+                last = line
+                key = under + line.decode()
                 if key in wanted:
                     found.add(key)
-            if count != header.count:
-                raise ValueError(f"{count} keys instead of {header.count}")
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as exc:
+        if count != header.count:
+            raise ValueError(f"{count} keys instead of {header.count}")
+    except _DAMAGE as exc:
         raise _unreadable(exc, stream, record.path) from exc
     return found
+
+
+def _header(data: bytes, stream: str, under: str) -> tuple[Header, bytes]:
+    """The header, and what of `data` comes after it.
+
+    Raises:
+        One of `_DAMAGE`.
+    """
+    member = zlib.decompressobj(_GZIP)
+    line = member.decompress(data, _HEADER_BYTES)
+    if not member.eof:
+        raise ValueError("no header")
+    return _parsed(line, stream, under), member.unused_data
+
+
+def _lines(data: bytes) -> Iterator[list[bytes]]:
+    """The lines of one gzip member that is all of `data`, without their ends, block by block.
+
+    Raises:
+        ValueError, zlib.error: it is cut, damaged, or too large.
+    """
+    size, begun = 0, b""
+    for block in _blocks(data):
+        size += len(block)
+        if size > MAX_RECORD:
+            raise ValueError(f"more than {MAX_RECORD / 2**20:g} MiB")
+        *lines, begun = (begun + block).split(b"\n")
+        if len(begun) > _MAX_LINE:
+            raise ValueError("a line that is too long")
+        yield lines
+    if begun:
+        raise ValueError("cut in a line")
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    member = zlib.decompressobj(_GZIP)
+    at = 0
+    while not member.eof:
+        piece = member.unconsumed_tail or data[at : at + _INPUT]
+        at += 0 if member.unconsumed_tail else len(piece)
+        block = member.decompress(piece, _BLOCK)
+        if not block and not piece:
+            raise ValueError("cut")
+        yield block
+    if member.unused_data or at < len(data):
+        raise ValueError("more than its header and its keys")
 
 
 def _parsed(line: bytes, stream: str, under: str) -> Header:
@@ -168,6 +219,8 @@ def _parsed(line: bytes, stream: str, under: str) -> Header:
     first, last, count = document["first"], document["last"], document["count"]
     revision, token = document["revision"], int(document["state_token"], 16)
     numbers = isinstance(revision, int) and isinstance(count, int)
+    if numbers and not 0 < count <= MAX_KEYS:
+        raise ValueError("a header with another number of keys than any record has")
     if not (numbers and isinstance(first, str) and isinstance(last, str)):
         raise ValueError("a header with other fields")
     return Header(State(revision, token), under + first, under + last, count)

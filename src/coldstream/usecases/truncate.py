@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import (
     HEADER,
     TRAILER_SIZE,
@@ -53,7 +53,8 @@ def cut_off(
         CorruptDataError: the fragment that has to be cut in two, a group or the quarantine record
             is damaged: repair it first. Nothing refers to what was written.
         NotFoundError: one of them is gone.
-        InvalidInputError: the quarantine is full.
+        InvalidInputError: the quarantine is full: a person has to give a lost timeline up, and
+            then claim again.
         UnavailableError, UnknownOutcomeError: the store.
     """
     stream, root = loaded.item.stream, extension.root
@@ -90,8 +91,12 @@ def cut_off(
             listed=listed,
             complete=complete,
         )
-        record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
-        key = write_record(world, stream, epoch, record)
+        try:
+            record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
+            key = write_record(world, stream, epoch, record)
+        except InvalidInputError as exc:
+            exc.located(stream=stream)
+            raise
         after = replace(after, quarantine_key=key)
         first = truncation.first_written or key
         truncation = replace(truncation, record_key=key, first_written=first)

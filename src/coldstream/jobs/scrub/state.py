@@ -9,7 +9,9 @@ scrubbed by the same run are one range: a stream has about as many as a cycle ov
 from __future__ import annotations
 
 import gzip
+import heapq
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +27,11 @@ Span = tuple[int, int, int]
 
 _NEWEST = 8
 _MAX_MS = 10**13 - 1
-_MAX_BYTES = 64 * 2**20
+#: Of the JSON, and so of the object, too.
+_MAX_JSON = 32 * 2**20
+#: Values in it: what a parser needs grows with them, not with the bytes.
+_MAX_VALUES = 2 * 10**6
+_GZIP = 31  # zlib's word for a gzip member
 #: With more ranges than this of one stream neighbours are told as one, by the older time.
 _MOST_SPANS = 1000
 
@@ -80,32 +86,59 @@ class ScrubState:
         )
 
     def encode(self) -> bytes:
-        """As compressed JSON."""
-        document = {
-            "version": VERSION,
-            "streams": {name: [list(each) for each in spans] for name, spans in
-                        sorted(self.streams.items())},
-        }  # fmt: skip
-        return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
+        """As compressed JSON; where that would be too large, with fewer and older times."""
+        most, data = _MOST_SPANS, self._document(_MOST_SPANS)
+        while most > 1 and not _small(data):
+            most //= 2
+            data = self._document(most)
+        return gzip.compress(data, mtime=0)
+
+    def _document(self, most: int) -> bytes:
+        streams = {
+            name: [list(each) for each in _bounded(spans, most)]
+            for name, spans in sorted(self.streams.items())
+        }
+        document = {"version": VERSION, "streams": streams}
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
 def parse_state(data: bytes) -> ScrubState:
     """Read a state object.
 
     Raises:
-        CorruptDataError: it is none, or of another version.
+        CorruptDataError: it is none, larger than any, or of another version.
     """
     try:
-        document: Any = json.loads(gzip.decompress(data))
+        document: Any = json.loads(_unpacked(data))
         if document["version"] != VERSION:
             raise CorruptDataError(f"scrub state version {document['version']} is not known")
         streams = {
             check_stream(name): tuple(_span(each) for each in spans)
             for name, spans in document["streams"].items()
         }
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as exc:
+    except (zlib.error, RecursionError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CorruptDataError(f"a scrub state cannot be read: {exc}") from exc
-    return ScrubState({name: _latest(spans) for name, spans in streams.items()})
+    return ScrubState({name: _bounded(_latest(spans)) for name, spans in streams.items()})
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The JSON; no more of it than any state has is ever unpacked.
+
+    Raises:
+        ValueError, zlib.error: it is not one whole gzip member, or too large.
+    """
+    member = zlib.decompressobj(_GZIP)
+    found = member.decompress(data, _MAX_JSON + 1)
+    if not _small(found):
+        raise ValueError("larger than any state")
+    if not member.eof or member.unused_data:
+        raise ValueError("not one whole gzip member")
+    return found
+
+
+def _small(data: bytes) -> bool:
+    values = sum(data.count(mark) for mark in (b",", b"[", b"{"))
+    return len(data) <= _MAX_JSON and values <= _MAX_VALUES
 
 
 def load_state(store: StateStore, under: str) -> ScrubState:
@@ -118,7 +151,7 @@ def load_state(store: StateStore, under: str) -> ScrubState:
     state = ScrubState()
     for row in store.list(under, limit=_NEWEST):
         try:
-            state = state | parse_state(store.get_all(row.key, limit=_MAX_BYTES))
+            state = state | parse_state(store.get_all(row.key, limit=_MAX_JSON))
         except CorruptDataError:
             continue  # the worst that comes of it is that something is scrubbed too early
     return state
@@ -133,20 +166,21 @@ def save_state(store: StateStore, under: str, state: ScrubState, *, now_ms: int,
 
 def _latest(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Disjoint spans in order: for each offset the latest time; equal neighbours are one."""
-    ordered = list(spans)
-    borders = sorted({each for low, high, _ in ordered for each in (low, high)})
-    starts = sorted(ordered)
+    starts = sorted(spans)
+    borders = sorted({each for low, high, _ in starts for each in (low, high)})
     found: list[Span] = []
-    active: list[Span] = []
+    active: list[tuple[int, int]] = []  # a heap: the latest time first, as (-when, end)
     number = 0
     for low, high in pairwise(borders):
         while number < len(starts) and starts[number][0] <= low:
-            active.append(starts[number])
+            _, end, when = starts[number]
+            heapq.heappush(active, (-when, end))
             number += 1
-        active = [each for each in active if each[1] > low]
+        while active and active[0][1] <= low:
+            heapq.heappop(active)
         if not active:
             continue
-        when = max(each[2] for each in active)
+        when = -active[0][0]
         if found and found[-1][1] == low and found[-1][2] == when:
             found[-1] = (found[-1][0], high, when)
         else:
@@ -154,9 +188,9 @@ def _latest(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def _bounded(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+def _bounded(spans: tuple[Span, ...], most: int = _MOST_SPANS) -> tuple[Span, ...]:
     found = list(spans)
-    while len(found) > _MOST_SPANS:
+    while len(found) > most:
         joined = [
             (one[0], other[1], min(one[2], other[2]) if one[1] == other[0] else 0)
             for one, other in zip(found[::2], found[1::2], strict=False)
@@ -168,5 +202,7 @@ def _bounded(spans: tuple[Span, ...]) -> tuple[Span, ...]:
 def _span(value: Any) -> Span:
     low, high, when = value
     if not all(type(each) is int for each in value) or not 0 <= low < high <= MAX_OFFSET:
-        raise CorruptDataError(f"{value!r} is no span of offsets")
+        raise CorruptDataError(f"{str(value)[:100]} is no span of offsets")
+    if not 0 <= when <= _MAX_MS:
+        raise CorruptDataError(f"{str(when)[:20]} is no time")
     return low, high, when
