@@ -55,15 +55,23 @@ def world() -> World:
 
 
 def tell(error: ColdstreamError, *, message_id: str | None = None) -> None:
-    """Log an error with all that it knows in fields of their own, for queries."""
+    """Log an error with all that it knows in fields of their own, for queries.
+
+    What UTF-8 cannot hold, as in an event that says that its key is a lone surrogate, is escaped:
+    a line that cannot be written would be lost.
+    """
     fields = {
         "kind": error.kind,
-        "stream": error.stream,
+        "stream": _writable(error.stream),
         "offset": error.offset,
-        "key": error.key,
+        "key": _writable(error.key),
         **({} if message_id is None else {"message_id": message_id}),
     }
-    logger.error(str(error), extra=fields)
+    logger.error(_writable(str(error)), extra=fields)
+
+
+def _writable(text: str | None) -> str | None:
+    return None if text is None else text.encode(errors="backslashreplace").decode()
 
 
 def setting(name: str) -> int:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import io
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coldstream import names
+from functions import _runtime
 from functions.commit_runs import handler
 from tests.contract import faults
 from tests.contract.aws import PREFIX
@@ -144,3 +149,37 @@ def test_a_commit_whose_answer_is_lost_counts_once(site: Site) -> None:
 
 def test_an_empty_batch_is_no_error(site: Site) -> None:
     assert handler({"Records": []}, Context()) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("key", ["\ud800", "\udfff/\0\n"])
+def test_an_event_whose_key_is_no_text_is_told_in_a_line_that_can_be_written(
+    site: Site, key: str
+) -> None:
+    site.log.close()
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, "utf-8", write_through=True)  # as a Lambda's standard output
+    logged = _runtime.logger.registered_handler
+    assert isinstance(logged, logging.StreamHandler)
+    logged.setStream(stream)
+
+    answer = handler(
+        sqs_event(json.dumps({"Records": [{"s3": {"object": {"key": key}}}]})), Context()
+    )
+
+    assert failures(answer) == ["m0"]
+    (line,) = [json.loads(each) for each in raw.getvalue().decode().splitlines()]
+    assert (line["level"], line["message_id"]) == ("ERROR", "m0")
+    assert line["key"] == key.encode(errors="backslashreplace").decode()
+
+
+def test_a_foreign_record_fails_its_message_and_the_good_records_beside_it_are_done(
+    site: Site,
+) -> None:
+    (path,) = site.upload(piece(0, 10))
+
+    answer = handler(sqs_event(s3_event("somebody/else.txt", path)), Context())
+
+    assert failures(answer) == ["m0"]
+    assert site.root().next_offset == 10
+    (told,) = site.logged("ERROR")
+    assert (told["message_id"], told["key"]) == ("m0", "somebody/else.txt")

@@ -10,7 +10,12 @@ import pytest
 
 from coldstream import names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
-from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
@@ -222,6 +227,14 @@ def test_a_tombstone_starts_the_delete_machine_once(site: Site) -> None:
     assert execution["input"]["undelete_until"] == "1970-01-01T00:00:01Z"
 
 
+def test_a_tombstone_whose_time_no_calendar_has_is_damage_and_is_named(site: Site) -> None:
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
+    found = {**image(site), "undelete_until": {"N": str(10**18)}}
+
+    with pytest.raises(CorruptDataError, match=STREAM):
+        tombstone.handler({"Records": [{"dynamodb": {"NewImage": found}}]}, Context())
+
+
 def test_the_sweep_goes_through_settle_to_done_and_leaves_the_tombstone(site: Site) -> None:
     committed(site, 3)
     delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
@@ -305,3 +318,26 @@ def test_retention_says_that_it_kept_a_stream_whose_name_nobody_knows(site: Site
     (line,) = [each for each in site.logged("WARNING") if each.get("stream") == STREAM]
     assert line["rules"] == ["court"]
     assert site.metrics()[names.METRIC_STREAMS_UNNAMED] == 1
+
+
+def test_a_bug_that_one_stream_meets_is_told_and_stops_no_other(site: Site) -> None:
+    looked_at: list[str] = []
+
+    def act(item: dict[str, Any]) -> None:
+        if item["stream"] == "__b_1":
+            raise RecursionError("too deep")
+        looked_at.append(item["stream"])
+
+    totals = Totals()
+    work = [{"stream": f"__{name}_1"} for name in "abc"]
+    left = over_streams({"work": work}, totals, lambda: True, act)
+
+    assert looked_at == ["__a_1", "__c_1"]
+    assert left == [], "the same would come of it"
+    assert (totals["streams"], totals["failed"]) == (3, 1)
+    (line,) = site.logged("ERROR")
+    assert (line["stream"], line["kind"]) == ("__b_1", "internal")
+    assert "RecursionError: too deep" in line["message"]
+    (where,) = site.logged("WARNING")
+    assert where["stream"] == "__b_1"
+    assert "in act" in where["exception"], "whoever mends it has to see where"

@@ -148,6 +148,29 @@ def test_one_message_with_several_records_names_several_streams(remote: Remote) 
     assert {each.stream for each in batch.reports} == {STREAM, OTHER}
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_good_records_are_done_wherever_a_foreign_one_stands_and_the_message_fails_for_it(
+    remote: Remote, place: int
+) -> None:
+    keys = remote.upload(piece(0, 10), piece(0, 10, stream=OTHER))
+    keys.insert(place, "somebody/else.txt")
+
+    batch = handle(remote, s3_event(*keys))
+
+    assert {each.stream: each.next_offset for each in batch.reports} == {STREAM: 10, OTHER: 10}
+    assert isinstance(batch.failed["m0"], InvalidInputError)
+    assert batch.failed["m0"].key == "somebody/else.txt"
+
+
+def test_a_record_without_a_key_stops_no_good_record_of_its_message(remote: Remote) -> None:
+    (path,) = remote.upload(piece(0, 10))
+
+    batch = handle(remote, json.dumps({"Records": [{}, s3_record(path), None]}))
+
+    assert [each.next_offset for each in batch.reports] == [10]
+    assert isinstance(batch.failed["m0"], InvalidInputError)
+
+
 def test_an_event_for_an_object_that_is_gone_fails_nothing(remote: Remote) -> None:
     assert handle(remote, s3_event(piece(0, 10).path(PREFIX))).failed == {}
 

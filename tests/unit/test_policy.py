@@ -123,6 +123,11 @@ def test_a_name_that_is_longer_than_names_can_be_is_refused_and_not_matched() ->
         ("(?=a)a", "has a group"),
         ("(?i)a", "has a group"),
         ("(?P<x>a)", "has a group"),
+        ("(?:|[ab])" * 16 + ".*.*.*x", "together"),
+        ("(a|aa)" * 13 + "a*a*b", "together"),
+        ("(a|b|c|d|e)" * 3 + ".*.*.*x", "together"),
+        ("a?a?a?a?" + "(a|aa)" * 16 + "a*b", "together"),
+        ("\ud800", "surrogate"),
     ],
 )
 def test_a_pattern_that_is_none_or_may_never_end_is_refused(pattern: str, word: str) -> None:
@@ -136,7 +141,9 @@ def test_a_pattern_that_is_none_or_may_never_end_is_refused(pattern: str, word: 
     "pattern",
     [
         "", ".*", "(eu|us)-.*", r"audit-\d+(\.dlq)?", "(?:ab)+", r"\(\*\+\?\{1\}", "[(|)*+?{}]+",
-        "[]a]+", "[^]a]+", "a|b|c|d|e", "a{2,5}", "naïve.*",
+        "[]a]+", "[^]a]+", "a|b|c|d|e", "a{2,5}", "naïve.*", "(eu|us|ap)-.*-.*-(in|out)-.*",
+        "|".join("abcdefghijklmnopqrstuvwxyz") + "|.*a.*b.*c",
+        "(a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p).*",
     ],
 )  # fmt: skip
 def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
@@ -145,7 +152,17 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [".*.*.*b", "a?a?a?a?a*a*a*b", "(a*)(a*)(a*)(?:a?)(?:a?)(a?)(a?)b", "(a|aa)" * 8 + "a*a*b"],
+    [
+        ".*.*.*b",
+        "a?a?a?a?a*a*a*b",
+        "(a*)(a*)(a*)(?:a?)(?:a?)(a?)(a?)b",
+        "(a|aa)" * 8 + "a*a*b",
+        "(?:|[ab])" * 6 + ".*.*.*[xy]",
+        "(?:|[ab])" * 12 + ".*.*[xy]",
+        "(?:|[ab])" * 16 + ".*[xy]",
+        "(?:|(?:|(?:|(?:|[ab]*))))(?:|[ab])(?:|[ab]).*.*x",
+        "(?:|[ab])" * 16 + "[xy]",
+    ],
 )
 def test_the_slowest_patterns_that_are_taken_end(pattern: str) -> None:
     assert problem(pattern) is None
@@ -154,6 +171,24 @@ def test_the_slowest_patterns_that_are_taken_end(pattern: str) -> None:
     compiled(pattern).fullmatch("a" * 255)
 
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("field", ["cluster", "vhost", "queue", "directory"])
+def test_a_rule_that_no_document_could_hold_is_refused_before_it_is_written(field: str) -> None:
+    text = f'{{"rules": [{{"name": "x", "{field}": "\\ud800"}}]}}'
+
+    with pytest.raises(InvalidInputError, match=rf"'x'.*'{field}'.*surrogate"):
+        parse_policies(text)
+
+
+def test_a_field_that_is_there_twice_is_found_at_once_among_tens_of_thousands() -> None:
+    fields = ",".join(f'"{number:x}":0' for number in range(27_000))
+    begin = time.monotonic()
+
+    with pytest.raises(InvalidInputError, match=r"'6977'.*is there twice"):
+        parse_policies(f'{{"rules":[{{{fields},"6977":0}}]}}')
+
+    assert time.monotonic() - begin < 2
 
 
 # The document.

@@ -11,6 +11,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey
 from coldstream.plans.resolve import (
+    Candidates,
     Listed,
     append_run,
     check_fragment,
@@ -346,3 +347,29 @@ def test_an_empty_run_gives_the_very_same_root() -> None:
     root = Root(0, 0)
 
     assert append_run(root, []) is root
+
+
+def test_nothing_is_settled_beyond_the_keys_that_have_been_seen() -> None:
+    # What begins at 15, and reaches over 20, may be on the next page.
+    candidates = Candidates(0, ONE)
+    candidates.add(pieces := [listed(0, 10), listed(10, 20)])
+
+    assert [candidates.settled(pieces, seen_to=to) for to in (9, 10, 19, 20)] == [0, 1, 1, 2]
+
+
+def test_nothing_is_settled_under_a_candidate_that_goes_over_it() -> None:
+    candidates = Candidates(0, ONE)
+    pieces = [listed(0, 10), listed(10, 20), listed(20, 30)]
+    candidates.add([*pieces, listed(10, 35), listed(5, 90)])  # nothing leads to 5
+
+    assert candidates.settled(pieces, seen_to=100) == 1
+    candidates.drop(listed(10, 35))
+    assert candidates.settled(pieces, seen_to=100) == 3
+
+
+def test_nothing_is_settled_at_a_hole_but_with_what_follows_it() -> None:
+    candidates = Candidates(0, ONE)
+    pieces = [listed(0, 10), listed(10, 20, kind="hole"), listed(20, 30)]
+    candidates.add(pieces)
+
+    assert [candidates.settled(pieces[:n], seen_to=100) for n in (1, 2, 3)] == [1, 1, 3]

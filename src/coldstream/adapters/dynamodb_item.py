@@ -1,59 +1,97 @@
 """The catalog item as DynamoDB holds it: attributes <-> `CatalogItem`.
 
 Ids are hexadecimal text, all other numbers are numbers, times are ms since the Unix epoch.
+
+Whoever can write to the table can write anything. What no item can say is refused where it is read,
+before anybody counts with it, makes a key or a date of it, or asks a rule about it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.ledger import Ledger
-from coldstream.names import CATALOG_PARTITION_KEY, check_stream
+from coldstream.manifest.root import MAX_KEY
+from coldstream.names import CATALOG_PARTITION_KEY, MAX_EPOCH, MAX_OFFSET, check_stream
+from coldstream.plans.name_pattern import MAX_NAME
 
 _ZERO = {"N": "0"}
+_U64, _U128 = 2**64 - 1, 2**128 - 1
+_MAX_VERSION = 10**12 - 1  # twelve digits in the key of a root
+_MAX_TIME = 2**63 - 1  # a chunk's timestamp is signed
+_MAX_DATE = 253_402_300_799_999  # the last ms that calendars have: the end of the year 9999
+_NUMBER = re.compile(r"-?[0-9]{1,39}", re.ASCII)
+_ID = re.compile(r"[0-9a-f]{1,16}", re.ASCII)
 
 
 def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
     """The value of a catalog item below `prefix`, as DynamoDB and its stream give it.
 
     Raises:
-        CorruptDataError: this release cannot read it.
+        CorruptDataError: this release cannot read it, or it says what no item can.
     """
     try:
-        key = str(item[CATALOG_PARTITION_KEY]["S"])
+        key = _text(item[CATALOG_PARTITION_KEY], len(prefix) + MAX_NAME)
+        if not key.startswith(prefix):
+            raise ValueError(f"its key does not begin with {prefix}")
+        first_offset = _number(item["first_offset"], MAX_OFFSET)
         return CatalogItem(
             stream=check_stream(key.removeprefix(prefix)),
-            table_id=str(item["table_id"]["S"]),
-            uid=int(item["uid"]["S"], 16),
-            root_key=str(item["root_key"]["S"]),
-            epoch=int(item["epoch"]["N"]),
-            version=int(item["version"]["N"]),
-            first_offset=int(item["first_offset"]["N"]),
-            next_offset=int(item["next_offset"]["N"]),
-            first_timestamp=int(item["first_timestamp"]["N"]),
-            last_timestamp=int(item["last_timestamp"]["N"]),
-            total_size=int(item["total_size"]["N"]),
-            fragments=int(item["fragments"]["N"]),
+            table_id=_text(item["table_id"], 255),
+            uid=_id(item["uid"]),
+            root_key=_text(item["root_key"], MAX_KEY),
+            epoch=_number(item["epoch"], MAX_EPOCH),
+            version=_number(item["version"], _MAX_VERSION),
+            first_offset=first_offset,
+            next_offset=_number(item["next_offset"], MAX_OFFSET, least=first_offset),
+            first_timestamp=_number(item["first_timestamp"], _MAX_TIME, least=-_MAX_TIME - 1),
+            last_timestamp=_number(item["last_timestamp"], _MAX_TIME, least=-_MAX_TIME - 1),
+            total_size=_number(item["total_size"], _U128),
+            fragments=_number(item["fragments"], _U64),
             ledger=Ledger.of(
-                (int(claim["L"][0]["N"]), int(claim["L"][1]["N"])) for claim in item["ledger"]["L"]
+                (_number(claim["L"][0], MAX_EPOCH), _number(claim["L"][1], MAX_OFFSET))
+                for claim in item["ledger"]["L"]
             ),
             name=QueueName(
-                str(item["cluster"]["S"]), str(item["vhost"]["S"]), str(item["queue"]["S"])
+                *(_text(item[field], MAX_NAME) for field in ("cluster", "vhost", "queue"))
             ),
             state=StreamState(item["state"]["S"]),
             # Items that were written before there were changes of state do not have these.
-            revision=int(item.get("revision", _ZERO)["N"]),
-            undelete_until=int(item.get("undelete_until", _ZERO)["N"]),
-            state_token=int(item.get("state_token", {"S": "0"})["S"], 16),
+            revision=_number(item.get("revision", _ZERO), 2**63 - 1),
+            undelete_until=_number(item.get("undelete_until", _ZERO), _MAX_DATE),
+            state_token=_id(item.get("state_token", {"S": "0"})),
         )
     except (KeyError, ValueError, TypeError, IndexError) as exc:
         raise CorruptDataError(
-            f"a catalog item that this release cannot read: {exc!r}",
-            key=str(item.get(CATALOG_PARTITION_KEY)),
+            f"a catalog item that this release cannot read: {repr(exc)[:300]}",
+            key=str(item.get(CATALOG_PARTITION_KEY))[:400],
         ) from exc
+
+
+def _number(value: Mapping[str, Any], most: int, *, least: int = 0) -> int:
+    text = value["N"]
+    if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+        raise ValueError(f"the number {text[:40]!r} is not from {least} to {most}")
+    return int(text)
+
+
+def _id(value: Mapping[str, Any]) -> int:
+    text = value["S"]
+    if not _ID.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no id")
+    return int(text, 16)
+
+
+def _text(value: Mapping[str, Any], most: int) -> str:
+    text = value["S"]
+    if not isinstance(text, str) or len(text) > most:
+        raise ValueError(f"{str(text)[:40]!r}.. is no text of at most {most} characters")
+    text.encode()  # a surrogate, which JSON can say, is in no name
+    return text
 
 
 def summary_values(item: CatalogItem) -> dict[str, Any]:

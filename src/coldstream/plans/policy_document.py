@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,7 +112,8 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object in JSON; a field that is there twice would silently lose one of its values."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise refusal(str(found.get("name", "")), twice[:80], "is there twice")
     return found
 

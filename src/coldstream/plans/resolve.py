@@ -149,37 +149,125 @@ def resolve(
     Returns:
         The run in offset order, empty if nothing continues the manifest.
     """
-    candidates = sorted(
-        (
+    candidates = Candidates(next_offset, ledger)
+    candidates.add(each for each in listed if each.path not in without)
+    return candidates.resolved()
+
+
+class Candidates:
+    """All that may continue a manifest, for a run that is resolved again and again.
+
+    What comes is weighed against the ledger and sorted once, so that where very many objects are
+    refused each resolution costs no more than a walk along the run.
+
+    Args:
+        next_offset: where the run must start.
+        ledger: claims so far.
+    """
+
+    def __init__(self, next_offset: int, ledger: Ledger) -> None:
+        self._start = next_offset
+        self._ledger = ledger
+        self._fragments: list[Listed] = []
+        self._holes: list[Listed] = []
+
+    def add(self, listed: Iterable[Listed]) -> None:
+        """Take what the ledger accepts, in any order."""
+        for each in listed:
+            key = each.data_key
+            if key.first_offset >= self._start and self._ledger.accepts(
+                key.epoch, key.first_offset, key.next_offset
+            ):
+                (self._fragments if key.kind == "fragment" else self._holes).append(each)
+        for sequence in (self._fragments, self._holes):
+            sequence.sort(key=_rank)
+
+    def drop(self, refused: Listed) -> None:
+        """Leave an object out from now on."""
+        fragment = refused.data_key.kind == "fragment"
+        sequence = self._fragments if fragment else self._holes
+        number = _number_of(sequence, refused.data_key.first_offset)
+        while sequence[number].path != refused.path:
+            number += 1
+        del sequence[number]
+
+    def beginning_at(self, offset: int) -> list[Listed]:
+        """The fragments that could continue a run that ends at an offset."""
+        begin = _number_of(self._fragments, offset)
+        end = bisect_right(self._fragments, offset, lo=begin, key=_first_offset)
+        return self._fragments[begin:end]
+
+    def resolved(self) -> Resolution:
+        """The run; see `resolve`."""
+        fragments, holes = self._fragments, self._holes
+        run: list[Listed] = []
+        at, start = 0, self._start
+        while True:
+            ways = _ways(start, fragments, at)
+            end = max(ways)
+            run += _way(ways, end)
+            at = bisect_right(fragments, end, lo=at, key=_first_offset)
+            following = fragments[at].data_key.first_offset if at < len(fragments) else MAX_OFFSET
+            over = _ways(end, holes, _number_of(holes, end), until=following)
+            if at == len(fragments):
+                # Where a fragment may still follow one of the holes, it has to be looked for.
+                return Resolution(tuple(run), listed_to=max(over), waiting=len(over) > 1)
+            if following not in over:
+                return Resolution(tuple(run), listed_to=end, waiting=len(over) > 1)
+            run += _way(over, following)
+            start = following
+
+    def settled(self, run: Sequence[Listed], *, seen_to: int) -> int:
+        """How many objects of a run, all of which hold, begin it whatever is refused after them.
+
+        Where no candidate that can be reached goes over a join of the run, every run goes through
+        it, so what comes after it and what came before have nothing to say about each other: the
+        way to it stays the shortest one, and no hole before it can open or close. So a committer
+        that takes only these takes nothing that one with more patience would not take.
+
+        Args:
+            run: the begin of the resolved run.
+            seen_to: all keys with first offsets below this have been added.
+        """
+        reachable, furthest = {self._start}, self._start
+        at = settled = 0
+        for number, step in enumerate(run, 1):
+            join = step.data_key.next_offset
+            if join > seen_to:
+                break
+            if step.data_key.kind == "hole":
+                reachable.add(join)
+                furthest = max(furthest, join)
+            while at < len(self._fragments):
+                key = self._fragments[at].data_key
+                if key.first_offset >= join:
+                    break
+                if key.first_offset in reachable:
+                    reachable.add(key.next_offset)
+                    furthest = max(furthest, key.next_offset)
+                at += 1
+            if furthest == join and step.data_key.kind == "fragment":
+                settled = number  # never at a hole: what follows it is taken with it
+        return settled
+
+    def over(self, offset: int) -> list[Listed]:
+        """The fragments that can be reached, begin below an offset and end above it."""
+        ways = _ways(self._start, self._fragments, 0)
+        below = self._fragments[: _number_of(self._fragments, offset)]
+        return [
             each
-            for each in listed
-            if each.path not in without
-            and each.data_key.first_offset >= next_offset
-            and ledger.accepts(
-                each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
-            )
-        ),
-        key=lambda each: (each.data_key.first_offset, each.data_key.next_offset, each.data_key.uid),
-    )
-    fragments = [each for each in candidates if each.data_key.kind == "fragment"]
-    holes = [each for each in candidates if each.data_key.kind == "hole"]
-    begins = [each.data_key.first_offset for each in fragments]
-    run: list[Listed] = []
-    at, start = 0, next_offset
-    while True:
-        ways = _ways(start, fragments, at)
-        end = max(ways)
-        run += _way(ways, end)
-        at = bisect_right(begins, end, lo=at)
-        following = begins[at] if at < len(begins) else MAX_OFFSET
-        over = _ways(end, holes, _number_of(holes, end), until=following)
-        if at == len(begins):
-            # Where a fragment may still follow one of the holes, it has to be looked for.
-            return Resolution(tuple(run), listed_to=max(over), waiting=len(over) > 1)
-        if following not in over:
-            return Resolution(tuple(run), listed_to=end, waiting=len(over) > 1)
-        run += _way(over, following)
-        start = following
+            for each in below
+            if each.data_key.next_offset > offset and each.data_key.first_offset in ways
+        ]
+
+
+def _first_offset(listed: Listed) -> int:
+    return listed.data_key.first_offset
+
+
+def _rank(listed: Listed) -> tuple[int, int, int]:
+    key = listed.data_key
+    return key.first_offset, key.next_offset, key.uid
 
 
 #: By offset: the length of the shortest run to it, and the last object of that run.
@@ -223,7 +311,7 @@ def _way(ways: _Ways, offset: int) -> list[Listed]:
 
 def _number_of(sequence: Sequence[Listed], first_offset: int) -> int:
     """Number of the first object in a sorted sequence that begins at or above an offset."""
-    return bisect_left(sequence, first_offset, key=lambda each: each.data_key.first_offset)
+    return bisect_left(sequence, first_offset, key=_first_offset)
 
 
 def check_fragment(

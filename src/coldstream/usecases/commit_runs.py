@@ -7,23 +7,20 @@ nothing in it to GET.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coldstream.errors import (
     ConflictError,
     CorruptDataError,
-    InvalidInputError,
     NotFoundError,
     RefusedFragmentError,
 )
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans.resolve import (
     Listed,
-    Resolution,
     Step,
     Verified,
     VerifiedHole,
@@ -32,13 +29,16 @@ from coldstream.plans.resolve import (
     check_hole,
     highest_timestamp,
     last_chunk_of,
-    resolve,
 )
 from coldstream.ports import Landed
+from coldstream.usecases.continuing import Listing
 from coldstream.usecases.load import World, load, publish
 
 _TRAILERS_AT_ONCE = 16
-_DOUBLES_AT_ONCE = 64  # uploads of one range that are looked at before the run is resolved again
+_SUSPECTS_AT_ONCE = 64  # fragments that are looked at before their turn, at the same time
+_MOST_SUSPECTS = 1024  # before the time is looked at again
+#: After so many, what is settled is committed: else every invocation would meet all of them anew.
+_REFUSALS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Extension:
         root: with the run at its end; the very root that was given if there is no run.
         run: the verified fragments, and the holes between them.
         refused: one error a fragment that was left out, each with stream, offset and key.
-        more: whether the run was cut at the limit, so that more may follow.
+        more: whether the run was cut, at the limit or after many refusals, so more may follow.
         waiting: whether a hole behind the run waits for a fragment; see `Resolution`.
     """
 
@@ -104,19 +104,38 @@ class CommitReport:
     waiting: bool = False
 
 
-def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
+def extend(
+    world: World,
+    stream: str,
+    root: Root,
+    *,
+    limit: int,
+    time_left: Callable[[], bool] = lambda: True,
+) -> Extension:
     """Resolve and verify the longest acceptable run of about `limit` objects behind `root`.
 
     A run never ends in a hole: what follows the last one is taken with it, or the hole is not.
+
+    After many refusals only the begin of the run is given that none of the others can change, or,
+    if there is no such begin and no time, nothing; the next call goes on from there.
+
+    Args:
+        world: where.
+        stream: directory name.
+        root: what the run continues.
+        limit: objects in the run, about.
+        time_left: whether there is time for more refusals; asked only after many of them.
 
     Raises:
         UnavailableError: the store did not answer; nothing was changed.
     """
     refused: dict[str, RefusedFragmentError] = {}
     tails: dict[str, bytes | RefusedFragmentError] = {}  # each is fetched once, however often
-    listing = _Listing(world, stream, root, limit)  # the run is resolved again
+    listing = Listing(world, stream, root, limit)  # the run is resolved again
+    looked_over: set[str] = set()
+    late, due = False, _REFUSALS
     while True:
-        resolution = listing.resolved(refused.keys())
+        resolution = listing.resolved()
         resolved = resolution.run
         part = _part(resolved, limit)
         tails |= _fetch_tails(
@@ -125,7 +144,7 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
         )
         run: list[Step] = []
         last_chunk = root.last_chunk
-        bad: RefusedFragmentError | None = None
+        bad: Listed | None = None
         for each in part:
             try:
                 verified = (
@@ -134,8 +153,9 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
                     else _verify(each, tails[each.path], root.ledger, last_chunk)
                 )
             except RefusedFragmentError as exc:
-                bad = exc
+                bad = each
                 refused[each.path] = exc
+                listing.refuse(each)
                 break
             run.append(verified)
             last_chunk = last_chunk_of([verified], last_chunk)
@@ -147,9 +167,23 @@ def extend(world: World, stream: str, root: Root, *, limit: int) -> Extension:
                 more=len(resolved) > len(part),
                 waiting=resolution.waiting and len(resolved) == len(part),
             )
-        listed = listing.rows
-        doubles = [each for each in _doubles(root, listed, bad) if each.path not in refused]
-        _refuse_doubles(world, root.ledger, last_chunk, doubles, tails, refused)
+        doubles = listing.candidates.beginning_at(bad.data_key.first_offset)[:_MOST_SUSPECTS]
+        _refuse_bad(world, root.ledger, last_chunk, doubles, listing, tails, refused)
+        if len(refused) < due:
+            continue
+        # Somebody uploads much that does not hold. What is settled need not wait for the rest.
+        settled = listing.settled(run)
+        if settled < len(run):
+            over = listing.candidates.over(bad.data_key.first_offset)
+            over = [each for each in over if each.path not in looked_over][:_MOST_SUSPECTS]
+            looked_over.update(each.path for each in over)
+            _refuse_bad(world, root.ledger, None, over, listing, tails, refused, all_of_them=True)
+            settled = listing.settled(run)
+        if settled or late:
+            taken = tuple(run[:settled])
+            return Extension(append_run(root, taken), taken, tuple(refused.values()), more=True)
+        late = not time_left()  # one look more: what was refused now may have been the last
+        due = len(refused) + (0 if late else _REFUSALS)
 
 
 def _part(resolved: Sequence[Listed], limit: int) -> Sequence[Listed]:
@@ -167,34 +201,24 @@ def _highest(root: Root, run: Sequence[Step]) -> int:
     return max([*known, *(entry.max_timestamp for entry in entries)], default=0)
 
 
-def _doubles(root: Root, listed: Sequence[Listed], bad: RefusedFragmentError) -> list[Listed]:
-    """All that could continue the run where a refused fragment begins."""
-    return [
-        each
-        for each in listed
-        if each.data_key.first_offset == bad.offset
-        and each.data_key.kind == "fragment"
-        and root.ledger.accepts(
-            each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
-        )
-    ]
-
-
-def _refuse_doubles(
+def _refuse_bad(
     world: World,
     ledger: Ledger,
     last_chunk: LastChunk | None,
-    doubles: Sequence[Listed],
+    suspects: Sequence[Listed],
+    listing: Listing,
     tails: dict[str, bytes | RefusedFragmentError],
     refused: dict[str, RefusedFragmentError],
+    *,
+    all_of_them: bool = False,
 ) -> None:
-    """Look at other uploads of a refused range, many at once, until one is good.
+    """Look at fragments before their turn, many at once: until one is good, or at all of them.
 
     A writer that uploads one range badly again and again would else cost a request and a new
     resolution for each of them, one after the other.
     """
-    for begin in range(0, len(doubles), _DOUBLES_AT_ONCE):
-        batch = doubles[begin : begin + _DOUBLES_AT_ONCE]
+    for begin in range(0, len(suspects), _SUSPECTS_AT_ONCE):
+        batch = suspects[begin : begin + _SUSPECTS_AT_ONCE]
         tails |= _fetch_tails(world, [each for each in batch if each.path not in tails])
         good = len(batch)
         for each in batch:
@@ -202,8 +226,9 @@ def _refuse_doubles(
                 _verify(each, tails[each.path], ledger, last_chunk)
             except RefusedFragmentError as exc:
                 refused[each.path] = exc
+                listing.refuse(each)
                 good -= 1
-        if good:
+        if good and not all_of_them:
             return
 
 
@@ -246,55 +271,6 @@ def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | Re
         return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
 
 
-class _Listing:
-    """What may continue a root, in one LIST unless a page ends inside the run.
-
-    Keys sort by first offset. So once the page's last key begins above the end of the best run, and
-    above what holes behind it could lead to, every object that could continue that run has been
-    seen. And once the run has more than `limit` fragments, one commit takes no more: what a
-    manifest that is far behind lacks beyond them is for the next one.
-    """
-
-    def __init__(self, world: World, stream: str, root: Root, limit: int) -> None:
-        self.rows: list[Listed] = []
-        self._world = world
-        self._stream = stream
-        self._root = root
-        self._limit = limit
-        self._start = list_start(world.prefix, stream, root.next_offset)
-        self._ended = False
-
-    def resolved(self, without: Collection[str]) -> Resolution:
-        """The run without refused objects; lists on where that makes it look further ahead."""
-        if not self.rows:
-            self._next_page()
-        while True:
-            found = resolve(self._root.next_offset, self._root.ledger, self.rows, without=without)
-            if self._ended or len(found.run) > self._limit:
-                return found
-            if self.rows and self.rows[-1].data_key.first_offset > found.listed_to:
-                return found
-            self._next_page()
-
-    def _next_page(self) -> None:
-        if self._ended:
-            return
-        page = self._world.store.list(
-            data_prefix(self._world.prefix, self._stream),
-            start_after=self._start,
-            limit=self._world.page_size,
-        )
-        for row in page:
-            try:
-                key = parse_data_key(row.key, self._world.prefix)
-            except InvalidInputError:
-                continue  # not ours; its own event, if any, is refused where it is read
-            self.rows.append(Listed(key, row.key, row.size))
-        self._ended = len(page) < self._world.page_size
-        if page:
-            self._start = page[-1].key
-
-
 def commit_runs(
     world: World,
     stream: str,
@@ -317,7 +293,8 @@ def commit_runs(
         pause: called with the number of the failed attempt before the next one; sleeps with jitter.
         attempts: how many conflicts in a row are taken.
         limit: fragments in one commit.
-        time_left: whether there is time for another commit; asked after each.
+        time_left: whether there is time for another commit; asked after each, and now and then
+            where very much is refused.
 
     Raises:
         NotFoundError: the catalog does not know the stream, or its root is gone.
@@ -330,10 +307,10 @@ def commit_runs(
     refused: dict[str | None, RefusedFragmentError] = {}
     while True:
         loaded = load(world, stream)
-        extension = extend(world, stream, loaded.root, limit=limit)
+        extension = extend(world, stream, loaded.root, limit=limit, time_left=time_left)
         refused.update((each.key, each) for each in extension.refused)
         item, root = loaded.item, loaded.root
-        more = False
+        more = extension.more
         if extension.run:
             outcome = publish(world, loaded, extension.root)
             if isinstance(outcome, Landed):
@@ -343,7 +320,6 @@ def commit_runs(
                 holes += extension.holes
                 size += sum(each.listed.size for each in extension.run)
                 item, root = outcome.item, extension.root
-                more = extension.more
             else:
                 conflicts += 1
                 lost_in_a_row += 1

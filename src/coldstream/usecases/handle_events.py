@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote_plus
 
 from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
@@ -53,11 +54,14 @@ class BatchReport:
     failed: Mapping[str, ColdstreamError]
 
 
-def parse_message(body: str, prefix: str) -> tuple[Mention, ...]:
+def parse_message(body: str, prefix: str) -> tuple[Mention | InvalidInputError, ...]:
     """The streams that one message names; none for S3's own test message.
 
+    Every record of an event speaks for itself: instead of one that has no key of ours there is the
+    error that says why, and the good ones beside it count.
+
     Raises:
-        InvalidInputError: it is no message that we know, or names a key that is not ours.
+        InvalidInputError: it is no message that we know, or none of its records is.
     """
     try:
         message = json.loads(body[:_MAX_BODY])
@@ -74,15 +78,24 @@ def parse_message(body: str, prefix: str) -> tuple[Mention, ...]:
     records = message.get("Records")
     if not isinstance(records, list) or not records:
         raise InvalidInputError("a message that names neither a stream nor an object")
-    mentions = []
+    found: list[Mention | InvalidInputError] = []
     for record in records:
         try:
-            key = unquote_plus(record["s3"]["object"]["key"])
-        except (KeyError, TypeError, AttributeError) as exc:
-            raise InvalidInputError("an event record without an object key") from exc
-        data_key = parse_data_key(key, prefix)
-        mentions.append(Mention(data_key.stream, key, data_key.first_offset))
-    return tuple(mentions)
+            found.append(_mention(record, prefix))
+        except InvalidInputError as exc:
+            found.append(exc)
+    if isinstance(found[0], InvalidInputError) and not any(isinstance(e, Mention) for e in found):
+        raise found[0]
+    return tuple(found)
+
+
+def _mention(record: Any, prefix: str) -> Mention:
+    try:
+        key = unquote_plus(record["s3"]["object"]["key"])
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise InvalidInputError("an event record without an object key") from exc
+    data_key = parse_data_key(key, prefix)
+    return Mention(data_key.stream, key, data_key.first_offset)
 
 
 def handle_messages(
@@ -94,8 +107,9 @@ def handle_messages(
 ) -> BatchReport:
     """Bring forward every stream that the messages name, each once.
 
-    A message fails alone: because it cannot be read, because its stream cannot be brought forward
-    (or not in time), or because the very object that it announces was refused.
+    A message fails alone: because it or one of its records cannot be read, because its stream
+    cannot be brought forward (or not in time), or because the very object that it announces was
+    refused. What else it names is done all the same.
 
     Args:
         world: where.
@@ -108,6 +122,9 @@ def handle_messages(
     for message_id, body in messages:
         try:
             for mention in parse_message(body, world.prefix):
+                if isinstance(mention, InvalidInputError):
+                    failed.setdefault(message_id, mention)
+                    continue
                 named.setdefault(mention.stream, []).append((message_id, mention))
         except InvalidInputError as exc:
             failed[message_id] = exc

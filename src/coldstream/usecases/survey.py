@@ -44,7 +44,7 @@ class Survey:
     Attributes:
         streams: directory names that the workflow should look at.
         seen: items on the page.
-        damaged: one error for each item that cannot be read.
+        damaged: one error for each item that cannot be read, or that no rule can be asked about.
         cursor: where the next page begins, None after the last.
     """
 
@@ -112,16 +112,25 @@ def survey(
         empty = not page.items and not page.damaged and page.cursor is None
         if empty or not _is_complete(tier, table_id):
             where = _LOST_TABLE
-    wanted = tuple(
-        item.stream
-        for item in page.items
-        if (item.stream in foreign and workflow is Surveyed.RECONCILE)
-        or _wanted(item, workflow, policies, now_ms=now_ms, target_size=target_size)
-    )
+    wanted: list[str] = []
+    damaged = [*page.damaged]
+    for item in page.items:
+        try:
+            if (item.stream in foreign and workflow is Surveyed.RECONCILE) or _wanted(
+                item, workflow, policies, now_ms=now_ms, target_size=target_size
+            ):
+                wanted.append(item.stream)
+        except InvalidInputError as exc:  # one item must not stop the work on all the others
+            damaged.append(
+                CorruptDataError(
+                    f"a catalog item that no rule can be asked about: {exc.reason}",
+                    stream=item.stream,
+                )
+            )
     following = f"{where}:{page.cursor}" if page.cursor else None
     if following is None and where == _LOST_TABLE:
         following = f"{_BUCKET}:"
-    return Survey(wanted, len(page.items), page.damaged, following)
+    return Survey(tuple(wanted), len(page.items), tuple(damaged), following)
 
 
 def complete_path(prefix: str, table_id: str) -> str:

@@ -20,6 +20,7 @@ from obstore import exceptions as obstore_errors
 from coldstream.adapters import dynamodb_errors, s3, s3_boto, stepfunctions
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.settings import MisconfiguredError
 from coldstream.adapters.sqs import QueueCommitRequests
 from coldstream.errors import (
     AlreadyExistsError,
@@ -67,7 +68,7 @@ def client_error(code: str) -> ClientError:
         ("ServiceUnavailable", UnavailableError),
         ("RequestTimeout", UnavailableError),
         ("BadDigest", UnavailableError),
-        ("NoSuchBucket", UnavailableError),
+        ("NoSuchBucket", MisconfiguredError),
         ("", UnavailableError),
         ("SomethingNew", UnavailableError),
     ],

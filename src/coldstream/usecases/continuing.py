@@ -1,0 +1,82 @@
+"""What LIST shows behind a manifest: page by page, and no more of it than the run asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.root import Root
+from coldstream.names import MAX_OFFSET, data_prefix, list_start, parse_data_key
+from coldstream.plans.resolve import Candidates, Listed, Resolution, Step
+from coldstream.usecases.load import World
+
+
+class Listing:
+    """What may continue a root, in one LIST unless a page ends inside the run.
+
+    Keys sort by first offset. So once the page's last key begins above the end of the best run, and
+    above what holes behind it could lead to, every object that could continue that run has been
+    seen. And once the run has more than `limit` fragments, one commit takes no more: what a
+    manifest that is far behind lacks beyond them is for the next one.
+
+    Args:
+        world: where.
+        stream: directory name.
+        root: what is to be continued.
+        limit: objects in one commit, about.
+    """
+
+    def __init__(self, world: World, stream: str, root: Root, limit: int) -> None:
+        self.candidates = Candidates(root.next_offset, root.ledger)
+        self._world = world
+        self._stream = stream
+        self._limit = limit
+        self._start = list_start(world.prefix, stream, root.next_offset)
+        self._last_offset = -1
+        self._ended = False
+        self._begun = False
+
+    def resolved(self) -> Resolution:
+        """The run without refused objects; lists on where that makes it look further ahead.
+
+        Raises:
+            UnavailableError: the store did not answer.
+        """
+        if not self._begun:
+            self._next_page()
+        while True:
+            found = self.candidates.resolved()
+            if self._ended or len(found.run) > self._limit or self._last_offset > found.listed_to:
+                return found
+            self._next_page()
+
+    def refuse(self, listed: Listed) -> None:
+        """Leave an object out from now on."""
+        self.candidates.drop(listed)
+
+    def settled(self, run: Sequence[Step]) -> int:
+        """How many objects of a verified begin of the run are final; see `Candidates.settled`."""
+        return self.candidates.settled(
+            [each.listed for each in run],
+            seen_to=MAX_OFFSET if self._ended else self._last_offset,
+        )
+
+    def _next_page(self) -> None:
+        self._begun = True
+        page = self._world.store.list(
+            data_prefix(self._world.prefix, self._stream),
+            start_after=self._start,
+            limit=self._world.page_size,
+        )
+        rows = []
+        for row in page:
+            try:
+                key = parse_data_key(row.key, self._world.prefix)
+            except InvalidInputError:
+                continue  # not ours; its own event, if any, is refused where it is read
+            rows.append(Listed(key, row.key, row.size))
+            self._last_offset = key.first_offset
+        self.candidates.add(rows)
+        self._ended = len(page) < self._world.page_size
+        if page:
+            self._start = page[-1].key
