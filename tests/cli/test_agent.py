@@ -15,6 +15,7 @@ from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryP
 from coldstream.cli import agent as module
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
+from coldstream.errors import InvalidInputError
 from coldstream.testing.generator import write_stream
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
@@ -78,3 +79,26 @@ def test_a_range_that_is_given_up_is_told_once_and_loudly(site: Site) -> None:
     assert result.stderr.count("WARNING: offsets 100 to 149 are lost") == 1
     assert "offsets 100 to 149 are lost" in row["notices"][0]
     assert json.loads(site.run().stdout.splitlines()[-1])[0]["holes"] == []
+
+
+@pytest.mark.parametrize("field", ["cluster", "vhost", "queue"])
+@pytest.mark.parametrize(("name", "why"), [("q" * 256, "256 characters"), ("\ud800", "surrogate")])
+def test_a_name_that_no_catalog_item_can_hold_is_refused_before_anything_is_uploaded(
+    tmp_path: Path, field: str, name: str, why: str
+) -> None:
+    said = {"cluster": "c", "vhost": "/", "queue": "q", field: name}
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps({"__orders_1": {"vhost": said["vhost"], "queue": said["queue"]}}))
+
+    with pytest.raises(InvalidInputError, match=f"{field}.*{why}") as caught:
+        module.read_names(path, said["cluster"])
+
+    assert caught.value.key == str(path)
+    assert (caught.value.stream, len(str(caught.value)) < 300) == ("__orders_1", True)
+
+
+def test_names_of_every_length_that_an_item_can_hold_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps({"__orders_1": {"vhost": "é" * 255, "queue": "q" * 255}}))
+
+    assert len(module.read_names(path, "c" * 255)["__orders_1"].vhost) == 255

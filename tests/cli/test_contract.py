@@ -141,6 +141,15 @@ def test_the_reference_is_current() -> None:
     )
 
 
+def test_the_reference_has_every_word_that_an_error_can_give_for_why() -> None:
+    table = render().split("## Exit codes")[1]
+    words = {str(getattr(error, "why", "")) for error in every_error()} - {""}
+
+    assert {"deleted", "not live", "legal hold", "configuration"} <= words
+    for word in {*words, *Kind, "workflow failed"}:
+        assert f"`{word}`" in table, word
+
+
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     program = (
         "import sys; sys.argv = ['coldstream', 'read', 's', '-o', 'raw']\n"

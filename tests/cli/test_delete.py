@@ -245,7 +245,7 @@ def test_undelete_is_refused_once_the_objects_go(orders: Tier, run: Run) -> None
 
 
 @pytest.mark.parametrize("verb", ["delete", "undelete"])
-@pytest.mark.parametrize("name", ["nobody", "../x", "", "x" * 300])
+@pytest.mark.parametrize("name", ["nobody", "../x", "x" * 300])
 def test_nobody_is_deleted(orders: Tier, run: Run, verb: str, name: str) -> None:
     flags = ["--yes"] if verb == "delete" else []
 
@@ -322,7 +322,7 @@ def test_a_missing_object_of_a_live_stream_is_told_as_that(
 
     done = run(verb, "s")
 
-    assert done.exit_code == 66
+    assert done.exit_code == 65
     assert key in done.stderr
 
 

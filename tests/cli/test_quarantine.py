@@ -169,5 +169,28 @@ def test_a_lost_fragment_that_is_gone_is_an_error_and_not_a_shorter_answer(
 
     result = run("read", STREAM, "--timeline", "2")
 
-    assert result.exit_code == ExitCode.NO_STREAM
+    assert result.exit_code == ExitCode.DATA
     assert OLD[9].path(PREFIX) in result.stderr
+
+
+def test_giving_up_a_timeline_twice_says_so_and_writes_nothing(run: Run, remote: Remote) -> None:
+    run("drop", STREAM, "--timeline", "2", "--yes")
+    before = remote.items.get(STREAM)
+
+    again = run("drop", STREAM, "--timeline", "2", "--yes")
+
+    assert again.exit_code == 0
+    assert "given up before" in again.stderr
+    assert remote.items.get(STREAM) == before
+    assert document(run("drop", STREAM, "--timeline", "2", "--yes", "--json"))["landed"] is False
+
+
+@pytest.mark.parametrize("command", ["drop --yes", "drop --dry-run", "read"])
+def test_an_unknown_timeline_is_told_where_the_known_ones_are(run: Run, command: str) -> None:
+    verb, *options = command.split()
+
+    done = run(verb, STREAM, "--timeline", "7", *options)
+
+    assert done.exit_code == ExitCode.NO_STREAM
+    assert f"coldstream quarantine {verb} failed: " in done.stderr
+    assert "try: see which timelines there are with `coldstream quarantine list" in done.stderr

@@ -96,6 +96,8 @@ def test_a_file_without_findings_is_refused(damaged: Any, run: Run, tmp_path: Pa
     path.write_text("[1, 2]\n")
 
     assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
+    path.write_text("[" * 20_000)  # deeper than a reader of JSON can go
+    assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
     path.write_text("\n")  # what a pipe gives when the job before it has failed
     assert run("repair", STREAM, "--findings", str(path)).exit_code == ExitCode.USAGE
     assert run("repair", STREAM, "--from-dir", str(tmp_path)).exit_code == ExitCode.NO_STREAM

@@ -273,7 +273,7 @@ def test_a_hold_can_be_released_when_the_stream_is_long_gone(
 
 
 @pytest.mark.parametrize("command", ["hold", "release"])
-@pytest.mark.parametrize("name", ["nobody", "../x", "", ".*", "x" * 300])
+@pytest.mark.parametrize("name", ["nobody", "../x", ".*", "x" * 300])
 def test_nobody_is_held(run: Run, policies: MemoryPolicies, command: str, name: str) -> None:
     assert run("retention", command, name).exit_code == 66
     assert policies.load()[1] == 0

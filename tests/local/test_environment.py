@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from coldstream import names
-from coldstream.errors import NotFoundError
+from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.local import environment
 from coldstream.local.environment import LocalAws
 from coldstream.local.progress import silent
@@ -140,3 +140,12 @@ def test_down_keeps_what_is_stored_and_wipe_does_not(
     assert environment.down(root, state_dir=state_dir, wipe=True, progress=silent)
     assert not state_dir.exists()
     assert not environment.down(root, state_dir=state_dir, progress=silent)
+
+
+def test_another_port_than_the_one_it_is_up_on_is_refused_and_not_ignored(
+    pytestconfig: pytest.Config, local: LocalAws, state_dir: Path
+) -> None:
+    root = pytestconfig.rootpath
+
+    with pytest.raises(InvalidInputError, match=f"up on port {local.server.port} already"):
+        environment.up(root, port=local.server.port - 1, state_dir=state_dir, progress=silent)

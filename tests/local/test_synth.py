@@ -9,7 +9,7 @@ import pytest
 from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.local import synth as synth_module
 from coldstream.local.progress import silent
-from coldstream.local.synth import synth
+from coldstream.local.synth import AppFailedError, synth
 from infra import bundle, glue_bundle
 
 APP = """
@@ -93,3 +93,19 @@ def test_an_app_that_fails_says_why_and_leaves_the_last_good_assembly(project: P
 def test_a_directory_without_an_app_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no CDK app"):
         synth(tmp_path, progress=silent)
+
+
+def test_the_reason_of_an_app_that_fails_is_not_hidden_behind_the_banner_of_node(
+    project: Path,
+) -> None:
+    (project / "app.py").write_text(
+        "import sys\n"
+        "for _ in range(20): print(b'!!  Node 20 is end-of-life  !!\\n', file=sys.stderr)\n"
+        "sys.exit('app.py: unknown setting coldstream:nope')\n"
+    )
+
+    with pytest.raises(AppFailedError) as caught:
+        synth(project, progress=silent)
+
+    assert "code 1: app.py: unknown setting coldstream:nope" in str(caught.value)
+    assert "end-of-life" not in str(caught.value)

@@ -7,6 +7,7 @@ instead, because boto3 is in their runtime and obstore would only make the bundl
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -30,6 +31,13 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.settings import (
+    DEFAULT_REGION,
+    MisconfiguredError,
+    check_bucket,
+    no_bucket,
+    resolve_region,
+)
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -43,9 +51,17 @@ from coldstream.fragment import Buffer
 from coldstream.ports import ObjectInfo
 
 if TYPE_CHECKING:
+    from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import ClientConfig, S3Config
 
 _WRITE_ID = "write-id"
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
+_LONGEST = 300
+_CREDENTIALS = (
+    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run it where a role gives"
+    " credentials; see `aws sts get-caller-identity`"
+)
 _T = TypeVar("_T")
 
 
@@ -54,13 +70,17 @@ def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> 
 
     Only the endpoint and the region are read here; without keys in the environment, boto3's chain
     (profile, container, instance role) is asked, so an agent on EC2 needs no keys.
+
+    Raises:
+        MisconfiguredError: no bucket can be called so, or there are no credentials.
     """
+    check_bucket(bucket)
     env = os.environ if environment is None else environment
     config: S3Config = {
         # S3 computes the same CRC over the whole object and refuses one that differs.
         "checksum_algorithm": "CRC64NVME",
         "conditional_put": "etag",
-        "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1",
+        "region": _region(env),
     }
     client: ClientConfig = {"timeout": timedelta(seconds=120), "connect_timeout": "5s"}
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
@@ -74,9 +94,7 @@ def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> 
         if env.get("AWS_SESSION_TOKEN"):
             config["session_token"] = env["AWS_SESSION_TOKEN"]
     else:
-        from obstore.auth.boto3 import Boto3CredentialProvider
-
-        arguments["credential_provider"] = Boto3CredentialProvider()
+        arguments["credential_provider"] = _credentials()
     return S3Store(
         bucket,
         config=config,
@@ -84,6 +102,27 @@ def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> 
         retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
         **arguments,
     )
+
+
+def _region(environment: Mapping[str, str]) -> str:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return resolve_region(environment) or DEFAULT_REGION
+    except BotoCoreError as exc:
+        raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
+
+
+def _credentials() -> Boto3CredentialProvider:
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except BotoCoreError as exc:
+        raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
+    except ValueError as exc:  # what obstore raises where the whole chain has none
+        raise MisconfiguredError("no AWS credentials are found", remedy=_CREDENTIALS) from exc
 
 
 class S3ObjectStore:
@@ -96,7 +135,7 @@ class S3ObjectStore:
     """
 
     def __init__(self, *, bucket: str, store: S3Store | None = None, put_attempts: int = 4) -> None:
-        self._bucket = bucket
+        self._translated = partial(_translated, bucket=bucket)
         self._store = store if store is not None else open_store(bucket)
         self._put_attempts = put_attempts
 
@@ -120,8 +159,8 @@ class S3ObjectStore:
                     continue  # 409: another PUT is under way, maybe an earlier attempt of ours
                 raise AlreadyExistsError("the key is taken by another write", key=key) from exc
             except (BaseError, OSError) as exc:
-                error = _translated(exc, key)
-                if not isinstance(error, UnavailableError):
+                error = self._translated(exc, key)
+                if isinstance(error, MisconfiguredError) or not isinstance(error, UnavailableError):
                     raise error from exc
                 # No answer. The same bytes go out again under the same key and write id: whichever
                 # arrives first wins, and the other finds its own id there.
@@ -146,8 +185,14 @@ class S3ObjectStore:
         except (BaseError, OSError):
             return None
 
+    def _translating(self, call: Callable[[], _T], key: str) -> _T:
+        try:
+            return call()
+        except (BaseError, OSError) as exc:
+            raise self._translated(exc, key) from exc
+
     def _reading(self, call: Callable[[], _T], key: str) -> _T:
-        return telling_absence(self, key, lambda: _translating(call, key))
+        return telling_absence(self, key, lambda: self._translating(call, key))
 
     def get(self, key: str, start: int, end: int) -> Buffer:
         try:
@@ -170,7 +215,7 @@ class S3ObjectStore:
         found = self._reading(lambda: obstore.get(self._store, key), key)
         if found.meta["size"] > limit:
             raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
-        return bytes(_translating(found.bytes, key))
+        return bytes(self._translating(found.bytes, key))
 
     def get_suffix(self, key: str, length: int) -> bytes:
         def suffix() -> bytes:
@@ -203,7 +248,7 @@ class S3ObjectStore:
             ]
 
         while True:
-            rows = _translating(partial(page, begin), prefix)
+            rows = self._translating(partial(page, begin), prefix)
             early = [each for each in rows if each.key < prefix]
             if not early:
                 return [each for each in rows if each.key.startswith(prefix)]
@@ -211,19 +256,29 @@ class S3ObjectStore:
             begin = early[-1].key
 
 
-def _translating(call: Callable[[], _T], key: str) -> _T:
-    try:
-        return call()
-    except (BaseError, OSError) as exc:
-        raise _translated(exc, key) from exc
-
-
-def _translated(exc: BaseException, key: str) -> ColdstreamError:
+def _translated(exc: BaseException, key: str, *, bucket: str = "") -> ColdstreamError:
     """The error of ours that an obstore error means."""
+    code, said = _said(str(exc))
+    if code == "NoSuchBucket":  # a 404 like that of a missing object, which is quite another thing
+        return no_bucket(bucket, key)
     if isinstance(exc, FileNotFoundError | ObstoreNotFoundError):
         return NotFoundError("no such object", key=key)
     if isinstance(exc, ObstorePermissionDeniedError | UnauthenticatedError):
-        return PermissionDeniedError("S3 refused the request", key=key)
+        return PermissionDeniedError(f"S3 refused the request{code and f': {code}'}", key=key)
     if isinstance(exc, ObstoreAlreadyExistsError | PreconditionError):
         return AlreadyExistsError("the key is taken by another write", key=key)
-    return UnavailableError(f"S3 did not answer properly: {exc}", key=key)
+    return UnavailableError(f"S3 did not answer properly: {said}", key=key)
+
+
+def _said(text: str) -> tuple[str, str]:
+    """S3's own code, "" if there is none, and the error in one line.
+
+    obstore gives the answer's body, XML, and behind it how Rust has it in memory, which helps
+    nobody.
+    """
+    answer = text.split("Debug source:", 1)[0]
+    code = _CODE.search(answer)
+    if code is None:
+        return "", " ".join(answer.split())[:_LONGEST]
+    words = _MESSAGE.search(answer)
+    return code[1], f"{code[1]}: {words[1]}" if words else code[1]

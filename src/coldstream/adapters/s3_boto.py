@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.settings import MisconfiguredError, no_bucket
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -79,7 +80,7 @@ class BotoObjectStore:
                         continue  # a write that raced ours and failed: the key is free again
                     raise AlreadyExistsError("the key is taken by another write", key=key) from exc
                 error = translated(exc, key)
-                if not isinstance(error, UnavailableError):
+                if isinstance(error, MisconfiguredError) or not isinstance(error, UnavailableError):
                     raise error from exc
                 if written_by(self._client, self._bucket, key) == write_id:
                     return
@@ -167,6 +168,8 @@ def code_of(exc: Exception) -> str:
 def translated(exc: Exception, key: str) -> ColdstreamError:
     """The error of ours that a boto3 error means."""
     code = code_of(exc)
+    if code == "NoSuchBucket" and isinstance(exc, ClientError):
+        return no_bucket(str(exc.response.get("Error", {}).get("BucketName", "")), key)
     if code in MISSING:
         return NotFoundError("no such object", key=key)
     if code in FORBIDDEN:

@@ -17,12 +17,14 @@ from coldstream.cli.connect import (
     BucketOption,
     PrefixOption,
     TableOption,
+    aws_client,
     connect,
 )
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import ENV_QUEUE_URL, check_stream
+from coldstream.plans.name_pattern import MAX_NAME
 
 if TYPE_CHECKING:
     from coldstream.agent.progress import Progress
@@ -98,8 +100,6 @@ def run(
 
         coldstream agent run --data-dir ./streams --committed offsets.json --once --json
     """
-    import boto3
-
     from coldstream.adapters.sqs import QueueCommitRequests
     from coldstream.agent.committed import AllCommitted, CommittedFile
     from coldstream.agent.run import Agent
@@ -126,7 +126,7 @@ def run(
         data_dir=data_dir,
         committed=AllCommitted() if committed == "all" else CommittedFile(Path(committed)),
         settings=settings,
-        requests=QueueCommitRequests(client=boto3.client("sqs"), queue_url=queue_url)
+        requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=queue_url)
         if queue_url
         else None,
         names=read_names(names, cluster) if names else {},
@@ -160,11 +160,12 @@ def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
     """Queue names by directory from a JSON file {directory: {"vhost": V, "queue": Q}}.
 
     Raises:
-        InvalidInputError: the file cannot be read or says something else.
+        InvalidInputError: the file cannot be read or says something else, or a name, be it the
+            cluster's, is one that no catalog item can hold.
     """
     try:
         content = json.loads(path.read_bytes())
-        return {
+        names = {
             check_stream(stream): QueueName(cluster, str(name["vhost"]), str(name["queue"]))
             for stream, name in content.items()
         }
@@ -174,6 +175,17 @@ def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
         raise InvalidInputError(
             'not a JSON object {directory: {"vhost": V, "queue": Q}}', key=str(path)
         ) from exc
+    for stream, name in names.items():
+        for field in ("cluster", "vhost", "queue"):
+            text = getattr(name, field)
+            if len(text) > MAX_NAME:
+                trouble = f"has {len(text)} characters, more than {MAX_NAME}"
+            elif any("\ud800" <= each <= "\udfff" for each in text):
+                trouble = "has a surrogate"
+            else:
+                continue
+            raise InvalidInputError(f"{field} {trouble}", stream=stream, key=str(path))
+    return names
 
 
 def _row(progress: Progress) -> dict[str, object]:

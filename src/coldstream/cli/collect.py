@@ -38,7 +38,7 @@ _COLUMNS = ("stream", "kind", "objects", "bytes", "garbage", "meaning")
 
 
 def collect(
-    stream: OptionalStream = "",
+    stream: OptionalStream = None,
     delete: Annotated[
         bool,
         typer.Option(
@@ -89,7 +89,7 @@ def collect(
     )
 
 
-def _plan(remote: Remote, stream: str, grace_ms: int) -> Plans:
+def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
     from coldstream.plans.policy import PolicySet
     from coldstream.usecases.survey import Surveyed
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -80,6 +80,7 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
 
     Raises:
         ConfigurationError: a setting is missing or malformed.
+        MisconfiguredError: a name that no bucket or table can have, or no credentials.
     """
     missing = [name for name, value in ((ENV_BUCKET, bucket), (ENV_TABLE, table)) if not value]
     if missing:
@@ -95,28 +96,57 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
             str(exc), remedy=f"set --prefix or {ENV_PREFIX} to path parts that end in '/'"
         ) from exc
 
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
-
     from coldstream.adapters.dynamodb import DynamoCatalog
     from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
+    from coldstream.adapters.settings import check_table
 
-    try:
-        client = boto3.client(
-            "dynamodb",
-            config=Config(
-                connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 5}
-            ),
-        )
-    except (BotoCoreError, ValueError) as exc:
-        raise ConfigurationError(
-            str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
-        ) from exc
+    check_table(table)
+    store = S3ObjectStore(bucket=bucket)
+    client = aws_client("dynamodb")
+    _name_missing(client, table)
     return Remote(
-        store=S3ObjectStore(bucket=bucket),
+        store=store,
         catalog=DynamoCatalog(client=client, table=table, prefix=prefix),
         prefix=prefix,
         policies=DynamoPolicies(client=client, table=table, prefix=prefix),
     )
+
+
+def aws_client(service: str) -> Any:
+    """A boto3 client in the region that all clients of this process use; nothing is sent yet.
+
+    Args:
+        service: as boto3 calls it.
+
+    Raises:
+        ConfigurationError: no region, no such profile, a malformed endpoint.
+    """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    from coldstream.adapters.settings import resolve_region
+
+    config = Config(
+        connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 5}
+    )
+    try:
+        # A session of its own: the process's would keep the profile that it was made with.
+        session: Any = boto3.session.Session()  # its types know literal names only
+        return session.client(service, region_name=resolve_region(), config=config)
+    except (BotoCoreError, ValueError) as exc:
+        raise ConfigurationError(
+            str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
+        ) from exc
+
+
+def _name_missing(client: Any, table: str) -> None:
+    """Let every request of a DynamoDB client say which table is not there."""
+    from coldstream.adapters.settings import no_table
+
+    def look(parsed: dict[str, Any], **_: Any) -> None:
+        if parsed.get("Error", {}).get("Code") == "ResourceNotFoundException":
+            raise no_table(table)
+
+    client.meta.events.register("after-call.dynamodb", look)

@@ -34,7 +34,7 @@ _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
 
 
 def consolidate(
-    stream: OptionalStream = "",
+    stream: OptionalStream = None,
     dry_run: DryRunOption = False,
     fragment_bytes: Annotated[
         int,
@@ -71,7 +71,7 @@ def consolidate(
     )
 
 
-def _plan(remote: Remote, stream: str, target_size: int) -> Plans:
+def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:
     from coldstream.plans.policy import effective
     from coldstream.usecases import consolidate as usecase
     from coldstream.usecases.survey import Surveyed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from coldstream.cli.output import note, when
 from coldstream.cli.resolve import resolve
-from coldstream.errors import ConflictError, NotFoundError
+from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import Catalog
 
@@ -37,6 +37,16 @@ class RebuildingError(NotLiveError):
     remedy = (
         "wait for the rebuild; where none is running, end it with `coldstream rebuild STREAM"
         " --write`"
+    )
+
+
+class MissingObjectError(CorruptDataError):
+    """An object is gone that the manifest refers to: data that the catalog promises is lost."""
+
+    why = "missing object"
+    remedy = (
+        "see all that is missing with `coldstream verify STREAM`, then `coldstream repair`:"
+        " a replica or another object may still have it"
     )
 
 
@@ -104,14 +114,23 @@ def refuse_if_gone(catalog: Catalog, stream: str) -> None:
 def telling_deletion(catalog: Catalog, stream: str) -> Iterator[None]:
     """Where an object is missing because the stream was deleted meanwhile, say that instead.
 
+    Where it was not deleted, what the manifest refers to is lost, and that is no typing error.
+
     Raises:
-        DeletedError: in place of the NotFoundError.
+        DeletedError, MissingObjectError: in place of the NotFoundError.
     """
     try:
         yield
-    except NotFoundError:
+    except NotFoundError as error:
         refuse_if_gone(catalog, stream)
-        raise
+        if error.key is None:
+            raise
+        raise MissingObjectError(
+            f"the manifest refers to an object that is gone: {error.reason}",
+            stream=error.stream or stream,
+            offset=error.offset,
+            key=error.key,
+        ) from error
 
 
 def _item(catalog: Catalog, stream: str) -> CatalogItem:

@@ -34,7 +34,7 @@ from coldstream.cli.agent import read_names
 from coldstream.cli.connect import connect
 from coldstream.cli.demo_jobs import JobsDemo
 from coldstream.cli.demo_workflows import SETTINGS, WorkflowsDemo
-from coldstream.cli.exit_codes import exit_code_of
+from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.cli.report import explain
 from coldstream.errors import ColdstreamError
 from coldstream.local import environment
@@ -50,6 +50,10 @@ ROOT = Path(__file__).resolve().parents[3]
 _STREAM_TIME = 1_795_227_164_559_759_047  # ns, as a broker would have put it into the name
 _BIG_MESSAGES = 300_000
 _BIG_MESSAGE_SIZE = 1000
+_INTERRUPTED = (
+    "demo: interrupted. The embedded AWS stays up if it was; `.venv/bin/coldstream local down`"
+    " stops it, --wipe (or `make down`) removes what it holds, too"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,9 @@ def main() -> int:
     except ColdstreamError as error:
         print(explain(error, "demo"), file=sys.stderr)  # noqa: T201 - the answer to a person
         return exit_code_of(error)
+    except KeyboardInterrupt:
+        print(_INTERRUPTED, file=sys.stderr)  # noqa: T201
+        return ExitCode.INTERRUPTED
 
 
 def demo() -> int:

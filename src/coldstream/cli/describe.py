@@ -17,6 +17,7 @@ from coldstream.cli.connect import (
 )
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.output import (
+    MOST,
     JsonOption,
     note,
     print_json,
@@ -41,7 +42,10 @@ def describe(
     fragments: Annotated[
         int,
         typer.Option(
-            "--fragments", min=0, help="How many of the newest fragments to show, and of groups."
+            "--fragments",
+            min=0,
+            max=MOST,
+            help="How many of the newest fragments to show, and of groups.",
         ),
     ] = 10,
     all_holes: Annotated[

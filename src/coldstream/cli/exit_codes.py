@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from coldstream.adapters.settings import MisconfiguredError
 from coldstream.errors import ColdstreamError, Kind
 
 
@@ -20,6 +21,7 @@ class ExitCode(IntEnum):
     NO_STREAM = 66
     UNAVAILABLE = 69
     INTERNAL = 70
+    OUTPUT = 74
     TRY_AGAIN = 75
     NO_PERMISSION = 77
     CONFIGURATION = 78
@@ -39,6 +41,7 @@ _MEANINGS = {
     ExitCode.NO_STREAM: "no such stream or object",
     ExitCode.UNAVAILABLE: "AWS cannot be reached or does not answer properly",
     ExitCode.INTERNAL: "a bug in coldstream",
+    ExitCode.OUTPUT: "the output cannot be written",
     ExitCode.TRY_AGAIN: "busy or overtaken by another writer: try again",
     ExitCode.NO_PERMISSION: "the credentials lack a permission",
     ExitCode.CONFIGURATION: "a setting is missing or wrong",
@@ -64,5 +67,7 @@ BY_KIND = {
 
 def exit_code_of(error: ColdstreamError) -> ExitCode:
     """The exit code for an error: its own if it has one, else that of its kind."""
+    if isinstance(error, MisconfiguredError):
+        return ExitCode.CONFIGURATION
     own = getattr(error, "exit_code", None)
     return own if isinstance(own, ExitCode) else BY_KIND[error.kind]

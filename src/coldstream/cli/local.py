@@ -16,11 +16,23 @@ from coldstream.errors import InvalidInputError
 
 app = typer.Typer(help="Run the embedded AWS on this machine.", no_args_is_help=True)
 
+
+def _directory(text: str) -> Path:
+    """A directory as typed; `Path("")` would be the working directory, which nobody has named."""
+    if not text.strip():
+        raise typer.BadParameter("an empty value names no directory")
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise typer.BadParameter(f"{text!r} is a file")
+    return path
+
+
 RootOption = Annotated[
     Path | None,
     typer.Option(
         "--project",
-        file_okay=False,
+        metavar="DIRECTORY",
+        parser=_directory,
         help="The checkout with app.py; the working directory or one above it by default.",
     ),
 ]
@@ -28,7 +40,8 @@ StateOption = Annotated[
     Path | None,
     typer.Option(
         "--state",
-        file_okay=False,
+        metavar="DIRECTORY",
+        parser=_directory,
         help="Where everything is kept; .local in the project by default.",
     ),
 ]
@@ -60,11 +73,21 @@ def up(
     Example: coldstream local up && eval "$(coldstream local env)"
     """
     from coldstream.local import environment
+    from coldstream.local.synth import AppFailedError
 
-    running = environment.up(
-        _project(project), port=port, state_dir=state, context=_context(settings or [])
+    context = _context(settings or [])
+    try:
+        running = environment.up(_project(project), port=port, state_dir=state, context=context)
+    except AppFailedError as exc:
+        raise ConfigurationError(
+            str(exc), remedy="correct --set or cdk.json; docs/how-to/deploy.md lists the settings"
+        ) from exc
+    where = "".join(
+        f" {option} {shlex.quote(str(given))}"
+        for option, given in (("--project", project), ("--state", state))
+        if given is not None
     )
-    note(f'{running.endpoint} is up; next: eval "$(coldstream local env)"')
+    note(f'{running.endpoint} is up; next: eval "$(coldstream local env{where})"')
 
 
 @app.command("down")
@@ -73,7 +96,10 @@ def down(
     state: StateOption = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove all that it holds, too.")] = False,
 ) -> None:
-    """Stop it; what it holds is kept unless --wipe. Stopping twice is fine."""
+    """Stop it; what it holds is kept unless --wipe. Stopping twice is fine.
+
+    --wipe removes only what an embedded AWS has put into a directory, and follows no link.
+    """
     from coldstream.local import environment
 
     environment.down(_project(project), state_dir=state, wipe=wipe)

@@ -5,8 +5,11 @@ The modules import only names and typer; SDKs and numpy come in when a command r
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
+from typing import Any
 
 import typer
 
@@ -27,7 +30,8 @@ from coldstream.cli import (
     streams,
     verify,
 )
-from coldstream.cli.report import Commands
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.report import Commands, OutputError, cannot_write, explain, silence_stdout
 
 app = typer.Typer(
     name="coldstream",
@@ -66,21 +70,69 @@ app.command("verify", rich_help_panel="Check")(verify.verify)
 app.command("reconcile", rich_help_panel="Keep")(reconcile.reconcile)
 app.command("rebalance", rich_help_panel="Keep")(rebalance.rebalance)
 app.command("consolidate", rich_help_panel="Keep")(consolidate.consolidate)
-app.add_typer(retention.app, name="retention", rich_help_panel="Keep")
+app.add_typer(retention.app, name="retention", cls=Commands, rich_help_panel="Keep")
 app.command("collect", rich_help_panel="Keep")(collect.collect)
 app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("repair", rich_help_panel="Keep")(repair.repair)
-app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Keep")
+app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="Keep")
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
-app.add_typer(local.app, name="local", rich_help_panel="Run")
-app.add_typer(agent.agent_app, name="agent", rich_help_panel="Run")
+app.add_typer(local.app, name="local", cls=Commands, rich_help_panel="Run")
+app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")
 
 
 def main() -> None:
     """Entry point."""
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A locale that lacks a character of a queue's name is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="coldstream")
+    code: Any = ExitCode.OK
+    try:
+        app(prog_name="coldstream")
+    except SystemExit as left:
+        code = left.code
+        with contextlib.suppress(BrokenPipeError):
+            _flush()
+    except OSError as error:  # help and usage are written outside of any command
+        if not cannot_write(error):
+            raise
+        code = _tell_unwritable(error)
+    silence_stdout()  # all is written; nothing is left that the interpreter's exit could fail on
+    sys.exit(code)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if not cannot_write(error):
+            raise
+        sys.exit(_tell_unwritable(error))
+
+
+def _tell_unwritable(error: OSError) -> int:
+    silence_stdout()
+    sys.stderr.write(explain(OutputError(f"cannot write: {error}"), "") + "\n")
+    return ExitCode.OUTPUT
+
+
+def _open_closed() -> None:
+    """Give `>&-` and `2>&-` a stream: Python has none, and the next socket would take its place.
+
+    Writing to the closed stdout fails, as it does in every other program.
+    """
+    if sys.stdout is None:
+        _occupy(1, os.O_RDONLY)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        _occupy(2, os.O_WRONLY)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def _occupy(descriptor: int, flags: int) -> None:
+    opened = os.open(os.devnull, flags)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)

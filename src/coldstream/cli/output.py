@@ -17,6 +17,8 @@ import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Row = Mapping[str, Any]
+#: The most that a number of things to show can be; no stream has more messages.
+MOST = 2**62
 
 
 def print_json(value: object) -> None:

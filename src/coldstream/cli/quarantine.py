@@ -18,15 +18,15 @@ from coldstream.cli.connect import (
     TableOption,
     connect,
 )
-from coldstream.cli.deleted import readable, workable
-from coldstream.cli.output import JsonOption, note, plain, print_json, print_table, when
+from coldstream.cli.deleted import readable, telling_deletion, workable
+from coldstream.cli.output import MOST, JsonOption, note, plain, print_json, print_table, when
 from coldstream.cli.read import Output
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from coldstream.manifest.quarantine import Timeline
+    from coldstream.manifest.quarantine import Dropped, Timeline
     from coldstream.reader import Gap
     from coldstream.usecases.load import World
 
@@ -34,6 +34,13 @@ app = typer.Typer(
     help="Messages that a fail-over has cut off: confirmed once, lost by the cluster.",
     no_args_is_help=True,
 )
+
+
+class UnknownTimelineError(NotFoundError):
+    """No claim of this epoch has cut off anything, or what it cut off was given up."""
+
+    remedy = "see which timelines there are with `coldstream quarantine list STREAM`"
+
 
 _COLUMNS = ("timeline", "first", "next", "created", "fragments", "bytes", "only_listed")
 TimelineOption = Annotated[
@@ -123,7 +130,9 @@ def read(
     ] = Output.TEXT,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", min=0, help="At most so many messages.", show_default="all"),
+        typer.Option(
+            "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
+        ),
     ] = None,
     bucket: BucketOption = "",
     table: TableOption = "",
@@ -146,7 +155,8 @@ def read(
     world = read_only(remote)[0]
     data = lost_data(world, name, _timeline(world, name, timeline))
     for key in data.strays:
-        note(f"not read, because it does not join the rest: {plain(key)}")
+        why = "it is gone, damaged, of another stream, or does not join the rest"
+        note(f"not read, because {why}: {plain(key)}")
     if data.root is None:
         note("the timeline has no fragments")
         return
@@ -161,7 +171,10 @@ def read(
         note(f"gap: {gap}")
 
     reader = RootReader(remote.store, remote.catalog, prefix, name, data.root)
-    with closing(reader.messages(Offset(begin), on_gap=tell)) as messages:
+    with (
+        telling_deletion(remote.catalog, name),
+        closing(reader.messages(Offset(begin), on_gap=tell)) as messages,
+    ):
         write = {
             Output.TEXT: message.write_text,
             Output.JSON: message.write_json,
@@ -202,14 +215,23 @@ def drop(
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     name = workable(remote.catalog, stream)
     world = read_only(remote)[0] if dry_run else remote.world()
-    done = usecase.drop(
-        world,
-        name,
-        timeline,
-        now_ms=int(time.time() * 1000),
-        pause=lambda attempt: time.sleep(0.1 * 2**attempt),
-        dry_run=dry_run,
-    )
+    before = _given_up_before(remote, name, timeline)
+    if before is not None:
+        _tell_given_up(name, before, as_json=as_json)
+        return
+    try:
+        done = usecase.drop(
+            world,
+            name,
+            timeline,
+            now_ms=int(time.time() * 1000),
+            pause=lambda attempt: time.sleep(0.1 * 2**attempt),
+            dry_run=dry_run,
+        )
+    except NotFoundError as exc:
+        if exc.key is not None:
+            raise
+        raise UnknownTimelineError(exc.reason, stream=name) from exc
     row = _row(world, name, done.change.timeline) if done.change.timeline else None
     if as_json:
         print_json(
@@ -230,12 +252,33 @@ def drop(
         note(f"{what}: would be given up; nothing was changed")
 
 
+def _given_up_before(remote: Remote, stream: str, epoch: int) -> Dropped | None:
+    """What says that a timeline was given up, if nothing of it has arrived since."""
+    from coldstream.usecases.quarantine import current_record
+
+    record = current_record(read_only(remote)[0], stream)[1]
+    if record.timeline(epoch) is not None:
+        return None
+    found = next((each for each in record.dropped if each.epoch == epoch), None)
+    return None if found is None or _strays(remote, stream) else found
+
+
+def _tell_given_up(stream: str, before: Dropped, *, as_json: bool) -> None:
+    if as_json:
+        nothing = {"landed": False, "version": None, "timeline": None, "first": before.floor}
+        print_json({"stream": stream, **nothing})
+    note(
+        f"offsets {before.floor} on, cut off by epoch {before.epoch}: given up before, at "
+        f"{when(before.until_ms)}; nothing was changed"
+    )
+
+
 def _timeline(world: World, stream: str, epoch: int) -> Timeline:
     from coldstream.usecases.quarantine import current_record
 
     found = current_record(world, stream)[1].timeline(epoch)
     if found is None:
-        raise NotFoundError(f"no timeline {epoch} is in quarantine", stream=stream)
+        raise UnknownTimelineError(f"no timeline {epoch} is in quarantine", stream=stream)
     return found
 
 

@@ -19,7 +19,7 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.output import note
+from coldstream.cli.output import MOST, note
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def read(
     ] = Output.TEXT,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", min=0, help="At most so many messages.", show_default="all"),
+        typer.Option(
+            "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
+        ),
     ] = None,
     bucket: BucketOption = "",
     table: TableOption = "",

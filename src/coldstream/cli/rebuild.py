@@ -10,22 +10,24 @@ from coldstream.cli.connect import (
     DEFAULT_PREFIX_VALUE,
     BucketOption,
     PrefixOption,
+    Remote,
     TableOption,
     connect,
 )
 from coldstream.cli.output import JsonOption, note, print_json, print_section
+from coldstream.cli.over_streams import Plans, items
 from coldstream.cli.read_only import read_only
 from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
-from coldstream.names import check_stream
+from coldstream.cli.resolve import StreamArgument, pick
+from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.names import stream_prefix
 
 if TYPE_CHECKING:
     from coldstream.usecases.rebuild import RebuildReport
 
 
 def rebuild(
-    stream: Annotated[
-        str, typer.Argument(help="Directory name of the stream: there may be no item to ask.")
-    ],
+    stream: StreamArgument,
     write: Annotated[
         bool, typer.Option("--write", help="Write the new manifest; without it nothing changes.")
     ] = False,
@@ -47,12 +49,19 @@ def rebuild(
     A dry run unless --write is given: says what would come out, beside what the catalog says now.
     While it writes the stream takes no commits, and nothing of it is deleted.
 
-    Example: coldstream rebuild __orders_1745252105682952932
+    A queue's name is looked up in the catalog; where that has lost the stream, give the directory
+    name, as the keys in the bucket have it.
+
+    Examples: coldstream rebuild //orders
+
+    coldstream rebuild __orders_1745252105682952932 --write
     """
     from coldstream.usecases import rebuild as usecase
 
-    name = check_stream(stream)
     remote = connect(bucket=bucket, table=table, prefix=prefix)
+    name = _directory(remote, stream)
+    if name != stream:
+        note(f"{stream} is {name}")
     world = remote.world() if write else read_only(remote)[0]
     report = usecase.rebuild(
         world, name, branching=branching, trailers=not no_trailers, dry_run=not write
@@ -76,6 +85,26 @@ def rebuild(
         )
     if not report.landed:
         note("nothing was changed; --write would write it")
+
+
+def _directory(remote: Remote, text: str) -> str:
+    """The directory name that `text` stands for; also of a stream that only the bucket knows.
+
+    An item that is damaged may be the reason to rebuild, so it does not stop the search.
+
+    Raises:
+        NotFoundError: it names no queue, and no directory can be called so.
+        InvalidInputError: several streams have this name.
+    """
+    try:
+        if remote.store.list(stream_prefix(remote.prefix, text), limit=1):
+            return text
+    except InvalidInputError:
+        return pick(items(remote.catalog, Plans()), text)
+    try:
+        return pick(items(remote.catalog, Plans()), text)
+    except NotFoundError:
+        return text  # the use case says what it misses
 
 
 def _document(report: RebuildReport) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _COLUMNS = ("stream", "first", "next", "fragments", "bytes", "refused", "adopt")
 
 
 def reconcile(
-    stream: OptionalStream = "",
+    stream: OptionalStream = None,
     dry_run: DryRunOption = False,
     reason: ReasonOption = "",
     no_wait: NoWaitOption = False,
@@ -63,7 +63,7 @@ def reconcile(
     )
 
 
-def _plan(remote: Remote, stream: str) -> Plans:
+def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.plans.policy import PolicySet
     from coldstream.usecases.ahead import ahead
     from coldstream.usecases.survey import Surveyed

@@ -12,9 +12,28 @@ from typing import Any
 
 import typer
 
-from coldstream.cli.exit_codes import BY_KIND, ExitCode
+from coldstream.adapters.settings import MisconfiguredError
+from coldstream.cli.delete import NothingToUndeleteError
+from coldstream.cli.deleted import DeletedError, MissingObjectError, NotLiveError
+from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
 from coldstream.cli.main import app
+from coldstream.cli.report import OutputError
+from coldstream.cli.rules import EndedHoldError
+from coldstream.cli.workflow import StartedBeforeError, WorkflowFailedError
+from coldstream.errors import ColdstreamError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
+
+#: Errors that have a word of their own for why, one of each.
+SPECIAL: tuple[ColdstreamError, ...] = (
+    *(DeletedError(""), NotLiveError(""), MissingObjectError(""), MisconfiguredError("")),
+    *(
+        OutputError(""),
+        EndedHoldError(""),
+        NothingToUndeleteError(""),
+        WorkflowFailedError(""),
+        StartedBeforeError(""),
+    ),
+)
 
 _INTRODUCTION = f"""\
 # The command line
@@ -27,8 +46,9 @@ added. `NO_COLOR` is respected.
 
 Bucket, table and prefix come from `--bucket`, `--table`, `--prefix` or `{ENV_BUCKET}`,
 `{ENV_TABLE}`, `{ENV_PREFIX}`; credentials, region and endpoint as for every AWS SDK
-(`AWS_PROFILE`, `AWS_REGION`, `AWS_ENDPOINT_URL`, ...). `coldstream local env` prints all of them
-for the embedded AWS.
+(`AWS_PROFILE`, `AWS_REGION`, `AWS_ENDPOINT_URL`, ...). The region is that of `AWS_REGION`, else of
+`AWS_DEFAULT_REGION`, else of the profile, for all services alike. `coldstream local env` prints all
+of them for the embedded AWS.
 
 What changes manifests runs as state machines. `rebalance`, `retention run`, `consolidate`,
 `collect --delete` and `reconcile` start one (`--workflows` or `{ENV_WORKFLOWS}`), tell on
@@ -37,7 +57,8 @@ rights to read and nothing else; numbers that the stack has set (`--branching`, 
 `--fragment-bytes`) have to be given where they are not the stack's defaults.
 
 `STREAM` is the broker's directory name of a stream or, where it is unique, `VHOST/QUEUE`
-(`//orders` is queue `orders` in vhost `/`) or the queue's name alone.
+(`//orders` is queue `orders` in vhost `/`) or the queue's name alone. An empty word, such as a
+variable that was never set, is a usage error: it never stands for all streams.
 """
 
 
@@ -49,13 +70,15 @@ def render() -> str:
     lines += [
         "## Exit codes",
         "",
-        "An error is three lines on stderr: what failed, why, what to try.",
+        "An error is three lines on stderr: what failed, why (the kind), what to try.",
         "",
     ]
     lines += ["| code | meaning | kinds of error |", "|---|---|---|"]
     for code in ExitCode:
-        kinds = ", ".join(f"`{kind}`" for kind, exit_code in BY_KIND.items() if exit_code is code)
-        lines.append(f"| {int(code)} | {code.meaning} | {kinds} |")
+        kinds = [str(kind) for kind, exit_code in BY_KIND.items() if exit_code is code]
+        kinds += [str(getattr(e, "why", e.kind)) for e in SPECIAL if exit_code_of(e) is code]
+        named = ", ".join(f"`{kind}`" for kind in kinds)
+        lines.append(f"| {int(code)} | {code.meaning} | {named} |")
     return "\n".join(lines) + "\n"
 
 

@@ -179,7 +179,7 @@ def _from_findings(path: Path, stream: str) -> list[tuple[int, int]]:
             for each in found
             if each["stream"] == stream and each["severity"] != "note"
         ]
-    except (KeyError, TypeError, AttributeError) as exc:
+    except (KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise InvalidInputError(
             "no findings of scrub: neither its line nor a finding a line", key=str(path)
         ) from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -59,7 +60,20 @@ def explain(error: ColdstreamError, what: str) -> str:
     reason = " ".join(str(error).split())
     remedy = getattr(error, "remedy", None) or _TRY[error.kind]
     why = getattr(error, "why", error.kind)
-    return f"coldstream {what} failed: {reason}\n  why: {why}\n  try: {remedy}"
+    command = f"coldstream {what}".strip()
+    return f"{command} failed: {reason}\n  why: {why}\n  try: {remedy}"
+
+
+class OutputError(ColdstreamError):
+    """What should have gone to standard output could not be written."""
+
+    exit_code = ExitCode.OUTPUT
+    why = "output"
+    remedy = "see where standard output goes: its disk may be full, or nothing is open there"
+
+
+#: What a write says whose disk is full, whose file may not grow, or that goes nowhere.
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF})
 
 
 class Commands(TyperGroup):
@@ -68,23 +82,53 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; see `typer.core`."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a disk that is full can still be told
+            return result
         except ColdstreamError as error:
-            fail(error, ctx.invoked_subcommand or "")
+            fail(error, _words(ctx))
         except BrokenPipeError:
             # The reader of our output has gone (`| head`): it has what it wanted.
             silence_stdout()
             raise typer.Exit(ExitCode.OK) from None
+        except KeyboardInterrupt:
+            tell_interrupt(_words(ctx))
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
         except Exception as error:  # a bug of ours; it needs its traceback and an exit code
             if type(error).__module__.startswith("typer.") or isinstance(error, EOFError):
                 raise  # usage errors, exits and aborts are typer's own business
+            if cannot_write(error):
+                silence_stdout()
+                fail(OutputError(f"cannot write: {error}"), _words(ctx))
             traceback.print_exc()
-            fail(InternalError(f"{type(error).__name__}: {error}"), ctx.invoked_subcommand or "")
+            fail(InternalError(f"{type(error).__name__}: {error}"), _words(ctx))
+
+
+def _words(ctx: Any) -> str:
+    """The command as typed after `coldstream`, e.g. "quarantine drop"."""
+    words = [ctx.invoked_subcommand or ""]
+    while ctx.parent is not None:
+        words.append(ctx.info_name or "")
+        ctx = ctx.parent
+    return " ".join(reversed(words)).strip()
+
+
+def cannot_write(error: BaseException) -> bool:
+    """Whether an error is that of an output that takes nothing more."""
+    return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
+
+
+def tell_interrupt(what: str) -> None:
+    """Say on stderr that a person has ended the command."""
+    sys.stderr.write(f"coldstream {what}: interrupted; it can be run again at any time\n")
 
 
 def fail(error: ColdstreamError, what: str) -> None:
     """Tell the error on stderr and leave with its exit code."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        silence_stdout()  # the error that is told is the one that came first
     print(explain(error, what), file=sys.stderr)  # noqa: T201 - the answer to a person
     raise typer.Exit(exit_code_of(error))
 

@@ -12,19 +12,33 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.ports import Catalog
 
+
+def _named(text: str) -> str:
+    """A stream as typed; an empty word is a variable that was never set, and means no stream."""
+    if not text:
+        raise typer.BadParameter(
+            "an empty word names no stream; where all may be meant, leave it out"
+        )
+    return text
+
+
 StreamArgument = Annotated[
     str,
     typer.Argument(
         metavar="STREAM",
+        parser=_named,
         help="Directory name, or VHOST/QUEUE (//orders for queue orders in vhost /), or the queue "
         "alone; where that is unique.",
         show_default=False,
     ),
 ]
 OptionalStream = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="[STREAM]", help="As everywhere; all streams without it.", show_default=False
+        metavar="[STREAM]",
+        parser=_named,
+        help="As everywhere; all streams without it.",
+        show_default=False,
     ),
 ]
 _SHOWN = 10

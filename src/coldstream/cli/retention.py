@@ -49,7 +49,7 @@ _COLUMNS = (
 
 @app.command("plan")
 def plan(
-    stream: OptionalStream = "",
+    stream: OptionalStream = None,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
     table: TableOption = "",
@@ -68,7 +68,7 @@ def plan(
 
 @app.command("run")
 def run(
-    stream: OptionalStream = "",
+    stream: OptionalStream = None,
     dry_run: DryRunOption = False,
     reason: ReasonOption = "",
     no_wait: NoWaitOption = False,
@@ -100,7 +100,7 @@ app.command("hold")(rules.hold)
 app.command("release")(rules.release)
 
 
-def _plan(remote: Remote, stream: str) -> Plans:
+def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.plans.policy import effective
     from coldstream.plans.retention import Rule, may_be_due
     from coldstream.usecases.retention import retain

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from coldstream import errors
-from coldstream.cli.connect import Remote
+from coldstream.cli.connect import Remote, aws_client
 from coldstream.cli.exit_codes import BY_KIND, ExitCode
 from coldstream.cli.output import many, note, plain, print_json, print_section, print_table, yes_no
 from coldstream.cli.report import ConfigurationError
@@ -109,21 +109,9 @@ def connect_workflows(arn_prefix: str) -> Workflows:
         raise ConfigurationError(
             f"not what the ARN of a state machine begins with: {arn_prefix[:100]!r}", remedy=_REMEDY
         )
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
-
     from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 
-    config = Config(
-        connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 5}
-    )
-    try:
-        client = boto3.client("stepfunctions", config=config)
-    except (BotoCoreError, ValueError) as exc:
-        raise ConfigurationError(
-            str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
-        ) from exc
+    client = aws_client("stepfunctions")
     return StepFunctionsWorkflows(client=client, arn_prefix=arn_prefix)
 
 
@@ -268,7 +256,7 @@ def _cause(text: str) -> str:
     """A cause in words: Lambda wraps the message of an exception in JSON, with a stack trace."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     said = document.get("errorMessage") if isinstance(document, dict) else None
     return plain(" ".join((said if isinstance(said, str) else text).split())[:_LONGEST_CAUSE])

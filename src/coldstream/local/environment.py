@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from coldstream import names
-from coldstream.errors import InternalError, NotFoundError
+from coldstream.errors import InternalError, InvalidInputError, NotFoundError
 from coldstream.local import process
 from coldstream.local.deploy import Deployment, deploy
 from coldstream.local.install import exclusive
 from coldstream.local.process import Server
 from coldstream.local.progress import Progress, to_stderr
+from coldstream.local.state import RECORD, check_removable, check_usable
 from coldstream.local.synth import synth
 
 DEFAULT_PORT = 4566
@@ -29,7 +30,6 @@ _VARIABLES = {
     names.ENV_WAREHOUSE: names.OUTPUT_WAREHOUSE,
     names.ENV_DATABASE: names.OUTPUT_DATABASE,
 }
-_RECORD = "environment.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,13 @@ def up(
         progress: told what happens, a line at a time.
 
     Raises:
-        InvalidInputError: no CDK app in `root`, or the state belongs to another port.
+        InvalidInputError: no CDK app in `root`, the state belongs to another port, or the
+            directory holds other things.
         ConflictError: somebody else deploys the stack at this moment.
         UnavailableError: server, app or stack failed; the message says why.
     """
     state_dir = _state_dir(root, state_dir)
+    check_usable(state_dir)
     state_dir.mkdir(parents=True, exist_ok=True)
     # Whoever comes second waits, and then finds everything there.
     with exclusive(state_dir / "up.lock"):
@@ -123,6 +125,11 @@ def _up(
         chosen = port if port is not None else used if used is not None else DEFAULT_PORT
         server = process.start(root, state_dir, port=chosen, progress=progress)
         progress(f"embedded AWS: listening at {server.endpoint}")
+    elif port not in (None, 0, server.port):
+        raise InvalidInputError(
+            f"it is up on port {server.port} already, and its queues' URLs hold that port:"
+            f" leave --port out, or wipe it first (coldstream local down --wipe)"
+        )
     else:
         progress(f"embedded AWS: already up at {server.endpoint}")
     deployment = deploy_app(server, root, context=context, progress=progress)
@@ -160,13 +167,25 @@ def down(
 
     Returns:
         Whether one was running.
+
+    Raises:
+        InvalidInputError: what should be wiped is no directory of ours; nothing was done.
     """
-    state_dir = _state_dir(root, state_dir)
+    given = state_dir if state_dir is not None else root / DEFAULT_STATE_DIR
+    if wipe:
+        check_removable(given)
+    state_dir = given.resolve()
     stopped = process.stop(state_dir)
     progress("embedded AWS: stopped" if stopped else "embedded AWS: was not running")
     if wipe:
-        process.wipe(state_dir)
-        progress(f"embedded AWS: removed {state_dir}")
+        there = state_dir.exists()
+        left = process.wipe(state_dir)
+        if left:
+            progress(f"embedded AWS: left in {state_dir}, not ours: {', '.join(left)}")
+        elif there:
+            progress(f"embedded AWS: removed {state_dir}")
+        else:
+            progress(f"embedded AWS: there is no {state_dir}, nothing was removed")
     return stopped
 
 
@@ -212,14 +231,14 @@ def _variables(server: Server, outputs: dict[str, str]) -> dict[str, str]:
 
 def _write_record(state_dir: Path, deployment: Deployment) -> None:
     content = {"stack": deployment.stack, "outputs": deployment.outputs}
-    unfinished = state_dir / f"{_RECORD}.tmp"
+    unfinished = state_dir / f"{RECORD}.tmp"
     unfinished.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    unfinished.replace(state_dir / _RECORD)
+    unfinished.replace(state_dir / RECORD)
 
 
 def _read_record(state_dir: Path) -> dict[str, str]:
     try:
-        content: dict[str, Any] = json.loads((state_dir / _RECORD).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((state_dir / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     return dict(content["outputs"])

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldstream.errors import ConflictError, InternalError, InvalidInputError, UnavailableError
+from coldstream.local import state
 from coldstream.local.install import exclusive, install
 from coldstream.local.progress import Progress, to_stderr
 
@@ -193,16 +193,20 @@ def stop(state_dir: Path, *, timeout_seconds: float = 20.0) -> bool:
     raise InternalError(f"process {pid} does not end")
 
 
-def wipe(state_dir: Path) -> None:
+def wipe(state_dir: Path) -> list[str]:
     """Remove everything that a stopped server has kept.
+
+    Returns:
+        Names of what is in the directory, but not ours; it stays.
 
     Raises:
         ConflictError: a server runs on it.
+        InvalidInputError: it is a link, or no directory of ours; nothing was removed.
     """
+    state.check_removable(state_dir)
     if _holder(state_dir.resolve()) is not None:
         raise ConflictError(f"a server runs on {state_dir}")
-    if state_dir.is_dir():
-        shutil.rmtree(state_dir)
+    return state.remove(state_dir)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], state_dir: Path, seconds: float) -> Server:

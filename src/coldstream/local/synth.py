@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,10 @@ _STAMP = ".inputs"
 _TIMEOUT_SECONDS = 300
 
 
+class AppFailedError(UnavailableError):
+    """The CDK app ran and refused, by its own words; most often a setting is wrong."""
+
+
 def synth(
     root: Path,
     *,
@@ -59,7 +64,8 @@ def synth(
 
     Raises:
         InvalidInputError: there is no app here.
-        UnavailableError: the app failed; the message ends with what it said.
+        AppFailedError: the app failed; the message ends with what it said.
+        UnavailableError: it took too long.
     """
     if not (root / "app.py").is_file():
         raise InvalidInputError("no CDK app here", key=str(root / "app.py"))
@@ -126,5 +132,20 @@ def _run(root: Path, output: Path, context: Mapping[str, str]) -> None:
     except subprocess.TimeoutExpired as exc:
         raise UnavailableError(f"the CDK app took longer than {_TIMEOUT_SECONDS} s") from exc
     if done.returncode:
-        said = (done.stdout + done.stderr).strip()[-4000:]
-        raise UnavailableError(f"the CDK app failed with code {done.returncode}:\n{said}")
+        said = _reason(done.stdout + done.stderr)
+        raise AppFailedError(f"the CDK app failed with code {done.returncode}: {said}")
+
+
+def _reason(output: str) -> str:
+    """What an app said, without the banner that jsii prints about old versions of Node.
+
+    The last line says it: a refusal of ours is one line, and a traceback ends with its error.
+    """
+    lines = [
+        line
+        for line in output.strip().splitlines()
+        if line.strip() and not re.match(r"\s*(b['\"])?!!", line)
+    ]
+    if not lines:
+        return "it said nothing"
+    return lines[-1].strip()[-1000:]

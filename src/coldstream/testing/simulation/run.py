@@ -13,6 +13,7 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -30,6 +31,7 @@ from coldstream.testing.simulation.shrink import shrink
 from coldstream.testing.simulation.twins import TWINS, without
 
 _BATCH = 100
+_SEEDS = 2000
 _SHRUNK = 3  # so many failures are shrunk and shown in full
 
 
@@ -154,11 +156,16 @@ def play_many(
                 return
         return
     gc.freeze()
-    with get_context("fork").Pool(processes) as pool:
+    # Ctrl-C goes to the whole group of processes; the one that began it all ends the others.
+    with get_context("fork").Pool(processes, _ignore_interrupts) as pool:
         for tally in pool.imap_unordered(_batch, tasks):
             yield tally
             if until_failure and tally.failures:
                 return
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
@@ -193,7 +200,7 @@ def shrunk(seed: int, twin: str = "", *, actions: int = ACTIONS) -> tuple[list[i
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seeds", type=int, default=2000, help="how many histories")
+    options.add_argument("--seeds", type=int, help=f"how many histories; {_SEEDS} by default")
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--actions", type=int, default=ACTIONS, help="of a history, before peace")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -203,6 +210,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
     options.add_argument("--json", action="store_true", help="the result as a JSON object")
     given = options.parse_args(arguments)
+    _check(options, given)
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _check(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """End with a usage error where options ask for nothing, or do not go together."""
+    for name, least in (("seeds", 1), ("processes", 1), ("actions", 0), ("first", 0), ("trace", 0)):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            options.error(f"--{name} must be at least {least}, not {value}")
+    given.seeds = _SEEDS if (asked := given.seeds) is None else asked
+    alone = "trace" if given.trace is not None else "twins" if given.twins else ""
+    others = {
+        "--json": given.json,
+        "--no-shrink": given.no_shrink,
+        "--seeds": asked is not None,
+        "--twins": given.twins and alone != "twins",
+        "--twin": bool(given.twin) and alone == "twins",
+    }
+    for name, there in others.items():
+        if alone and there:
+            options.error(f"{name} does not go with --{alone}")
+
+
+def _run(given: argparse.Namespace) -> int:
     if given.trace is not None:
         return _traced(given.trace, given.twin, given.actions)
     if given.twins:
@@ -246,7 +282,9 @@ def _all_twins(first: int, processes: int) -> int:
     wrong = 0
     for name, twin in TWINS.items():
         if twin.seeds is None:
-            print(f"twin {name:<18} left to the known histories and regressions in tests/simulation")
+            print(
+                f"twin {name:<18} left to the known histories and regressions in tests/simulation"
+            )
             continue
         seeds, failure = caught(name, first, twin.seeds or 1000, processes=processes)
         right = (failure is not None) == (twin.seeds > 0)

@@ -1,0 +1,60 @@
+"""The simulator as a command: what it is asked for is what it does, or it says why not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coldstream.testing.simulation import run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--seeds 0",
+        "--seeds -5",
+        "--processes 0",
+        "--actions -5",
+        "--first -1",
+        "--trace -1",
+        "--json --trace 3",
+        "--json --twins",
+        "--seeds 5 --twins",
+        "--seeds 5 --trace 3",
+        "--twins --trace 3",
+        "--twins --twin no_fence",
+    ],
+)
+def test_options_that_ask_for_nothing_or_exclude_each_other_are_usage_errors(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run.main(arguments.split())
+
+    assert caught.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_few_seeds_are_played_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--seeds", "2", "--processes", "1", "--actions", "5"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("seeds 2 violations 0 ")
+
+
+def test_ctrl_c_ends_all_processes_by_one_word() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", run.__name__, "--seeds", "1000000", "--processes", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        time.sleep(4)  # imports and forks are done, or are what is interrupted
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+
+    assert (running.returncode, said) == (130, "interrupted\n")
