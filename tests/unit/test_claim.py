@@ -11,7 +11,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
 from coldstream.plans.claim import NO_HISTORY, LocalChunk
 from coldstream.ports import NotLanded, Unknown
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import ForeignBucketError, anchor, claim, root_again
 from coldstream.usecases.commit_runs import commit_runs
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
@@ -257,3 +257,94 @@ def test_a_log_that_differs_from_what_its_own_epoch_has_claimed_changes_nothing(
 
     assert (caught.value.stream, caught.value.offset) == (STREAM, 20)
     assert (remote.tampered(), dict(remote.items.items)) == before
+
+
+# A bucket that has nothing of a stream which the catalog knows.
+
+
+def claimed_elsewhere() -> Remote:
+    """A stream that was claimed with another bucket: the catalog's root is not in this one."""
+    remote = Remote().claimed(3, first_offset=100)
+    remote.memory.objects.clear()
+    remote.world = remote.new_world()
+    return remote.forget()
+
+
+def test_a_claim_that_another_bucket_holds_blocks_no_new_stream_for_good() -> None:
+    remote = claimed_elsewhere()
+
+    item = remote.claim(3)
+
+    assert (item.epoch, item.version, item.next_offset) == (3, 2, 100)
+    assert item.ledger == remote.root().ledger == Ledger.of([(3, 100)])
+    remote.upload(piece(100, 110, epoch=3, floor=100))
+    assert commit(remote) == 110
+
+
+def test_who_was_fenced_in_another_bucket_stays_fenced() -> None:
+    remote = claimed_elsewhere()
+
+    with pytest.raises(FencedError):
+        remote.claim(2)
+
+
+def test_a_newer_writer_may_claim_over_a_root_that_is_in_another_bucket() -> None:
+    remote = claimed_elsewhere()
+
+    assert remote.claim(5).ledger.floor(5) == 100
+
+
+def test_a_manifest_that_has_held_data_is_never_begun_again_in_an_empty_bucket() -> None:
+    remote = Remote().claimed(1)
+    remote.upload(*chain(3))
+    commit(remote)
+    there = remote.items.items[STREAM]
+    remote.memory.objects.clear()
+    remote.world = remote.new_world()
+
+    for epoch in (1, 2):
+        with pytest.raises(ForeignBucketError) as caught:
+            remote.claim(epoch)
+
+    assert (caught.value.stream, caught.value.offset, caught.value.key) == (
+        STREAM,
+        30,
+        there.root_key,
+    )
+    for part in ("0..30", "bucket", f"{PREFIX}stream/{STREAM}/"):
+        assert part in str(caught.value)
+    assert remote.items.items[STREAM] == there
+    assert remote.tampered() == {}
+
+
+def test_a_root_is_not_made_anew_where_the_bucket_has_any_object_of_the_stream() -> None:
+    remote = claimed_elsewhere()
+    remote.upload(piece(100, 110, epoch=3, floor=100))
+    there = remote.items.items[STREAM]
+
+    with pytest.raises(NotFoundError):
+        remote.claim(3)
+
+    assert remote.items.items[STREAM] == there
+
+
+def test_an_empty_manifest_that_was_committed_to_is_not_begun_again() -> None:
+    """Retention may have taken all that it held, and its root knew what the last chunk was."""
+    remote = claimed_elsewhere()
+    remote.claim(3)
+    remote.memory.objects.clear()
+    remote.world = remote.new_world()
+
+    with pytest.raises(ForeignBucketError):
+        remote.claim(3)
+
+
+def test_of_two_that_make_a_root_anew_both_go_on_with_the_one_that_landed() -> None:
+    remote = claimed_elsewhere()
+    other = remote.new_world()
+    remote.catalog.before["commit"] = lambda *_: root_again(other, STREAM)
+
+    item = remote.claim(3)
+
+    assert item.version == 2
+    assert remote.root().ledger == Ledger.of([(3, 100)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import MAX_OFFSET, check_stream
@@ -23,6 +23,15 @@ class CommittedOffsets(Protocol):
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 if nothing is known."""
+        ...
+
+
+@runtime_checkable
+class NamedOffsets(CommittedOffsets, Protocol):
+    """Offsets that somebody has written down, stream by stream."""
+
+    def named(self) -> frozenset[str]:
+        """The streams of which something is known."""
         ...
 
 
@@ -64,6 +73,11 @@ class CommittedFile:
             ) from exc
         return self._limits.get(stream, 0)
 
+    def named(self) -> frozenset[str]:
+        """The streams that the file names."""
+        self.limit("")
+        return frozenset(self._limits)
+
 
 def parse_offsets(path: Path) -> dict[str, int]:
     """Limits by stream from a file of committed offsets.
@@ -85,11 +99,12 @@ def parse_offsets(path: Path) -> dict[str, int]:
         check_stream(stream)
         if offset == "all":
             limits[stream] = MAX_OFFSET
-        elif isinstance(offset, int) and not isinstance(offset, bool) and -1 <= offset < MAX_OFFSET:
+        elif isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < MAX_OFFSET:
             limits[stream] = offset + 1
         else:
             raise InvalidInputError(
-                f'a committed offset is a number or "all", not {offset!r}',
+                f'a committed offset is a number from 0 on, or "all", not {offset!r};'
+                " leave a stream out of which nothing is committed",
                 stream=stream,
                 key=str(path),
             )

@@ -4,7 +4,7 @@
        ▲                                         ▲                               │
        └── failed: tried again later             └── a chunk of a higher epoch ──┤
                                                                                  ▼
-                          behind: asked for a commit, then cut again <── watched: manifest follows
+                                behind: helped (pursuit.py) <── watched: manifest follows
 
 Where the local log begins above what is remote, and nobody has the range between any more, a hole
 is uploaded for it, and the stream goes on behind the hole (usecases/holes.py).
@@ -21,13 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.faults import check_not_deleted, explained
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
-from coldstream.agent.progress import Progress, of_truncation, translated
+from coldstream.agent.progress import Progress, of_new_root, of_truncation, place, translated
+from coldstream.agent.pursuit import Pursuit
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import Uploaded
+from coldstream.agent.upload import FragmentNumbers, Uploaded
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
@@ -36,14 +38,13 @@ from coldstream.errors import (
 )
 from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
-from coldstream.plans.cut import SegmentView, Slice, cut
+from coldstream.plans.cut import Slice, cut
 from coldstream.ports import CommitRequests
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
-_RECUTS = 3  # with `once`: so often is a stream cut again before its manifest counts as stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class StreamFollower:
     members: Members | None = None
     progress: Progress = field(init=False)
     _gaps: Gaps = field(init=False)
+    _pursuit: Pursuit = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
     _floor: int = 0
     _outdated: bool = False  # the claim must be made again
@@ -93,21 +95,23 @@ class StreamFollower:
     _suspect_at: int | None = None  # a fault or a hole: nothing behind is cut before it is there
     _retry_at: float = 0.0
     _gave_up: bool = False
-    _sequence: tuple[int, int] = (-1, 0)  # segment, fragments cut from it
+    _joins: bool = False  # once what is suspect is there, fragments that wait above can be taken
+    _pending_from: int | None = None  # where it was when it saw fragments that wait above
+    _numbers: FragmentNumbers = field(default_factory=FragmentNumbers)
     _read: tuple[int, int] = (-1, 0)  # segment, index records that have been dealt with
     _seen: tuple[int, ...] = ()  # what the last look found
     _wake_ms: int | None = None  # when the oldest waiting chunk has waited long enough
     _watched_at: float = float("-inf")  # last look at the manifest
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
-    _nudges: int = 0
-    _recuts: int = 0
     _hole_end: int | None = None  # what begins here is cut at once, because the hole waits for it
 
     def __post_init__(self) -> None:
         members = self.members or (LastCopy() if self.settings.last_copy else None)
         self._gaps = Gaps(self.world, self.log, members, self.pause)
-        self.progress = Progress(
-            self.log.stream, holes=self._gaps.holes, notices=self._gaps.notices
+        notices = self._gaps.notices
+        self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
+        self._pursuit = Pursuit(
+            self.world, self.log.stream, self.settings, self.requests, self.pause, notices
         )
 
     @property
@@ -120,7 +124,7 @@ class StreamFollower:
             # What was uploaded before the fault may still be on its way into the manifest. A hole
             # is not: it waits for what has not been uploaded.
             followed = followed or self._position == self._hole_end
-            return self._epoch == 0 or followed or self._gave_up
+            return self._epoch == 0 or followed or self._gave_up or self._pursuit.hopeless
         return not self._outdated and not self._remaining and followed
 
     def step(self, now: float, now_ms: int, *, most: int) -> list[Job]:
@@ -133,6 +137,8 @@ class StreamFollower:
             now_ms: the wall clock, ms since the Unix epoch, as chunk timestamps have it.
             most: how many uploads may start.
         """
+        if self._pursuit.hopeless:
+            return []
         if now < self._retry_at:
             if self._blocked_at is None:
                 self._watch_quietly(now)
@@ -145,7 +151,7 @@ class StreamFollower:
             if closed and (self._in_flight or not self._open(now, now_ms)):
                 return []
             if self._blocked_at is None:
-                self.progress.error = None
+                self.progress.error = self._pursuit.stuck
             if self._suspect_at is not None:
                 # What lies behind it would be uploaded at every try, and committed at none.
                 most = 0 if self._in_flight else min(most, 1)
@@ -167,6 +173,7 @@ class StreamFollower:
         self.progress.bytes += uploaded.size
         if self._suspect_at is not None and self._position > self._suspect_at:
             self._suspect_at = None
+            self._outdated, self._joins = self._outdated or self._joins, False
 
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
@@ -177,17 +184,20 @@ class StreamFollower:
             at = max(error.offset, piece.first_offset)
             self._blocked_at = at if self._blocked_at is None else min(self._blocked_at, at)
             self._retry_at = now + self.settings.rescan_seconds
-            self.progress.error = error
+            self.progress.error = self._explained(error)
             self._remaining = True
         else:
             self._fail(error, now)
 
     def _fail(self, error: ColdstreamError, now: float) -> None:
         error.located(stream=self.log.stream)
-        self.progress.error = error
+        self.progress.error = self._explained(error)
         self._retry_at = now + self.settings.rescan_seconds
         self._remaining = True
         self._outdated = self._epoch != 0
+
+    def _explained(self, error: ColdstreamError) -> ColdstreamError:
+        return explained(error, self.log, place(self.settings, self.world.prefix))
 
     def _limit(self) -> int:
         limit = self.committed.limit(self.log.stream)
@@ -210,6 +220,7 @@ class StreamFollower:
             # What a longer log has below it would never be uploaded, and nobody would say so.
             self._gaps.check_alone(segments[0], segments[0])
         item = anchor(self.world, stream, segments[0], self.name)
+        check_not_deleted(item)
         if self.name.queue and item.name != self.name:
             self.world.catalog.set_name(stream, self.name)
         if 0 < item.epoch < epoch and segments[0] > item.next_offset:
@@ -225,6 +236,8 @@ class StreamFollower:
             now_ms=now_ms,
             alone=self._gaps.check_alone,
         )
+        if claimed.rooted:
+            self.progress.notices.append(of_new_root(stream, self.world.prefix, self.settings))
         if claimed.truncated is not None:
             self.progress.notices.append(of_truncation(claimed.truncated))
         floor = claimed.loaded.item.ledger.floor(epoch)
@@ -237,15 +250,22 @@ class StreamFollower:
         if report.waiting:
             # Of fragments that land out of order the second could make a hole count over the first.
             self._suspect_at = report.next_offset
+        elif self.settings.once and (waits := self._gaps.pending(report)) is not None:
+            # Something below it could not be uploaded. If that is still so, what lies behind it
+            # must not be uploaded by every run; if not, the next claim takes what waits.
+            self._suspect_at = waits - 1
+            self._joins = self._pending_from != report.next_offset
+            self._pending_from = report.next_offset
         self._restart_at(report.next_offset)
         self.progress.next_offset = report.next_offset
         self._moved_at = now
-        self._nudges = 0
+        self._pursuit.opened(now, moved=report.commits > 0)
         return True
 
     def _restart_at(self, offset: int) -> None:
         self._position = offset
-        self._sequence = self._read = (-1, 0)
+        self._numbers = FragmentNumbers()
+        self._read = (-1, 0)
         self._remaining = True
         self.progress.cut_offset = offset
 
@@ -267,7 +287,12 @@ class StreamFollower:
         for at in range(bisect_right(segments, self._position) - 1, len(segments)):
             first = segments[at]
             try:
-                view = self._view(first, closed=at + 1 < len(segments))
+                view = self.log.view_at(
+                    first,
+                    self._position,
+                    closed=at + 1 < len(segments),
+                    skip=self._read[1] if self._read[0] == first else 0,
+                )
             except (CorruptDataError, OSError):
                 if not jobs:
                     raise
@@ -306,18 +331,6 @@ class StreamFollower:
             self.progress.cut_offset = self._position
         return jobs
 
-    def _view(self, segment: int, *, closed: bool) -> SegmentView | None:
-        """The chunks of a segment that have not been cut; None if there are none."""
-        skip = self._read[1] if self._read[0] == segment else 0
-        view = self.log.view(segment, since=self._position, closed=closed, skip=skip)
-        if view is not None and view.chunk(0).chunk_id != self._position:
-            raise CorruptDataError(
-                f"the local log has nothing from here up to {view.chunk(0).chunk_id}",
-                stream=self.log.stream,
-                offset=self._position,
-            )
-        return view
-
     def _go_on_behind_the_gap(self, begin: int, limit: int, now: float) -> None:
         """The local log begins above all that was cut: see what is really missing."""
         self._remaining = True
@@ -334,15 +347,11 @@ class StreamFollower:
         self._moved_at = now
 
     def _place(self, piece: Slice) -> Placement:
-        segment, count = self._sequence
-        if segment != piece.segment_offset:
-            count = 0
-        self._sequence = (piece.segment_offset, count + 1)
         return Placement(
             epoch=self._epoch,
             floor=self._floor,
             segment_offset=piece.segment_offset,
-            sequence=count,
+            sequence=self._numbers.next(piece.segment_offset),
             segment_position=piece.start,
         )
 
@@ -356,8 +365,10 @@ class StreamFollower:
             self._gave_up = True
 
     def _watch(self, now: float) -> None:
-        """See how far the manifest has followed; ask for a commit, or cut again, if it does not."""
-        if self.progress.next_offset >= self._position and self._nudges == 0:
+        """See how far the manifest has followed, and help it if it does not."""
+        level = self.progress.next_offset >= self._position
+        if level and not self._pursuit.trying:
+            self._pursuit.followed(now, moved=False)
             return
         if now - self._watched_at < _WATCH_SECONDS:
             return
@@ -371,29 +382,17 @@ class StreamFollower:
         if item.next_offset > self.progress.next_offset:
             self.progress.next_offset = item.next_offset
             self._moved_at = now
-            self._nudges = self._recuts = 0
+            self._pursuit.followed(now, moved=True)
             if item.next_offset > self._position and not self._in_flight:
                 self._restart_at(item.next_offset)  # another agent of this epoch is ahead
         if self.progress.next_offset >= self._position:
-            self._nudges = 0
+            self._pursuit.followed(now, moved=True)
             self.progress.durable_seconds = now - self.started
             return
-        if self._in_flight or now - self._moved_at < self.settings.nudge_seconds:
+        if not self._pursuit.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
             return
-        self._moved_at = now
-        self._nudges += 1
-        if self._nudges <= 2 and self.requests is not None:
-            self.requests.ask(self.log.stream)
-        elif self._nudges > 2:
-            # The manifest does not take these fragments: it has gone another way through equal
-            # data, or one of them is damaged. Cut again from where it stands.
-            self._nudges = 0
-            self._recuts += 1
-            if self.settings.once and self._recuts > _RECUTS:
-                raise UnavailableError(
-                    f"the manifest has not moved although everything below {self._position} was"
-                    f" uploaded {self._recuts} times",
-                    stream=self.log.stream,
-                    offset=self.progress.next_offset,
-                )
-            self._restart_at(item.next_offset)
+        again = self._pursuit.help(item, self._position, now, in_flight=self._in_flight > 0)
+        if again is not None:
+            behind = self.progress.cut_offset
+            self._restart_at(again)
+            self.progress.cut_offset = behind

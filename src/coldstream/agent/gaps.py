@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import Members, check_alone, check_lost
-from coldstream.errors import LostRangeError
+from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
+from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
+from coldstream.usecases.listing import data_pages
 from coldstream.usecases.load import World
 
 _NAMED = 3
@@ -84,6 +86,23 @@ class Gaps:
                 there.position, there.waiting = gap.next_offset, True
                 return there
 
+    def pending(self, report: CommitReport) -> int | None:
+        """Where the first fragment begins that waits, behind something missing, for a commit.
+
+        Args:
+            report: of the commit that has just taken all that joins.
+        """
+        refused = {each.key for each in report.refused}
+        for each in next(data_pages(self.world, self.log.stream, report.next_offset + 1)):
+            key = each.data_key
+            if (
+                key.kind == "fragment"
+                and each.path not in refused
+                and report.root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+            ):
+                return key.first_offset
+        return None
+
     def check_alone(self, begin: int, end: int) -> None:
         """Return if no member can compare more of its log with the manifest than this one.
 
@@ -100,18 +119,21 @@ class Gaps:
         """A committed chunk begins where the gap ends, so that the hole will not wait for ever."""
         near = self.log.chunks_near(gap.next_offset + 1, committed=committed)
         if not near or near[0].chunk_id != gap.next_offset:
-            raise LostRangeError(
+            raise LostLocallyError(
                 f"the local log begins at {gap.next_offset}, where nothing is committed yet; {gap}"
                 " are lost, and are declared so once something can follow them",
+                remedy="nothing: once a chunk is committed there, the agent goes on by itself",
                 stream=self.log.stream,
                 offset=gap.first_offset,
             )
 
     def _declare(self, gap: Gap) -> None:
         key = declare(self.world, self.log.stream, gap)
+        said = isinstance(self.members, LastCopy)
+        nobody = "by --last-copy no other member has them" if said else "no member has them"
         words = (
-            f"{gap} are lost: local retention took them before they were uploaded, and no member"
-            f" has them; declared as a hole (stream {self.log.stream},"
+            f"{gap} are lost: local retention took them before they were uploaded, and {nobody};"
+            f" declared as a hole (stream {self.log.stream},"
             f" key {key.path(self.world.prefix)})"
         )
         if gap.holding:

@@ -154,6 +154,24 @@ class StreamLog:
             closed=closed,
         )
 
+    def view_at(
+        self, first_offset: int, since: int, *, closed: bool, skip: int = 0
+    ) -> SegmentView | None:
+        """As `view`, but the first chunk begins exactly at `since`.
+
+        Raises:
+            CorruptDataError: as `view`, or the first chunk from `since` on begins above it.
+        """
+        view = self.view(first_offset, since=since, closed=closed, skip=skip)
+        if view is not None and view.chunk(0).chunk_id != since:
+            raise CorruptDataError(
+                f"the local log has nothing from here up to {view.chunk(0).chunk_id}",
+                stream=self.stream,
+                offset=since,
+                key=str(self.segment_path(first_offset)),
+            )
+        return view
+
     def _records(self, first_offset: int, skip: int) -> NDArray[np.void]:
         """The records of an index file after the first `skip`; none while it has no header yet."""
         with self.files.open(self.directory, index_name(first_offset)) as file:

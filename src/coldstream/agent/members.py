@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from coldstream.errors import LostRangeError
+from coldstream.agent.faults import LostLocallyError
 from coldstream.usecases.holes import Gap
+
+_LET = "run the agent of the member that has the older log; this one goes on by itself then"
+_SEARCH = (
+    "look on the other nodes for the older log and run the agent of one that has it; if none has,"
+    " run this one with --last-copy; then raise the stream's local retention"
+)
 
 
 class Members(Protocol):
@@ -56,17 +62,19 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
     """
     where = f"the local log begins at {local_first}, and {gap} were never uploaded"
     if members is None:
-        raise LostRangeError(
+        raise LostLocallyError(
             f"{where}; if another node still has them, run its agent; if none has, start this one"
             " with --last-copy, which declares them lost and goes on",
+            remedy=_SEARCH,
             stream=stream,
             offset=gap.first_offset,
         )
     earliest = members.earliest(stream)
     if earliest is not None and earliest < gap.next_offset:
-        raise LostRangeError(
+        raise LostLocallyError(
             f"{where}; another member still has them from {max(earliest, gap.first_offset)} on;"
             " let its agent upload them",
+            remedy=_LET,
             stream=stream,
             offset=gap.first_offset,
         )
@@ -93,16 +101,18 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
     if members is None:
         if begin == end:
             return  # nothing is missing, and whoever runs this says what is committed
-        raise LostRangeError(
+        raise LostLocallyError(
             f"{where}; if another node has an older log, run its agent; if none has, start this one"
             " with --last-copy",
+            remedy=_SEARCH,
             stream=stream,
             offset=begin,
         )
     earliest = members.earliest(stream)
     if earliest is not None and earliest < begin:
-        raise LostRangeError(
+        raise LostLocallyError(
             f"{where}; another member's log begins at {earliest}: let its agent claim",
+            remedy=_LET,
             stream=stream,
             offset=begin,
         )

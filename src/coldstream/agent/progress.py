@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
+from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.plans.truncate import Truncation
 
@@ -43,6 +44,21 @@ def of_truncation(done: Truncation) -> str:
         f"epoch {done.epoch} has truncated the stream to {done.offset}: {done.reason}."
         f" {done.fragments} fragments or holes, {done.bytes} bytes, are cut off; {kept}"
     )
+
+
+def of_new_root(stream: str, prefix: str, settings: AgentSettings) -> str:
+    """What a person should know of a claim that found no root, nor any object, of the stream."""
+    return (
+        f"the catalog named a root of an empty manifest, but {place(settings, prefix)} had no"
+        " object of this stream, so it was written anew; an earlier run had another bucket, or this"
+        " one was emptied: see that all agents and the commit function have the same"
+        f" (stream {stream})"
+    )
+
+
+def place(settings: AgentSettings, prefix: str) -> str:
+    """How messages name where the data goes."""
+    return (f"bucket {settings.bucket}, " if settings.bucket else "") + f"prefix {prefix}"
 
 
 def translated(exc: OSError, log: StreamLog) -> ColdstreamError:

@@ -10,12 +10,13 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.directory import nothing_found, scan, some, unnamed
 from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
@@ -31,7 +32,6 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import QueueName
-from coldstream.names import check_stream
 from coldstream.ports import CommitRequests
 from coldstream.usecases.load import World
 
@@ -60,6 +60,7 @@ class Agent:
         report: called with all progress after every look.
         members: as in `StreamFollower`.
         skipped: directories whose name no broker gives to a stream; they are left alone.
+        warnings: what is strange about the data directory as a whole, as of the last look.
         interrupted: whether `stop` ended the run, and not that all was done.
     """
 
@@ -73,12 +74,15 @@ class Agent:
     report: Callable[[list[Progress]], None] = lambda progress: None
     members: Members | None = None
     skipped: set[str] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
     _results: queue.Queue[_Result] = field(default_factory=queue.Queue)
     _stop: threading.Event = field(default_factory=threading.Event)
     _waiting: int = 0
     _turn: int = 0
+    _seen: bool = False  # the data directory could be read once
+    _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
 
     def stop(self) -> None:
         """Ask the loop to end after the uploads that are under way; safe from a signal handler."""
@@ -91,7 +95,8 @@ class Agent:
             What every stream has come to.
 
         Raises:
-            InvalidInputError: the data directory cannot be read.
+            InvalidInputError: the data directory cannot be read at the first look, or, with
+                `settings.once`, at any, or then holds no stream.
         """
         buffers = BufferPool(self.settings.memory_budget)
         self.interrupted = True
@@ -120,28 +125,55 @@ class Agent:
 
     def _discover(self) -> None:
         try:
-            found = sorted(entry.name for entry in self.data_dir.iterdir() if entry.is_dir())
+            found = scan(self.data_dir, self._followers)
         except OSError as exc:
-            raise InvalidInputError(
-                f"the data directory cannot be read: {exc.strerror}", key=str(self.data_dir)
-            ) from exc
-        for stream in found:
-            if not _is_stream(stream):
-                self.skipped.add(stream)
-                continue
-            if stream in self._followers:
-                continue
-            self._followers[stream] = StreamFollower(
-                world=self.world,
-                log=StreamLog(self.data_dir / stream),
-                committed=self.committed,
-                settings=self.settings,
-                requests=self.requests,
-                name=self.names.get(stream, QueueName()),
-                pause=self.pause,
-                started=time.monotonic(),
-                members=self.members,
+            trouble = f"the data directory cannot be read: {exc.strerror or exc}"
+            if self.settings.once or not self._seen:
+                raise InvalidInputError(trouble, key=str(self.data_dir)) from exc
+            # It was there before: a mount that comes back, or a broker that is set up anew.
+            self.warnings = [f"{trouble}; it is tried again (key {self.data_dir})"]
+            return
+        self._seen = True
+        self.skipped.update(found.strange)
+        for stream in found.streams:
+            if stream not in self._followers:
+                self._followers[stream] = self._follower(stream)
+        if self.settings.once and not self._followers:
+            raise InvalidInputError(nothing_found(self.data_dir), key=str(self.data_dir))
+        self._warn(found.bare)
+
+    def _warn(self, bare: Sequence[str]) -> None:
+        silent, missing = unnamed(self.committed, self._followers)
+        for stream in silent - self._silent:
+            self._followers[stream].progress.notices.append(
+                "the file of committed offsets does not name this stream, so nothing of it is"
+                f" uploaded (stream {stream})"
             )
+        self._silent = silent
+        warnings = []
+        if not self._followers:
+            warnings.append(nothing_found(self.data_dir))
+        if bare:
+            warnings.append(f"left alone, no segment file in them: {some(bare)}")
+        if missing:
+            warnings.append(
+                "the file of committed offsets names streams that have no directory with segment"
+                f" files below {self.data_dir}: {some(missing)}"
+            )
+        self.warnings = warnings
+
+    def _follower(self, stream: str) -> StreamFollower:
+        return StreamFollower(
+            world=self.world,
+            log=StreamLog(self.data_dir / stream),
+            committed=self.committed,
+            settings=self.settings,
+            requests=self.requests,
+            name=self.names.get(stream, QueueName()),
+            pause=self.pause,
+            started=time.monotonic(),
+            members=self.members,
+        )
 
     def _look(self, pool: ThreadPoolExecutor, buffers: BufferPool) -> None:
         """One step of every stream, beginning with another one each time, so that none starves."""
@@ -223,11 +255,3 @@ class Agent:
             finally:
                 buffers.give_back(buffer)
             self._stop.wait(random.uniform(0, min(_LONGEST_PAUSE, 0.2 * 2**attempt)))
-
-
-def _is_stream(name: str) -> bool:
-    try:
-        check_stream(name)
-    except InvalidInputError:
-        return False
-    return True

@@ -23,6 +23,7 @@ class AgentSettings:
         rescan_seconds: a stream that failed is tried again after this long.
         last_copy: no other member of any stream has older data than the directories here; what they
             have lost before it was uploaded is declared lost.
+        bucket: what messages call the bucket; "" if nobody has said so.
 
     Raises:
         InvalidInputError: a value is outside its limits.
@@ -37,6 +38,7 @@ class AgentSettings:
     once: bool = False
     rescan_seconds: float = 30.0
     last_copy: bool = False
+    bucket: str = ""
 
     def __post_init__(self) -> None:
         rules = (

@@ -84,6 +84,19 @@ class Uploaded:
     size: int
 
 
+class FragmentNumbers:
+    """Numbers the fragments that are cut from one segment after the other."""
+
+    def __init__(self) -> None:
+        self._segment, self._count = -1, 0
+
+    def next(self, segment: int) -> int:
+        """The number of the next fragment of a segment, from 0."""
+        count = self._count if segment == self._segment else 0
+        self._segment, self._count = segment, count + 1
+        return count
+
+
 def fragment_size(piece: Slice) -> int:
     """Bytes of the object that `piece` becomes."""
     return (

@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ from coldstream.cli.connect import (
     connect,
 )
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.errors import InvalidInputError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import ENV_QUEUE_URL, check_stream
 from coldstream.plans.name_pattern import MAX_NAME
@@ -33,6 +34,7 @@ agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
 )
 _MIB = 2**20
+_MOST = 2.0**31  # MiB or seconds: nobody means more
 
 
 @agent_app.callback()
@@ -43,7 +45,7 @@ def agent() -> None:
 @agent_app.command("run")
 def run(
     data_dir: Annotated[
-        Path,
+        str,
         typer.Option(
             "--data-dir",
             help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
@@ -106,6 +108,18 @@ def run(
     from coldstream.agent.settings import AgentSettings
     from coldstream.usecases.load import World
 
+    if not data_dir:
+        # As a path it would be the working directory.
+        raise InvalidInputError(
+            "--data-dir is empty; give the directory that holds one directory a stream"
+        )
+    for option, number in (
+        ("--fragment-mib", fragment_mib),
+        ("--flush-seconds", flush_seconds),
+        ("--memory-mib", memory_mib),
+    ):
+        if not 0 < number < _MOST:
+            raise InvalidInputError(f"{option} {number}: not a number from 0 to {_MOST:,.0f}")
     settings = AgentSettings(
         target_size=int(fragment_mib * _MIB),
         flush_ms=int(flush_seconds * 1000),
@@ -113,6 +127,7 @@ def run(
         uploads=uploads,
         once=once,
         last_copy=last_copy,
+        bucket=bucket,
     )
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     line = _ProgressLine()
@@ -123,7 +138,7 @@ def run(
             prefix=prefix,
             new_uid=lambda: secrets.randbits(64),
         ),
-        data_dir=data_dir,
+        data_dir=Path(data_dir),
         committed=AllCommitted() if committed == "all" else CommittedFile(Path(committed)),
         settings=settings,
         requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=queue_url)
@@ -133,12 +148,12 @@ def run(
         pause=lambda attempt: time.sleep(
             min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000
         ),
-        report=line.show,
+        report=lambda rows: line.show(rows, worker.warnings),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
     progress = worker.run()
-    line.end(progress)
+    line.end(progress, worker.warnings)
     if worker.skipped:
         print(  # noqa: T201
             f"coldstream: left alone, no stream's name: {', '.join(sorted(worker.skipped))}",
@@ -148,7 +163,7 @@ def run(
         print(json.dumps([_row(each) for each in progress]))  # noqa: T201 - stdout is for data
     failed = [each.error for each in progress if each.error is not None]
     for error in failed[1:]:
-        print(f"coldstream: {error}", file=sys.stderr)  # noqa: T201
+        print(f"coldstream: {_with_remedy(error)}", file=sys.stderr)  # noqa: T201
     if once and worker.interrupted:
         print("coldstream: stopped before everything was durable", file=sys.stderr)  # noqa: T201
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -188,6 +203,11 @@ def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
     return names
 
 
+def _with_remedy(error: ColdstreamError) -> str:
+    remedy = getattr(error, "remedy", None)
+    return f"{error}\n  try: {remedy}" if remedy else str(error)
+
+
 def _row(progress: Progress) -> dict[str, object]:
     error = progress.error
     return {
@@ -210,25 +230,24 @@ class _ProgressLine:
         self._last = 0.0
         self._shown: set[str] = set()
 
-    def show(self, rows: list[Progress]) -> None:
+    def show(self, rows: list[Progress], warnings: Sequence[str] = ()) -> None:
         for row in rows:
             if row.error is not None and str(row.error) not in self._shown:
                 self._shown.add(str(row.error))
-                print(f"\ncoldstream: {row.error}", file=sys.stderr)  # noqa: T201
-        self._tell(rows)
+                print(f"\ncoldstream: {_with_remedy(row.error)}", file=sys.stderr)  # noqa: T201
+        self._tell(rows, warnings)
         now = time.monotonic()
         if now - self._last < (0.2 if self._terminal else 60.0):
             return
         self._last = now
         self._print(rows, end="" if self._terminal else "\n")
 
-    def _tell(self, rows: list[Progress]) -> None:
+    def _tell(self, rows: list[Progress], warnings: Sequence[str]) -> None:
         """Each notice once, on a line of its own: the stream goes on, but a person should know."""
-        for row in rows:
-            for notice in row.notices:
-                if notice not in self._shown:
-                    self._shown.add(notice)
-                    print(f"\ncoldstream: WARNING: {notice}", file=sys.stderr)  # noqa: T201
+        for notice in [*warnings, *(notice for row in rows for notice in row.notices)]:
+            if notice not in self._shown:
+                self._shown.add(notice)
+                print(f"\ncoldstream: WARNING: {notice}", file=sys.stderr)  # noqa: T201
 
     def _print(self, rows: list[Progress], *, end: str) -> None:
         behind = sum(each.next_offset < each.cut_offset for each in rows)
@@ -245,7 +264,7 @@ class _ProgressLine:
             flush=True,
         )
 
-    def end(self, rows: list[Progress]) -> None:
+    def end(self, rows: list[Progress], warnings: Sequence[str] = ()) -> None:
         """The last line holds the totals, whenever the one before it was printed."""
-        self._tell(rows)
+        self._tell(rows, warnings)
         self._print(rows, end="\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coldstream.errors import ConflictError, DivergedError, FencedError
+from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.root import Root
 from coldstream.names import stream_prefix
@@ -14,7 +14,7 @@ from coldstream.plans.claim import claim as plan_claim
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import extend
-from coldstream.usecases.load import Loaded, World, load, publish
+from coldstream.usecases.load import Loaded, World, load, load_item, publish
 from coldstream.usecases.parting import Alone, parting
 from coldstream.usecases.truncate import cut_off
 
@@ -46,6 +46,60 @@ def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> Cat
     )
 
 
+class ForeignBucketError(ConflictError):
+    """The catalog knows a manifest of the stream, and the bucket has no object of it at all."""
+
+    remedy = (
+        "check the bucket, the table and the prefix. If they are right, an earlier run had another"
+        " bucket: copy the stream's objects from there (`aws s3 sync s3://OTHER/PREFIX"
+        " s3://THIS/PREFIX`, with the prefix that the message names) and run this again. If this"
+        " bucket was emptied, restore it: the manifest cannot be made from the catalog"
+    )
+
+
+def root_again(world: World, stream: str) -> bool:
+    """Write the root of a manifest that has never held anything, where the bucket has nothing.
+
+    A first run with the wrong bucket has left its claim in the catalog, and the root of it in that
+    bucket. Such a root says nothing that the item does not say, so it can be written anew, with the
+    same offset and ledger; who was fenced stays fenced. Whatever else the item may say, what it
+    describes is in another bucket or gone, and a new root would hide that.
+
+    Returns:
+        Whether it was written, by a conditional write; False if the bucket has objects of the
+        stream, or the item has moved on.
+
+    Raises:
+        ForeignBucketError: the manifest has held data; nothing was written.
+        As `load_item` and `publish`.
+    """
+    item = load_item(world, stream)
+    under = stream_prefix(world.prefix, stream)
+    if not item.root_key or world.store.list(under, limit=1):
+        return False
+    never_held = (
+        item.first_offset == item.next_offset
+        and item.fragments == 0
+        and item.version <= len(item.ledger.claims)
+    )
+    if not never_held:
+        raise ForeignBucketError(
+            f"the catalog has a manifest of {item.first_offset}..{item.next_offset} for this"
+            f" stream, but this bucket has no object below {under}: the table belongs to another"
+            " bucket, or this one was emptied; nothing was written",
+            stream=stream,
+            offset=item.next_offset,
+            key=item.root_key,
+        )
+    root = Root(
+        first_offset=item.first_offset,
+        next_offset=item.next_offset,
+        epoch=item.epoch,
+        ledger=item.ledger,
+    )
+    return isinstance(publish(world, Loaded(item, root), root), Landed)
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """What a claim did.
@@ -54,10 +108,12 @@ class Claimed:
         loaded: the stream as it is after the claim.
         truncated: what was cut off, because the local log proves another history; None if nothing,
             or if an earlier life of this writer did it (the root's quarantine record says so).
+        rooted: whether the root of an empty manifest was nowhere in the bucket and was made anew.
     """
 
     loaded: Loaded
     truncated: Truncation | None = None
+    rooted: bool = False
 
 
 def claim(
@@ -98,6 +154,7 @@ def claim(
         DivergedError: the local log is another history than what this very epoch has claimed, or
             nothing shows where they part; nothing was changed.
         ConflictError: the stream takes no commits, or somebody else won `attempts` times.
+        ForeignBucketError: the bucket has nothing of a stream that has held data.
         CorruptDataError: the current root, or an object that the comparison needs, is damaged;
             nothing was changed.
         NotFoundError: it is gone.
@@ -105,8 +162,14 @@ def claim(
     """
     failed = 0
     planned: Truncation | None = None
+    rooted = False
     while True:
-        loaded = load(world, stream)
+        try:
+            loaded = load(world, stream)
+        except NotFoundError as exc:
+            if exc.key is None or rooted or not (rooted := root_again(world, stream)):
+                raise
+            continue
         if loaded.item.epoch >= epoch:
             if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:
                 raise FencedError(
@@ -115,7 +178,7 @@ def claim(
                     offset=loaded.root.next_offset,
                 )
             _check_history(world, stream, loaded.root, log)
-            return Claimed(loaded, planned if _is_ours(planned, loaded.root) else None)
+            return Claimed(loaded, planned if _is_ours(planned, loaded.root) else None, rooted)
         extension = extend(world, stream, loaded.root, limit=limit)
         planned = None
         if extension.more:

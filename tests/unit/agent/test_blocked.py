@@ -4,11 +4,87 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
+from coldstream.errors import CorruptDataError
 from coldstream.testing.generator import write_stream
 from tests.unit.agent.conftest import Site
 
 STREAM = "__orders_1745252105682952932"
+
+
+def flip(path: Path, at: int) -> bytes:
+    """Flip a bit; what the file was."""
+    good = path.read_bytes()
+    path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    return good
+
+
+def pending(site: Site) -> list[str]:
+    return sorted(key for key in site.store.objects if "/data/" in key)
+
+
+def test_one_shot_runs_upload_nothing_again_behind_a_chunk_that_stays_damaged(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=400, chunk_messages=10)
+    good = flip(path := site.data_dir / STREAM / "00000000000000000000.segment", 150_000)
+    first = site.run()[STREAM]
+    before = pending(site)
+
+    again = [site.run()[STREAM] for _ in range(3)]
+
+    assert first.error is not None
+    assert len(before) > 3
+    assert pending(site) == before
+    assert [each.fragments for each in again] == [0, 0, 0]
+    assert {each.next_offset for each in again} == {first.next_offset}
+
+    path.write_bytes(good)
+    mended = site.run()[STREAM]
+    assert mended.error is None
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_what_waited_behind_a_damaged_chunk_is_taken_and_not_uploaded_again(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=400, chunk_messages=10)
+    good = flip(path := site.data_dir / STREAM / "00000000000000000000.segment", 20_000)
+    site.run(target_size=10_000)
+    end = site.catalog.items[STREAM].next_offset
+    waiting = [key for key in pending(site) if int(key.rsplit("/", 1)[1].split("-")[0]) > end]
+    path.write_bytes(good)
+
+    site.run(target_size=10_000)
+
+    begins = [key.rsplit("/", 1)[1].split("-")[0] for key in pending(site)]
+    assert waiting
+    assert len(begins) == len(set(begins)), "no range begins twice"
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_a_damaged_local_file_is_told_with_what_to_do_about_a_local_file(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    flip(site.data_dir / STREAM / "00000000000000000000.segment", 50_000)
+
+    error = site.run()[STREAM].error
+
+    assert isinstance(error, CorruptDataError)
+    assert error.offset is not None
+    remedy = getattr(error, "remedy", "")
+    assert "replica" in str(error)
+    assert "member" in remedy
+    assert "verify" not in remedy
+
+
+def test_a_damaged_object_of_the_bucket_is_no_damaged_local_file(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    site.run()
+    root = site.catalog.items[STREAM].root_key
+    site.store.objects[root] = b"rotten"
+
+    error = site.run()[STREAM].error
+
+    assert isinstance(error, CorruptDataError)
+    assert error.key == root
+    assert not hasattr(error, "remedy")
 
 
 def test_what_lies_behind_a_damaged_chunk_is_not_uploaded_again_at_every_try(site: Site) -> None:

@@ -90,7 +90,7 @@ def test_a_range_that_nobody_has_is_declared_lost_and_the_stream_goes_on(site: S
     assert tree(site) == [(0, 100, "FRAGMENT"), (100, 150, "HOLE"), (150, 200, "FRAGMENT")]
     assert progress.holes == [(100, 150)]
     (notice,) = progress.notices
-    for part in ("offsets 100 to 149", STREAM, holes(site)[0], "lost"):
+    for part in ("offsets 100 to 149", STREAM, holes(site)[0], "lost", "by --last-copy"):
         assert part in notice
     assert verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
 
@@ -105,6 +105,9 @@ def test_nothing_is_declared_lost_unless_the_operator_says_that_nobody_has_it(si
     assert isinstance(progress.error, LostRangeError)
     for part in ("--last-copy", "offsets 100 to 149", "150", "another node"):
         assert part in str(progress.error)
+    remedy = getattr(progress.error, "remedy", "")
+    assert "--last-copy" in remedy
+    assert "other nodes" in remedy, "it says nothing else than the message"
     assert site.store.objects == before
 
 

@@ -7,7 +7,7 @@ what is about claims, commits, holes and files; the rest is in `drafts_of_deleti
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from coldstream.agent.files import Disk, LogFile
 from coldstream.agent.follower import StreamFollower
 from coldstream.errors import RefusedFragmentError
 from coldstream.fragment import Trailer, build_trailer
-from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.names import data_prefix, list_start, parse_data_key
@@ -160,27 +159,13 @@ def _first_and_last(*, index: bytes, **named: Any) -> Trailer:
 # --- holes ---
 
 
-def _holes_like_data(
-    next_offset: int,
-    ledger: Ledger,
-    listed: Iterable[Listed],
-    *,
-    without: Iterable[str] = (),
-) -> Resolution:
+def _holes_like_data(self: resolving.Candidates) -> Resolution:
     """The run that reaches furthest, of whatever it is made."""
     candidates = sorted(
-        (
-            each
-            for each in listed
-            if each.path not in without
-            and each.data_key.first_offset >= next_offset
-            and ledger.accepts(
-                each.data_key.epoch, each.data_key.first_offset, each.data_key.next_offset
-            )
-        ),
+        [*self._fragments, *self._holes],
         key=lambda each: (each.data_key.first_offset, each.data_key.next_offset),
     )
-    ways = resolving._ways(next_offset, candidates, 0)
+    ways = resolving._ways(self._start, candidates, 0)
     end = max(ways)
     return Resolution(tuple(resolving._way(ways, end)), listed_to=end)
 
@@ -252,7 +237,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
     {
         "data-wins": (
             "a hole is never taken over a range in which an acceptable fragment begins",
-            lambda: [(commit_runs, "resolve", _holes_like_data)],
+            lambda: [(resolving.Candidates, "resolved", _holes_like_data)],
         ),
         "gap-behind-the-manifest": (
             "a hole begins where the resolved chain ends, not where the manifest does",
@@ -262,7 +247,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
             "a hole begins where the resolved chain ends, not where the manifest does; data wins",
             lambda: [
                 (gaps, "find_gap", _gap_behind_the_manifest),
-                (commit_runs, "resolve", _holes_like_data),
+                (resolving.Candidates, "resolved", _holes_like_data),
             ],
         ),
         "hole-after-transfers": (

@@ -1,0 +1,131 @@
+"""The agent's own errors: each kind of `coldstream.errors`, with what to do about it here.
+
+    CorruptDataError
+    └── DamagedFileError    a file of the local log is damaged, not the remote tier
+    LostRangeError
+    └── LostLocallyError    the local log lacks what was never uploaded
+    UnavailableError
+    └── StuckManifestError  the uploads are there, and no commit takes them
+    ConflictError
+    └── DeletedStreamError  the stream has a tombstone
+
+`remedy` is what the command line says after "try:".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coldstream.agent.log import StreamLog
+from coldstream.errors import (
+    ColdstreamError,
+    ConflictError,
+    CorruptDataError,
+    LostRangeError,
+    UnavailableError,
+)
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.usecases.claim import ForeignBucketError
+
+_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
+
+
+class DamagedFileError(CorruptDataError):
+    """A segment or index file of the local log is damaged."""
+
+    remedy = (
+        "the file is this node's own: run the agent of another member, which uploads the range from"
+        " its replica, or delete this replica and let the broker copy it anew; then run this agent"
+        " again"
+    )
+
+
+class LostLocallyError(LostRangeError):
+    """The local log begins above what was uploaded.
+
+    Args:
+        message: what is missing.
+        remedy: who may have it, and what to do if nobody has.
+        stream: directory name.
+        offset: the first that is missing.
+        key: path of a file concerned.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "look for the range on the stream's other nodes",
+        stream: str | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message, stream=stream, offset=offset, key=key)
+        self.remedy = remedy
+
+
+class StuckManifestError(UnavailableError):
+    """What was uploaded does not enter the manifest."""
+
+    remedy = (
+        "look at the commit function's log, its queue and its dead-letter queue, and compare its"
+        " bucket and prefix with the agent's; `coldstream reconcile STREAM` commits by hand"
+    )
+
+
+class DeletedStreamError(ConflictError):
+    """Somebody has deleted the stream from the remote tier."""
+
+    remedy = (
+        "`coldstream undelete STREAM` calls a deletion off while its undelete time runs; else stop"
+        " the queue on the broker, or leave its directory out of what the agent follows"
+    )
+
+
+def explained(error: ColdstreamError, log: StreamLog, where: str) -> ColdstreamError:
+    """`error`, or one that says more: of a file of this log, or of a bucket that is not the right.
+
+    Args:
+        error: to be told.
+        log: the directory.
+        where: what to call the bucket.
+    """
+    if isinstance(error, ForeignBucketError):
+        return ForeignBucketError(
+            f"{error.reason} (this agent has {where})",
+            stream=error.stream,
+            offset=error.offset,
+            key=error.key,
+        )
+    if isinstance(error, CorruptDataError) and error.key:
+        if Path(error.key).parent != log.directory:
+            return error
+        return DamagedFileError(
+            f"{error.reason}; the local log is damaged there, and what is before it is uploaded:"
+            " let another member's agent upload the rest, or restore this replica",
+            stream=error.stream,
+            offset=error.offset,
+            key=error.key,
+        )
+    return error
+
+
+def check_not_deleted(item: CatalogItem) -> None:
+    """Return unless the stream has a tombstone.
+
+    Raises:
+        DeletedStreamError: it has.
+    """
+    if item.state not in _TOMBSTONES:
+        return
+    if item.state is StreamState.DELETING:
+        words = (
+            "the stream is being deleted from the remote tier, and takes no uploads; `coldstream"
+            f" undelete {item.stream}` calls that off while its undelete time runs"
+        )
+    else:
+        words = (
+            "the stream was deleted from the remote tier, and its undelete time is over: it takes"
+            f" no uploads, and `coldstream undelete {item.stream}` would not bring it back"
+        )
+    raise DeletedStreamError(words, stream=item.stream)
