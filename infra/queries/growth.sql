@@ -7,7 +7,7 @@ before AS (
     FROM fleet_streams AS earlier
     CROSS JOIN latest
     WHERE earlier.snapshot <= date_format(
-        date_parse(latest.snapshot, '%Y%m%dT%H%i%sZ') - INTERVAL '7' DAY, '%Y%m%dT%H%i%sZ'
+        date_parse(substr(latest.snapshot, 1, 15), '%Y%m%dT%H%i%s') - INTERVAL '7' DAY, '%Y%m%dT%H%i%sZ'
     )
 )
 SELECT

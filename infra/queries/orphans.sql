@@ -16,6 +16,6 @@ WHERE
     AND NOT object.ahead
     AND NOT coalesce(object.quarantined, FALSE)
     AND object.kind IN ('fragment', 'hole', 'group')
-    AND object.modified < date_parse(object.snapshot, '%Y%m%dT%H%i%sZ') - INTERVAL '1' DAY
+    AND object.modified < date_parse(substr(object.snapshot, 1, 15), '%Y%m%dT%H%i%s') - INTERVAL '1' DAY
 GROUP BY object.stream, object.kind
 ORDER BY bytes DESC, object.stream

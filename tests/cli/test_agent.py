@@ -102,3 +102,40 @@ def test_names_of_every_length_that_an_item_can_hold_are_taken(tmp_path: Path) -
     path.write_text(json.dumps({"__orders_1": {"vhost": "é" * 255, "queue": "q" * 255}}))
 
     assert len(module.read_names(path, "c" * 255)["__orders_1"].vhost) == 255
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--fragment-mib", "nan"),
+        ("--fragment-mib", "0"),
+        ("--flush-seconds", "inf"),
+        ("--flush-seconds", "-1"),
+        ("--memory-mib", "1e300"),
+    ],
+)
+def test_a_size_or_a_time_that_is_no_number_is_refused(site: Site, options: tuple[str]) -> None:
+    ended = site.run(*options)
+
+    assert ended.exit_code == 2
+    assert f"{options[0]} " in ended.stderr
+
+
+def test_an_empty_data_directory_is_not_the_working_directory(site: Site) -> None:
+    ended = site.run("--data-dir", "")
+
+    assert ended.exit_code == 2
+    assert "--data-dir is empty" in ended.stderr
+
+
+def test_an_entry_without_a_directory_is_warned_of_once(site: Site, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / STREAM)
+    write_stream(tmp_path / STREAM, messages=100, chunk_messages=10)
+    offsets = tmp_path.parent / f"{tmp_path.name}.json"
+    offsets.write_text(json.dumps({STREAM: 99, "__gone_1": 5}))
+
+    ended = site.run("--committed", str(offsets))
+
+    assert ended.exit_code == 0, ended.output
+    assert ended.stderr.count("__gone_1") == 1
+    assert "WARNING" in ended.stderr

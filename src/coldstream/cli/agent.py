@@ -113,13 +113,13 @@ def run(
         raise InvalidInputError(
             "--data-dir is empty; give the directory that holds one directory a stream"
         )
-    for option, number in (
-        ("--fragment-mib", fragment_mib),
-        ("--flush-seconds", flush_seconds),
-        ("--memory-mib", memory_mib),
+    for option, number, least in (
+        ("--fragment-mib", fragment_mib, 0.0001),
+        ("--flush-seconds", flush_seconds, 0),
+        ("--memory-mib", memory_mib, 0.0001),
     ):
-        if not 0 < number < _MOST:
-            raise InvalidInputError(f"{option} {number}: not a number from 0 to {_MOST:,.0f}")
+        if not least <= number <= _MOST:
+            raise InvalidInputError(f"{option} {number} is no number from {least} to {_MOST:.0f}")
     settings = AgentSettings(
         target_size=int(fragment_mib * _MIB),
         flush_ms=int(flush_seconds * 1000),

@@ -114,9 +114,9 @@ def _under_the_fragments_epoch(
     )
 
 
-def _up_to_the_refused(world: World, stream: str, root: Root, *, limit: int) -> Extension:
+def _up_to_the_refused(world: World, stream: str, root: Root, **named: Any) -> Extension:
     """What is refused ends the run, although another upload of the same range may be good."""
-    found = extend(world, stream, root, limit=limit)
+    found = extend(world, stream, root, **named)
     if not found.refused:
         return found
     end = min(each.offset or 0 for each in found.refused)
