@@ -330,6 +330,25 @@ def check_named_queries(probe: Probe) -> None:
     assert eventually(saved, seconds=5) == ["SELECT 1"]
 
 
+def check_deleted_partitions(probe: Probe) -> None:
+    """Partitions of a table are deleted, many in one request, and the others stay."""
+    glue, name = probe.client("glue"), f"p{uuid.uuid4().hex}"
+    table = {"DatabaseName": name, "TableName": "t"}
+    glue.create_database(DatabaseInput={"Name": name})
+    keys = [{"Name": "day", "Type": "string"}]
+    glue.create_table(DatabaseName=name, TableInput={"Name": "t", "PartitionKeys": keys})
+    days = [{"Values": [day]} for day in ("1", "2", "3")]
+    glue.batch_create_partition(**table, PartitionInputList=days)
+
+    try:
+        glue.batch_delete_partition(**table, PartitionsToDelete=days[:2])
+    except glue.exceptions.ClientError as exc:
+        pytest.fail(str(exc), pytrace=False)
+
+    left = glue.get_partitions(**table)["Partitions"]
+    assert [each["Values"] for each in left] == [["3"]]
+
+
 CHECKS: dict[str, Callable[[Probe], None]] = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())

@@ -23,6 +23,7 @@ _LOCATION = "s3://tables/db/t"
 def glue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)  # as a job in this process sets it
     with mock_aws():
         yield boto3.client("glue", region_name="eu-central-1")
 

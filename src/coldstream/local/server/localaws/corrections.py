@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .durability import snapshots
 from .functions import function_errors, function_runtime, whole_logs
-from .glue import named_queries, scheduled_job_runs, spark_jobs
+from .glue import deleted_partitions, named_queries, scheduled_job_runs, spark_jobs
 from .loopback import loopback_only
 from .machines import machine_timeouts, map_batches, retry_delays
 from .metrics import emf_metrics
@@ -39,6 +39,7 @@ LATE: tuple[Correction, ...] = (
     spark_jobs,
     scheduled_job_runs,
     named_queries,
+    deleted_partitions,
     fast_checksums,
     range_reads,
     snapshots,

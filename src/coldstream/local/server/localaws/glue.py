@@ -307,3 +307,27 @@ def named_queries(_: Options) -> None:
         "update": update,
         "delete": delete,
     }
+
+
+def deleted_partitions(_: Options) -> None:
+    """Delete many partitions of a table at once.
+
+    AWS: BatchDeletePartition takes up to 25 of them. MiniStack: knows DeletePartition only.
+    """
+    from ministack.core.responses import json_response
+    from ministack.services import glue
+
+    handle = glue._handle_request_sync
+
+    def handle_request(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: Any
+    ) -> Any:
+        if not headers.get("x-amz-target", "").endswith(".BatchDeletePartition"):
+            return handle(method, path, headers, body, query)
+        data = json.loads(body)
+        for each in data["PartitionsToDelete"]:
+            table = {name: data[name] for name in ("DatabaseName", "TableName")}
+            glue._delete_partition({**table, "PartitionValues": each["Values"]})
+        return json_response({"Errors": []})
+
+    glue._handle_request_sync = handle_request
