@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from copy import copy as made_anew
 
 import pytest
 
+from coldstream.testing.invariants import Invariant, Violation
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster
+from coldstream.testing.simulation.history import prehistory
+from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.run import Failure, play, play_seeds, shrunk
 from coldstream.testing.simulation.shrink import shrink
 from coldstream.testing.simulation.twins import TWINS, without
@@ -211,3 +215,18 @@ def test_a_chunk_that_a_majority_had_can_be_overwritten_by_a_log_of_a_higher_epo
 
     assert c.last_chunk == other.identity
     assert other.identity in made.committed
+
+
+def test_a_past_that_breaks_something_is_a_failure_of_the_seed_like_any_other() -> None:
+    with without("groups-first"):
+        prehistory.cache_clear()
+        failures = [play(Choices(seed))[1] for seed in range(40)]
+        prehistory.cache_clear()
+
+    assert any(each is not None and each.kind == "publish_before_delete" for each in failures)
+
+
+def test_what_an_oracle_says_can_be_told_to_another_process() -> None:
+    error = BrokenError([Violation(Invariant.COVERAGE, "a gap", 5, key="a/b")])
+
+    assert str(made_anew(error)) == "coverage: a gap at 5 (b)"  # as by a pool of processes

@@ -18,7 +18,7 @@ ACTIONS = 60
 
 
 def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
-    """Play a whole history.
+    """Play a whole history, with a past or without one.
 
     Args:
         choices: decide everything, as they have decided the scene.
@@ -28,6 +28,9 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
     Raises:
         BrokenError: an invariant does not hold.
     """
+    rounds = choices.below(3)
+    if rounds:
+        scene.take_over(prehistory(scene.shape, rounds))
     swarm = [weight * choices.below(3) for _, weight, _ in _ACTIONS]
     swarm[0] = swarm[0] or _ACTIONS[0][1]
     scene.net.percent = choices.one_of((0.0, 2.0, 8.0))
@@ -48,18 +51,14 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
 
 
 def set_up(choices: Choices, trace: Callable[[str], None] | None = None) -> Scene:
-    """A cluster, agents and AWS, with a past or without one.
+    """A cluster and AWS in which nothing has happened yet.
 
     Args:
         choices: decide everything.
         trace: told of everything, or None.
     """
     shape = Shape(choices.one_of((3, 3, 5)), choices.one_of((6, 3, 20)))
-    scene = Scene(choices, shape, trace, page_size=choices.one_of((1000, 3, 8)))
-    rounds = choices.below(3)
-    if rounds:
-        scene.take_over(prehistory(shape, rounds))
-    return scene
+    return Scene(choices, shape, trace, page_size=choices.one_of((1000, 3, 8)))
 
 
 def _act(choices: Choices, scene: Scene, weights: list[int]) -> None:

@@ -42,14 +42,15 @@ class BrokenError(AssertionError):
     """
 
     def __init__(self, violations: list[Violation]) -> None:
+        super().__init__(violations)  # as it is: other processes make it anew from that
         self.violations = violations
-        super().__init__(
-            "; ".join(
-                f"{v.invariant.value}: {v.message}"
-                + (f" at {v.first_offset}" if v.first_offset is not None else "")
-                + (f" ({v.key.rpartition('/')[2]})" if v.key else "")
-                for v in violations
-            )
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{v.invariant.value}: {v.message}"
+            + (f" at {v.first_offset}" if v.first_offset is not None else "")
+            + (f" ({v.key.rpartition('/')[2]})" if v.key else "")
+            for v in self.violations
         )
 
 

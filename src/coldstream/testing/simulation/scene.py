@@ -81,6 +81,7 @@ class Scene:
         page_size: int = 1000,
     ) -> None:
         self.choices = choices
+        self.shape = shape
         self.scheduler = Scheduler(choices, trace)
         self.net = Net(self.scheduler)
         self.objects = MemoryObjectStore(lambda: self.scheduler.now)
