@@ -171,7 +171,10 @@ def _ignore_interrupts() -> None:
 def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
     """After how many seeds a twin is caught, and how; None if it is not within `most`."""
     seeds = 0
-    for tally in play_many(first, most, processes=processes, twin=twin, until_failure=True):
+    actions = TWINS[twin].actions
+    for tally in play_many(
+        first, most, processes=processes, twin=twin, actions=actions, until_failure=True
+    ):
         if tally.failures:
             failure = min(tally.failures, key=lambda each: each.seed)
             return failure.seed - first + 1, failure
@@ -291,6 +294,7 @@ def _all_twins(first: int, processes: int) -> int:
         wrong += not right
         verdict = f"caught by seed {failure.seed}: {failure.kind}" if failure else "not caught"
         limit = f"<= {twin.seeds}" if twin.seeds else "never"
+        limit += f", of {twin.actions} actions" if twin.actions != ACTIONS else ""
         print(f"twin {name:<18} {seeds:>6} seeds ({limit}) {'' if right else 'WRONG '}{verdict}")
     print(f"twins {len(TWINS)} wrong {wrong}")
     return 1 if wrong else 0

@@ -28,6 +28,7 @@ from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.testing.simulation import drafts, drafts_of_deletion
+from coldstream.testing.simulation.history import ACTIONS
 from coldstream.testing.simulation.nodes import Delivered, SimMembers
 from coldstream.usecases import (
     adopt,
@@ -52,11 +53,13 @@ class Twin:
         seeds: within so many seeds a violation is found; 0 where other guards make up for it, so
             that none may be found; None where only a known history leads to it.
         patches: replacements, each (owner, name, value).
+        actions: how long its histories are; some need a long story.
     """
 
     guard: str
     seeds: int | None
     patches: Callable[[], list[tuple[Any, str, Any]]]
+    actions: int = ACTIONS
 
 
 @contextmanager
@@ -287,8 +290,9 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         ),
         "two-sightings": Twin(
             "a record of a grace time ago must name what is deleted",
-            10_000,
+            2000,
             lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
+            actions=160,
         ),
         "re-read": Twin(
             "the item is read again right before each batch of deletes",
