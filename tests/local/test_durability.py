@@ -15,7 +15,8 @@ from coldstream.local import process
 from coldstream.local.deploy import client
 from coldstream.local.process import Server
 from coldstream.local.progress import silent
-from tests.local.support import eventually
+from coldstream.testing.emulator import Emulator
+from tests.local.support import Probe, deploy_probe, eventually
 
 pytestmark = pytest.mark.emulator
 
@@ -72,6 +73,31 @@ def test_a_server_that_was_killed_has_lost_no_more_than_the_time_between_snapsho
     kill(first)
 
     assert len(queues(start())) == 1
+
+
+@pytest.mark.parametrize("skip", ["", "kept_streams"])
+def test_a_tables_stream_reaches_its_function_after_a_restart(
+    start: Start, tmp_path: Path, skip: str
+) -> None:
+    first = start(snapshot_seconds=3600, skip=skip)
+    outputs = deploy_probe(first, tmp_path / "assembly").outputs
+
+    def tell(server: Server, *names: str) -> Probe:
+        for name in names:
+            client(server, "dynamodb").put_item(
+                TableName=outputs["Table"], Item={"name": {"S": name}, "state": {"S": "live"}}
+            )
+            client(server, "dynamodb").put_item(
+                TableName=outputs["Table"], Item={"name": {"S": name}, "state": {"S": "deleting"}}
+            )
+        return Probe(Emulator(server, tmp_path), outputs)
+
+    before = tell(first, "one-before", "two-before", "three-before")
+    assert eventually(lambda: before.records("three-before"), seconds=30)
+    process.stop(first.state_dir)
+    after = tell(start(skip=skip), "after")
+
+    assert bool(eventually(lambda: after.records("after"), seconds=6)) is not bool(skip)
 
 
 def test_without_snapshots_a_server_that_was_killed_has_lost_all_but_objects(start: Start) -> None:

@@ -17,7 +17,7 @@ from .metrics import emf_metrics
 from .options import Options
 from .queues import batch_windows, malformed_batch_responses, message_move_tasks
 from .storage import fast_checksums, range_reads, whole_objects
-from .streams import stream_retries
+from .streams import kept_streams, stream_retries
 
 Correction = Callable[[Options], None]
 
@@ -42,6 +42,7 @@ LATE: tuple[Correction, ...] = (
     deleted_partitions,
     fast_checksums,
     range_reads,
+    kept_streams,
     snapshots,
 )
 

@@ -1,7 +1,8 @@
-"""DynamoDB streams and their event source: what happens to a batch that fails."""
+"""DynamoDB streams and their event source: batches that fail, and servers that begin again."""
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import Any
 
@@ -50,6 +51,54 @@ def stream_retries(_: Options) -> None:
         return deliver(event["Records"], 0)
 
     lambda_svc._execute_function = execute_batch
+
+
+def kept_streams(_: Options) -> None:
+    """Keep the records of a table's stream beside how far each mapping has read them.
+
+    AWS: a stream has its records for 24 hours, whatever happens. MiniStack: saves the positions of
+    mappings and not the records. After a restart a mapping waits at its old position, and events
+    are lost without a word until as many new ones have come.
+    """
+    from ministack import app
+    from ministack.services import dynamodb, lambda_svc
+
+    state, restore, load = (
+        dynamodb.get_state,
+        dynamodb.load_persisted_state,
+        app._load_persisted_state,
+    )
+
+    def get_state() -> dict[str, Any]:
+        return {
+            **state(),
+            "stream_records": copy.deepcopy(dynamodb._stream_records),
+            "stream_trimmed": copy.deepcopy(dynamodb._stream_trimmed),
+        }
+
+    def load_persisted_state(data: dict[str, Any]) -> None:
+        restore(data)
+        dynamodb._stream_records.update(data.get("stream_records") or {})
+        dynamodb._stream_trimmed.update(data.get("stream_trimmed") or {})
+
+    def load_all() -> None:
+        load()
+        # Services are saved one after the other: a position may be newer than the records.
+        with lambda_svc._dynamodb_stream_positions_lock:
+            for account, region, mapping in lambda_svc._iter_all_esms():
+                arn, number = str(mapping.get("EventSourceArn")), mapping.get("UUID")
+                at = lambda_svc._dynamodb_stream_positions.get_scoped(account, region, number)
+                if ":dynamodb:" not in arn or at is None:
+                    continue
+                table = arn.partition(":table/")[2].partition("/")[0]
+                end = dynamodb.stream_end_position(table, account_id=account, region=region)
+                lambda_svc._dynamodb_stream_positions.set_scoped(
+                    account, region, number, min(at, end)
+                )
+
+    dynamodb.get_state = get_state
+    dynamodb.load_persisted_state = load_persisted_state
+    app._load_persisted_state = load_all
 
 
 _EXHAUSTED = "RetryAttemptsExhausted"
