@@ -11,11 +11,12 @@ import pytest
 from coldstream.names import DataKey, data_prefix, parse_data_key
 from coldstream.plans import resolve
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.plans.resolve import Listed, resolve_run
+from coldstream.plans.resolve import Listed, VerifiedHole, resolve_run
 from coldstream.testing.fragments import build_fragment
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs, extend
+from coldstream.usecases.continuing import Listing
 from coldstream.usecases.load import load
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
@@ -187,3 +188,17 @@ def test_thousands_of_candidates_are_not_sorted_again_for_every_refusal(
 
     assert (len(report.run), len(report.refused)) == (90, 60)
     assert ranked < 12 * 12_000, "once a page, or it would be 60 times more"
+
+
+def test_what_a_page_that_was_not_listed_may_go_over_is_not_settled() -> None:
+    remote = Remote().claimed()
+    remote.upload(*chain(30, size=10))
+    # Sorts right behind the last fragment of the first page, begins with it and reaches further.
+    remote.memory.put(bait(20, 40).path(PREFIX), b"bad", write_id="w")
+    root = load(remote.world, STREAM).root
+    listing = Listing(replace(remote.new_world(), page_size=3), STREAM, root, 2)
+
+    run = listing.resolved().run
+
+    assert [each.data_key.next_offset for each in run] == [10, 20, 30]
+    assert listing.settled([VerifiedHole(each, 0) for each in run]) == 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coldstream.errors import InvalidInputError
 from coldstream.manifest.root import Root
-from coldstream.names import MAX_OFFSET, data_prefix, list_start, parse_data_key
+from coldstream.names import MAX_OFFSET, data_prefix, list_start
 from coldstream.plans.resolve import Candidates, Listed, Resolution, Step
+from coldstream.usecases.listing import data_objects
 from coldstream.usecases.load import World
 
 
@@ -68,14 +68,9 @@ class Listing:
             start_after=self._start,
             limit=self._world.page_size,
         )
-        rows = []
-        for row in page:
-            try:
-                key = parse_data_key(row.key, self._world.prefix)
-            except InvalidInputError:
-                continue  # not ours; its own event, if any, is refused where it is read
-            rows.append(Listed(key, row.key, row.size))
-            self._last_offset = key.first_offset
+        rows = data_objects(self._world, page)
+        if rows:
+            self._last_offset = rows[-1].data_key.first_offset
         self.candidates.add(rows)
         self._ended = len(page) < self._world.page_size
         if page:

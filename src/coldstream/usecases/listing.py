@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import data_prefix, list_start, parse_data_key
@@ -31,17 +31,23 @@ def pages(world: World, under: str, *, after: str = "") -> Iterator[list[ObjectI
 def data_pages(world: World, stream: str, offset: int) -> Iterator[list[Listed]]:
     """Fragments and holes that begin at or above an offset, in the order of their keys.
 
-    Objects of other names are not ours, and left out.
-
     Raises:
         UnavailableError, PermissionDeniedError: from the store.
     """
     after = list_start(world.prefix, stream, offset)
     for page in pages(world, data_prefix(world.prefix, stream), after=after):
-        found = []
-        for row in page:
-            try:
-                found.append(Listed(parse_data_key(row.key, world.prefix), row.key, row.size))
-            except InvalidInputError:
-                continue
-        yield found
+        yield data_objects(world, page)
+
+
+def data_objects(world: World, page: Iterable[ObjectInfo]) -> list[Listed]:
+    """The fragments and holes of a page; what has another name is not ours, and left out.
+
+    Where an event names such a key, it is refused where the event is read.
+    """
+    found = []
+    for row in page:
+        try:
+            found.append(Listed(parse_data_key(row.key, world.prefix), row.key, row.size))
+        except InvalidInputError:
+            continue
+    return found
