@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import textwrap
 import time
@@ -73,6 +74,14 @@ def processes(emulator: Emulator, name: str) -> list[psutil.Process]:
     """The processes that the server has started for a job."""
     children = psutil.Process(emulator.server.pid).children(recursive=True)
     return [each for each in children if name in " ".join(each.cmdline())]
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.mark.emulator
@@ -172,9 +181,27 @@ def test_a_run_ends_with_the_server_however_that_ends(
         else:
             process.stop(tmp_path)
 
-        assert eventually(lambda: not running.is_running(), seconds=5)
+        assert eventually(lambda: has_ended(running), seconds=5)
     finally:
         process.stop(tmp_path)
+
+
+def test_a_run_does_not_start_when_the_server_ended_before_the_run_could_know(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    words = glue_process.command(sys.executable, script, {})
+    # Its parent is not this process, which stands for the server, but one in between.
+    between = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
+
+    here = subprocess.run(words, capture_output=True, check=False)
+    orphan = subprocess.run(
+        [sys.executable, "-c", between, *words], capture_output=True, check=False
+    )
+
+    assert (here.returncode, here.stdout) == (0, b"ran\n")
+    assert (orphan.returncode, orphan.stdout) == (1, b"")
 
 
 def test_a_run_whose_time_is_over_is_killed_and_says_so(tmp_path: Path) -> None:

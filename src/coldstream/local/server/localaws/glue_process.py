@@ -20,11 +20,14 @@ _LONGEST_MESSAGE = 1000
 _TAIL_BYTES = 64_000
 
 # A job must not outlive the server, however the server ends. A JVM that it has started ends by
-# itself when its standard input does.
+# itself when its standard input does. A server that was gone before the job could ask to be ended
+# with it is noticed by its number.
 _BOOT = (
-    "import ctypes, runpy, sys\n"
+    "import ctypes, os, runpy, sys\n"
     "ctypes.CDLL(None).prctl(1, 9)\n"
-    "sys.argv = sys.argv[1:]\n"
+    "if os.getppid() != int(sys.argv[1]):\n"
+    "    sys.exit('the server has ended')\n"
+    "sys.argv = sys.argv[2:]\n"
     "sys.path[0] = ''\n"
     "runpy.run_path(sys.argv[0], run_name='__main__')\n"
 )
@@ -51,7 +54,7 @@ class Ended:
 def command(python: str, script: Path, arguments: Mapping[str, str]) -> list[str]:
     """The command line of a run: what Glue hands to a script, one `--key value` after another."""
     words = [word for key, value in arguments.items() for word in (key, str(value))]
-    return [python, "-c", _BOOT, str(script), *words]
+    return [python, "-c", _BOOT, str(os.getpid()), str(script), *words]
 
 
 def environment(
