@@ -31,7 +31,7 @@ from coldstream.jobs.fleet_walk import (
     split,
 )
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, PartFile, Snapshot, part_file, register
 from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -190,7 +190,7 @@ def _work(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the tasks whose numbers come in, and what was counted for each unit."""
-    remote = connect(where)
+    remote = connect_in_worker(where)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             counts = perform(remote.store, where.prefix, tasks[number], number, settings)

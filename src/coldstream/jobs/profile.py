@@ -29,7 +29,7 @@ from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
 from coldstream.jobs.streams import named
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -215,7 +215,7 @@ def _work(
     work: list[Work], where: Where, settings: Settings, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the pieces of work whose numbers come in."""
-    remote = connect(where)
+    remote = connect_in_worker(where)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             result = perform(remote.store, where.prefix, work[number], settings)

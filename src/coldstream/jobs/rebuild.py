@@ -21,7 +21,7 @@ from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differe
 from coldstream.jobs.rebuild_listing import Listed, ListedAhead, Shard, read_shard
 from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
@@ -187,7 +187,7 @@ def _compared(
 
 
 def _compare_in_worker(where: Where, settings: Settings, parts: Sequence[Part]) -> list[Shadow]:
-    world = _world(connect(where))
+    world = _world(connect_in_worker(where))
     return [
         compare_part(world, part, branching=settings.branching, trailers=settings.trailers)
         for part in parts
@@ -205,7 +205,7 @@ def _listed(spark: SparkSession, where: Where, shards: Sequence[Shard]) -> Itera
 
 
 def _list_in_worker(where: Where, shard: Shard) -> Listed:
-    return read_shard(connect(where).store, where.prefix, shard)
+    return read_shard(connect_in_worker(where).store, where.prefix, shard)
 
 
 def _save(

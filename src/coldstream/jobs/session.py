@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coldstream.adapters.metrics import CloudWatchMetrics
 from coldstream.jobs.arguments import Where
 from coldstream.ports import Catalog, MetricSink, ObjectStore, Policies
+from coldstream.spark.worker import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +95,12 @@ def connect(where: Where) -> Remote:
         policies=DynamoPolicies(client=dynamodb, table=where.table, prefix=where.prefix),
         where=where,
     )
+
+
+def connect_in_worker(where: Where) -> Remote:
+    """`connect` for a task of Spark."""
+    prepare()
+    return connect(where)
 
 
 def use_region(where: Where) -> None:

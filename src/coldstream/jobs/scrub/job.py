@@ -21,7 +21,7 @@ from coldstream.jobs.scrub.places import FileStore, StateStore
 from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
 from coldstream.jobs.scrub.state import load_state, save_state
 from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
-from coldstream.jobs.session import Remote, connect
+from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -131,7 +131,7 @@ def _perform(
 
 def _work(where: Where, settings: Settings, task: Task) -> Scrubbed:
     """In a worker."""
-    return scrub(connect(where).store, where.prefix, task, settings.effort, settings.ages)
+    return scrub(connect_in_worker(where).store, where.prefix, task, settings.effort, settings.ages)
 
 
 def _tell(

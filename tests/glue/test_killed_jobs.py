@@ -1,0 +1,253 @@
+"""A job that dies at any of its writes and is run again: the same tables, never half a snapshot.
+
+Materialise has tests of its own (`test_materialise.py`, `tests/unit/jobs/test_materialise_run.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from coldstream import names
+from coldstream.errors import CorruptDataError
+from coldstream.fragment import HEADER
+from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
+from coldstream.jobs.profile_tables import ALL as PROFILE
+from coldstream.jobs.rebuild_differences import DIFFERENCES
+from coldstream.jobs.scrub.findings import FINDINGS
+from coldstream.jobs.snapshots import SnapshotTable
+from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.tree import leaves
+from coldstream.names import metadata_prefix
+from coldstream.testing.emulator import Emulator
+from coldstream.usecases.load import load
+from tests.glue.in_process import MARKS, Site, deployed
+from tests.glue.streams import DEEP
+from tests.glue.tripwire import Tripwire
+
+pytestmark = MARKS
+
+ROOT = Path(__file__).parents[2]
+#: What depends on when a run was: the rest of a row must be the same in every run.
+_OF_THE_RUN = {
+    "age_seconds", "lag_seconds", "found_at", "window_days", "offsets_per_second",
+    "bytes_per_second", "fragments_per_day", "growth_bytes_per_day",
+    "storage_cost_month_in_a_year", "request_cost_month",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, how it is called, and the tables that it adds a snapshot to."""
+
+    module: str
+    options: dict[str, str]
+    tables: tuple[SnapshotTable, ...]
+
+
+JOBS = {
+    "scrub": Job("scrub", {"every": "0", "task-bytes": "100000"}, (FINDINGS,)),
+    "profile": Job("profile_streams", {"window": "20000d", "sample": "2000"}, tuple(PROFILE)),
+    "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS)),
+    "shadow": Job("rebuild", {"streams": DEEP}, (DIFFERENCES,)),
+}
+
+
+@pytest.fixture(scope="module")
+def site(emulator: Emulator) -> Iterator[Site]:
+    with deployed(emulator, "killed/") as made:
+        _damage(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def wire(emulator: Emulator) -> Iterator[Tripwire]:
+    with Tripwire(emulator.endpoint) as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def _damage(site: Site) -> None:
+    """A flipped bit for scrub to find, and an object too few for a shadow."""
+    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    path = site.key(DEEP, 7)
+    data = bytearray(s3.get_object(Bucket=bucket, Key=path)["Body"].read())
+    data[len(HEADER) + 70] ^= 4
+    s3.put_object(Bucket=bucket, Key=path, Body=bytes(data))
+    s3.delete_object(Bucket=bucket, Key=site.key(DEEP, 11))
+
+
+def arguments(site: Site, wire: Tripwire, name: str, database: str) -> list[str]:
+    return site.arguments(
+        name,
+        **JOBS[name].options,
+        endpoint=wire.endpoint,
+        database=database,
+        warehouse=f"{site.outputs[names.OUTPUT_WAREHOUSE]}{database}/",
+    )
+
+
+def run(module: str, given: list[str]) -> None:
+    """A run to its end; one that has found something ends with an error that says so."""
+    with contextlib.suppress(CorruptDataError):
+        importlib.import_module(f"glue_jobs.{module}").main(given)
+
+
+def snapshots(site: Site, table: SnapshotTable, database: str) -> list[list[dict[str, Any]]]:
+    """The rows of every snapshot that the catalog shows, without what depends on its time."""
+    glue, s3 = site.emulator.client("glue"), site.emulator.client("s3")
+    try:
+        partitions = glue.get_partitions(DatabaseName=database, TableName=table.name)["Partitions"]
+    except glue.exceptions.EntityNotFoundException:
+        return []
+    found = []
+    for each in sorted(partitions, key=lambda one: str(one["Values"])):
+        bucket, _, under = each["StorageDescriptor"]["Location"][5:].partition("/")
+        rows = []
+        for one in s3.list_objects_v2(Bucket=bucket, Prefix=under).get("Contents", []):
+            body = s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()
+            rows += pq.ParquetFile(io.BytesIO(body)).read().to_pylist()
+        kept = [{k: v for k, v in row.items() if k not in _OF_THE_RUN} for row in rows]
+        found.append(sorted(kept, key=repr))
+    return found
+
+
+@pytest.fixture
+def database(site: Site, request: pytest.FixtureRequest) -> str:
+    """A database of the test's own, so that all its snapshots are the test's."""
+    name = f"killed_{zlib.crc32(request.node.name.encode()):08x}"
+    site.emulator.client("glue").create_database(DatabaseInput={"Name": name})
+    return name
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
+    site: Site, wire: Tripwire, database: str, name: str
+) -> None:
+    job, given = JOBS[name], arguments(site, wire, name, database)
+    wire.arm()
+    run(job.module, given)
+    writes = list(wire.writes)
+    expected = {table.name: snapshots(site, table, database) for table in job.tables}
+    assert len(writes) >= 2
+    assert any(rows[0] for rows in expected.values())
+
+    for number in range(len(writes)):
+        wire.arm(number)
+        with pytest.raises(Exception):  # noqa: B017 - however its library tells of a death
+            run(job.module, given)
+        assert wire.dead
+    wire.arm()
+    run(job.module, given)
+
+    for table in job.tables:
+        found = snapshots(site, table, database)
+        assert len(found) >= 2  # of the first run, and of the last
+        for rows in found:  # and all that a run could show before it died
+            assert rows == expected[table.name][0]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
+    site: Site, wire: Tripwire, database: str, name: str
+) -> None:
+    job, given = JOBS[name], arguments(site, wire, name, database)
+    wire.arm()
+    run(job.module, given)
+    count = len(wire.writes)
+    expected = {table.name: snapshots(site, table, database) for table in job.tables}
+
+    killed(wire, random.Random(name).randrange(count), job.module, given, site)
+    wire.arm()
+    run(job.module, given)
+
+    for table in job.tables:
+        first, *others = snapshots(site, table, database)
+        assert others
+        assert [first] == expected[table.name]
+        assert all(rows == first for rows in others)
+
+
+def killed(wire: Tripwire, at: int, module: str, given: list[str], site: Site) -> None:
+    """Run a job as a process of its own, with its Spark, which SIGKILL ends at a write."""
+    kept = {n: os.environ[n] for n in ("HOME", "PATH", "JAVA_HOME") if n in os.environ}
+    process = subprocess.Popen(
+        [sys.executable, "-c",
+         f"import sys; sys.stdin.readline(); from glue_jobs.{module} import main; main()", *given],
+        env={**kept, **site.emulator.environment()}, cwd=ROOT, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wire.arm(at, victim=process.pid)
+    process.communicate(b"go\n", timeout=120)
+    assert wire.dead
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def sound(emulator: Emulator) -> Iterator[Site]:
+    with deployed(emulator, "reinstalled/") as made:
+        yield made
+
+
+def test_a_manifest_whose_making_died_at_any_write_is_made_by_the_next_run(
+    sound: Site, wire: Tripwire
+) -> None:
+    given = sound.arguments("rebuild", install=DEEP, branching="16", endpoint=wire.endpoint)
+    wanted = _leaves(sound)
+    _lose_groups(sound)
+    wire.arm()
+    run("rebuild", given)
+    writes = list(wire.writes)
+    assert len(writes) >= 4
+    assert _leaves(sound) == wanted
+
+    for number in range(len(writes)):
+        _lose_groups(sound)
+        wire.arm(number)
+        with pytest.raises(Exception):  # noqa: B017 - however its library tells of a death
+            run("rebuild", given)
+        assert wire.dead
+        wire.arm()
+        run("rebuild", given)
+        assert _leaves(sound) == wanted, writes[number]
+
+    _lose_groups(sound)
+    killed(wire, random.Random(1).randrange(len(writes)), "rebuild", given, sound)
+    wire.arm()
+    run("rebuild", given)
+    assert _leaves(sound) == wanted
+
+
+def _leaves(site: Site) -> list[tuple[int, int, int, int]]:
+    world = site.new_world()
+    loaded = load(world, DEEP)
+    assert loaded.item.state is StreamState.LIVE
+    return [
+        (each.first_offset, each.next_offset, each.uid, each.size)
+        for each in leaves(loaded.root, world.fetch(DEEP))
+    ]
+
+
+def _lose_groups(site: Site) -> None:
+    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    for row in site.world.store.list(metadata_prefix(site.world.prefix, DEEP)):
+        if row.key.endswith("group"):
+            s3.delete_object(Bucket=bucket, Key=row.key)
