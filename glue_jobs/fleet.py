@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote = connect(tier)
     with reporting("fleet", given.run_id, metric_sink(tier)) as report:
         settings = Settings(
-            snapshot=Snapshot(given[WAREHOUSE], time.time_ns() // 1_000_000),
+            snapshot=Snapshot(
+                given[WAREHOUSE], time.time_ns() // 1_000_000, tier.region, tier.endpoint
+            ),
             objects=given[OBJECTS],
             grace_ms=given[GRACE] * 1000,
         )

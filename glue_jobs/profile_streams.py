@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     now_ms = time.time_ns() // 1_000_000
     with reporting("profile", given.run_id, metric_sink(tier)) as report:
         settings = Settings(
-            snapshot=Snapshot(given[WAREHOUSE], now_ms),
+            snapshot=Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint),
             streams=given[STREAMS],
             since_ms=now_ms - given[WINDOW] * 1000,
             bucket_ms=max(1, given[BUCKET]) * 1000,

@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     worst = None
     with reporting("rebuild", given.run_id, metric_sink(tier)) as report:
         settings = Settings(
-            snapshot=Snapshot(given[WAREHOUSE], time.time_ns() // 1_000_000),
+            snapshot=Snapshot(
+                given[WAREHOUSE], time.time_ns() // 1_000_000, tier.region, tier.endpoint
+            ),
             trailers=given[TRAILERS],
             branching=given[BRANCHING],
         )

@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             task_bytes=given[TASK_BYTES],
             effort=Effort(quick=given[QUICK]),
         )
-        place = Place(Snapshot(given[WAREHOUSE], now_ms), given[STREAMS])
+        place = Place(
+            Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint), given[STREAMS]
+        )
         tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
         worst = run_job(spark_session("scrub"), remote, place, settings, tables, report)
     # After metrics and report: an alarm and a table know of it, and the run itself does, too.

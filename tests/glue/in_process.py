@@ -97,6 +97,8 @@ def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in emulator.environment().items():
             patch.setenv(name, value)
+        # What a job is told by its arguments must reach every client of it, in every process.
+        patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         yield Site(emulator, outputs, world)
         session = SparkSession.getActiveSession()
         # A session that was there before belongs to other tests of this process.

@@ -40,7 +40,7 @@ from tests.glue.in_process import MARKS, Site, deployed
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 #: What depends on when a run was: the rest of a row must be the same in every run.
@@ -62,7 +62,7 @@ class Job:
 
 JOBS = {
     "scrub": Job("scrub", {"every": "0", "task-bytes": "100000"}, (FINDINGS,)),
-    "profile": Job("profile_streams", {"window": "20000d", "sample": "2000"}, tuple(PROFILE)),
+    "profile": Job("profile_streams", {"window": "20000d", "sample-bytes": "2000"}, tuple(PROFILE)),
     "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS)),
     "shadow": Job("rebuild", {"streams": DEEP}, (DIFFERENCES,)),
 }

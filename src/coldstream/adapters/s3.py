@@ -65,11 +65,23 @@ _CREDENTIALS = (
 _T = TypeVar("_T")
 
 
-def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> S3Store:
+def open_store(
+    bucket: str,
+    *,
+    region: str = "",
+    endpoint: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> S3Store:
     """An obstore S3 store from the same environment variables that every AWS SDK reads.
 
     Only the endpoint and the region are read here; without keys in the environment, boto3's chain
     (profile, container, instance role) is asked, so an agent on EC2 needs no keys.
+
+    Args:
+        bucket: name.
+        region: of it; "" for what the environment says.
+        endpoint: URL of S3; "" for what the environment says.
+        environment: variables; those of the process by default.
 
     Raises:
         MisconfiguredError: no bucket can be called so, or there are no credentials.
@@ -80,10 +92,10 @@ def open_store(bucket: str, *, environment: Mapping[str, str] | None = None) -> 
         # S3 computes the same CRC over the whole object and refuses one that differs.
         "checksum_algorithm": "CRC64NVME",
         "conditional_put": "etag",
-        "region": _region(env),
+        "region": region or _region(env),
     }
     client: ClientConfig = {"timeout": timedelta(seconds=120), "connect_timeout": "5s"}
-    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    endpoint = endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     if endpoint:
         config["endpoint"] = endpoint
         client["allow_http"] = endpoint.startswith("http://")
@@ -130,13 +142,23 @@ class S3ObjectStore:
 
     Args:
         bucket: name.
-        store: an open obstore store, for tests; made from the environment otherwise.
+        region: of it; "" for what the environment says.
+        endpoint: URL of S3; "" for what the environment says.
+        store: an open obstore store, for tests.
         put_attempts: how often a PUT without an answer is sent before it counts as unknown.
     """
 
-    def __init__(self, *, bucket: str, store: S3Store | None = None, put_attempts: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        bucket: str,
+        region: str = "",
+        endpoint: str = "",
+        store: S3Store | None = None,
+        put_attempts: int = 4,
+    ) -> None:
         self._translated = partial(_translated, bucket=bucket)
-        self._store = store if store is not None else open_store(bucket)
+        self._store = store or open_store(bucket, region=region, endpoint=endpoint)
         self._put_attempts = put_attempts
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:

@@ -22,7 +22,6 @@ import pyarrow as pa
 from coldstream import names
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
 from coldstream.jobs.arguments import Where
-from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.profile_count import Counted, count_chunks
 from coldstream.jobs.profile_report import page
 from coldstream.jobs.profile_result import decode_result, encode_result
@@ -300,7 +299,7 @@ def write(
     with tempfile.TemporaryFile() as content:
         content.write(html)
         content.seek(0)
-        StoredFiles().save(url, content, len(html))
+        snapshot.files().save(url, content, len(html))
     streams = made["profile_streams"]
     failed = [row for row in streams.select(["stream", "error"]).to_pylist() if row["error"]]
     report.facts |= {

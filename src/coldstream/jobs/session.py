@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldstream.adapters.metrics import CloudWatchMetrics
+from coldstream.adapters.settings import resolve_region
 from coldstream.jobs.arguments import Where
 from coldstream.ports import Catalog, MetricSink, ObjectStore, Policies
 from coldstream.spark.worker import prepare
@@ -87,10 +88,9 @@ def connect(where: Where) -> Remote:
     from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
 
-    use_region(where)
     dynamodb = client("dynamodb", where)
     return Remote(
-        store=S3ObjectStore(bucket=where.bucket),
+        store=S3ObjectStore(bucket=where.bucket, region=where.region, endpoint=where.endpoint),
         catalog=DynamoCatalog(client=dynamodb, table=where.table, prefix=where.prefix),
         policies=DynamoPolicies(client=dynamodb, table=where.table, prefix=where.prefix),
         where=where,
@@ -103,17 +103,6 @@ def connect_in_worker(where: Where) -> Remote:
     return connect(where)
 
 
-def use_region(where: Where) -> None:
-    """Let every SDK of this process know region and endpoint, which Glue does not always set."""
-    for name, value in (
-        ("AWS_REGION", where.region),
-        ("AWS_DEFAULT_REGION", where.region),
-        ("AWS_ENDPOINT_URL", where.endpoint),
-    ):
-        if value:
-            os.environ[name] = value
-
-
 def client(service: str, where: Where) -> Any:
     """A boto3 client for a remote tier's region, with bounded waiting."""
     import boto3
@@ -122,7 +111,7 @@ def client(service: str, where: Where) -> Any:
     session: Any = boto3.session.Session()  # its types know literal names only
     return session.client(
         service,
-        region_name=where.region or None,
+        region_name=where.region or resolve_region(),
         endpoint_url=where.endpoint or None,
         config=Config(
             connect_timeout=5, read_timeout=60, retries={"mode": "standard", "max_attempts": 6}

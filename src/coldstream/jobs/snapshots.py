@@ -26,7 +26,7 @@ from coldstream.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.files import Files, StoredFiles
 
 #: The column that every snapshot table is partitioned by; sorts by time.
 PARTITION = "snapshot"
@@ -64,10 +64,14 @@ class Snapshot:
     Attributes:
         warehouse: URL below which the tables have their files; ends in "/".
         taken_ms: when it was taken, ms since the Unix epoch.
+        region: of the warehouse's bucket; "" for what the environment says.
+        endpoint: URL of S3; "" for what the environment says.
     """
 
     warehouse: str
     taken_ms: int
+    region: str = ""
+    endpoint: str = ""
 
     @property
     def id(self) -> str:
@@ -78,6 +82,10 @@ class Snapshot:
     def directory(self, table: SnapshotTable) -> str:
         """URL of the table's files of this snapshot; ends in "/"."""
         return f"{self.warehouse}{table.name}/{PARTITION}={self.id}/"
+
+    def files(self) -> StoredFiles:
+        """Takes files below the warehouse."""
+        return StoredFiles(region=self.region, endpoint=self.endpoint)
 
 
 def column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
@@ -112,12 +120,12 @@ class PartFile:
             self._writer.write_table(rows.cast(self._schema))
             self.rows += batch.num_rows
 
-    def save(self, url: str) -> None:
+    def save(self, files: Files, url: str) -> None:
         """Finish the file and put it where `url` says."""
         self._writer.close()
         size = self._file.tell()
         self._file.seek(0)
-        StoredFiles().save(url, self._file, size)
+        files.save(url, self._file, size)
 
     def close(self) -> None:
         """Let go of what was not saved."""
@@ -132,7 +140,8 @@ def part_file(snapshot: Snapshot, table: SnapshotTable, task: int) -> Iterator[P
     try:
         yield part
         if part.rows:
-            part.save(f"{snapshot.directory(table)}part-{task:05d}.parquet")
+            url = f"{snapshot.directory(table)}part-{task:05d}.parquet"
+            part.save(snapshot.files(), url)
     finally:
         part.close()
 

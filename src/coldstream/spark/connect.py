@@ -5,7 +5,6 @@ Credentials never travel: each process asks the environment or its instance, as 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -46,7 +45,7 @@ def connect(place: Place) -> Remote:
     from botocore.config import Config
 
     from coldstream.adapters.dynamodb import DynamoCatalog
-    from coldstream.adapters.s3 import S3ObjectStore, open_store
+    from coldstream.adapters.s3 import S3ObjectStore
 
     settings = Config(
         connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 6}
@@ -57,13 +56,8 @@ def connect(place: Place) -> Remote:
         endpoint_url=place.endpoint or None,
         config=settings,
     )
-    environment = dict(os.environ)
-    if place.region:
-        environment["AWS_REGION"] = place.region
-    if place.endpoint:
-        environment["AWS_ENDPOINT_URL_S3"] = place.endpoint
     return Remote(
-        S3ObjectStore(bucket=place.bucket, store=open_store(place.bucket, environment=environment)),
+        S3ObjectStore(bucket=place.bucket, region=place.region, endpoint=place.endpoint),
         DynamoCatalog(client=dynamodb, table=place.table, prefix=place.prefix),
         place.prefix,
     )

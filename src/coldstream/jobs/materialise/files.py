@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
@@ -25,9 +26,15 @@ class Files(Protocol):
 
 
 class StoredFiles:
-    """Files in any bucket (`s3://bucket/key`) or on this machine (`file:///path`)."""
+    """Files in any bucket (`s3://bucket/key`) or on this machine (`file:///path`).
 
-    def __init__(self) -> None:
+    Args:
+        region: of the buckets; "" for what the environment says.
+        endpoint: URL of S3; "" for what the environment says.
+    """
+
+    def __init__(self, *, region: str = "", endpoint: str = "") -> None:
+        self._open = partial(S3ObjectStore, region=region, endpoint=endpoint)
         self._stores: dict[str, S3ObjectStore] = {}
 
     def save(self, path: str, content: IO[bytes], size: int) -> None:
@@ -42,7 +49,7 @@ class StoredFiles:
             raise InvalidInputError(f"{path!r} is no place for a file")
         store = self._stores.get(where.netloc)
         if store is None:
-            store = self._stores[where.netloc] = S3ObjectStore(bucket=where.netloc)
+            store = self._stores[where.netloc] = self._open(bucket=where.netloc)
         content.flush()
         # The bytes go from the page cache to the socket; the name is new, so it is the write's id.
         with mmap.mmap(content.fileno(), size, prot=mmap.PROT_READ) as mapped:

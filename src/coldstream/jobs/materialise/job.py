@@ -36,7 +36,7 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
-from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.files import Files, StoredFiles
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_tables
 from coldstream.jobs.materialise.plan import Window
@@ -125,7 +125,8 @@ def _document(source: str, there: Where) -> str:
         from coldstream.adapters.s3 import S3ObjectStore
 
         bucket, _, key = source.removeprefix("s3://").partition("/")
-        return S3ObjectStore(bucket=bucket).get_all(key, limit=2**20).decode()
+        store = S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint)
+        return store.get_all(key, limit=2**20).decode()
     path = Path(source)
     if not path.is_file():
         raise InvalidInputError(f"there are no rules at {source}")
@@ -148,6 +149,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
         lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
+    files = StoredFiles(region=there.region, endpoint=there.endpoint)
     errors: dict[str, ColdstreamError] = dict(unread)
     tables = report.facts.setdefault("tables", {})
     for table, streams in chosen.items():
@@ -162,7 +164,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
                 for stream, spans in done.cut_off.items()
             }
             if given[MAINTAIN]:
-                tables[table]["maintenance"] = _maintained(rule, pair, given)
+                tables[table]["maintenance"] = _maintained(rule, pair, files, given)
         except Exception as exc:  # whatever one table does, the others are filled
             errors[table] = _ours(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
@@ -243,13 +245,13 @@ def _fill(
     return whole
 
 
-def _maintained(rule: Rule, pair: Tables, given: Given) -> dict[str, Any]:
+def _maintained(rule: Rule, pair: Tables, files: Files, given: Given) -> dict[str, Any]:
     def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, int]:
         def writer(loaded: Loaded, stream: str) -> TableWriter:
             layout = Layout(
                 loaded.location, loaded.schema, rule.partition, columns, given[FILE_BYTES]
             )
-            return TableWriter(layout, stream, StoredFiles(), lambda: secrets.token_hex(8))
+            return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
 
         return asdict(
             maintain(

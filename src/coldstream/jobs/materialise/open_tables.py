@@ -45,7 +45,7 @@ def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
         there: the account's services.
         warehouse: URL below which tables have their files, ends in "/".
     """
-    files = StoredFiles()
+    files = StoredFiles(region=there.region, endpoint=there.endpoint)
 
     def new_id() -> str:
         return secrets.token_hex(8)
@@ -64,7 +64,7 @@ def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
             )
         bucket = location.removeprefix("s3://").partition("/")[0]
         return ParquetTable(
-            S3ObjectStore(bucket=bucket),
+            S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint),
             location,
             name,
             partition=rule.partition,

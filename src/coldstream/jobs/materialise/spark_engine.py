@@ -139,6 +139,7 @@ def _working(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare()
         remote = connect(place)
+        files = StoredFiles(region=place.region, endpoint=place.endpoint)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 each = splits[number]
@@ -146,7 +147,7 @@ def _working(
                     each.planned.stream,
                     SplitSource(each.planned, decode_split(each.split), remote),
                     rules,
-                    StoredFiles(),
+                    files,
                     lambda: secrets.token_hex(8),
                     now_ms=time.time_ns() // 10**6,
                     row_limit=row_limit,

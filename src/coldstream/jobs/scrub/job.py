@@ -73,7 +73,7 @@ def run_job(
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
     """
     items, damaged = _items(remote, place.streams)
-    store, under = state_store(place.snapshot.warehouse)
+    store, under = state_store(place.snapshot)
     outcome = run(
         remote.store,
         remote.catalog,
@@ -93,19 +93,20 @@ def run_job(
     return first_error(outcome) or (damaged[0] if damaged else None)
 
 
-def state_store(warehouse: str) -> tuple[StateStore, str]:
-    """The store and the beginning of the keys of the states below a warehouse.
+def state_store(snapshot: Snapshot) -> tuple[StateStore, str]:
+    """The store and the beginning of the keys of the states below a snapshot's warehouse.
 
     Raises:
         InvalidInputError: it is no place for files.
     """
-    where = urlsplit(warehouse)
+    where = urlsplit(snapshot.warehouse)
     path = f"{where.path.lstrip('/')}state/"
     if where.scheme == "s3" and where.netloc:
-        return S3ObjectStore(bucket=where.netloc), path
+        region, endpoint = snapshot.region, snapshot.endpoint
+        return S3ObjectStore(bucket=where.netloc, region=region, endpoint=endpoint), path
     if where.scheme in ("", "file"):
         return FileStore(Path("/")), path
-    raise InvalidInputError(f"{warehouse!r} is no place for a state")
+    raise InvalidInputError(f"{snapshot.warehouse!r} is no place for a state")
 
 
 def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[CorruptDataError]]:
