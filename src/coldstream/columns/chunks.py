@@ -163,7 +163,7 @@ def chunk_columns(
         shift = first - (np.cumsum(rows) - rows)
         made["offset"] = pa.array(np.arange(total) + np.repeat(shift, rows))
     if "timestamp" in selection:
-        made["timestamp"] = pa.array(np.repeat(us, rows)).cast(TIMESTAMP)
+        made["timestamp"] = pa.array(np.repeat(us, rows)).view(TIMESTAMP)
     for name, values in (("chunk_id", chunk_ids), ("epoch", epochs)):
         if name in selection:
             made[name] = pa.array(np.repeat(values, rows))
