@@ -91,6 +91,13 @@ def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
         lambda: secrets.randbits(64),
     )
     fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=prefix))
+    with pointed_at(emulator):
+        yield Site(emulator, outputs, world)
+
+
+@contextmanager
+def pointed_at(emulator: Emulator) -> Iterator[None]:
+    """Credentials for this process, and a Spark session that ends if it is begun here."""
     from pyspark.sql import SparkSession
 
     others = SparkSession.getActiveSession()
@@ -99,7 +106,7 @@ def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
             patch.setenv(name, value)
         # What a job is told by its arguments must reach every client of it, in every process.
         patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        yield Site(emulator, outputs, world)
+        yield
         session = SparkSession.getActiveSession()
         # A session that was there before belongs to other tests of this process.
         if session is not None and others is None:

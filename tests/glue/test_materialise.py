@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -10,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +24,12 @@ import pytest
 from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.errors import ColdstreamError
 from coldstream.jobs.arguments import Where
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
+from coldstream.jobs.materialise.rules import Format, Partition, Rule
+from coldstream.jobs.materialise.sweep import sweep
+from coldstream.jobs.materialise.transform import first_schema
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
@@ -32,9 +39,11 @@ from coldstream.testing.fragments import START_MS
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
+from glue_jobs.materialise import main
+from tests.glue.in_process import MARKS, pointed_at
 from tests.glue.streams import fragment, no_pause, upload
 
-pytestmark = pytest.mark.emulator
+pytestmark = MARKS
 
 ROOT = Path(__file__).parents[2]
 _HOUR_MS = 3_600_000
@@ -65,21 +74,28 @@ class Site:
         return {**kept, **self.emulator.environment()}
 
     def run(self, *arguments: str, ok: bool = True) -> dict[str, Any]:
-        """Run the job to its end; its last line."""
-        done = subprocess.run(
-            self.command(*arguments), env=self.environment, cwd=ROOT, capture_output=True,
-            timeout=120, check=False,
-        )  # fmt: skip
-        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        assert said["ok"] is ok, done.stderr.decode()[-2000:]
-        assert (done.returncode == 0) is ok
+        """Run the job to its end, in this process, on the session of its tests; its last line."""
+        printed, error = io.StringIO(), None
+        with redirect_stdout(printed):
+            try:
+                main(self.command(*arguments)[3:])
+            except ColdstreamError as exc:
+                error = exc
+        said: dict[str, Any] = json.loads(printed.getvalue().splitlines()[-1])
+        assert said["ok"] is ok, error
+        assert (error is None) is ok
         return said
+
+    def program(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the job to its end as a program."""
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, cwd=ROOT, capture_output=True,
+            timeout=120, check=False, text=True,
+        )  # fmt: skip
 
     def rows(self, table: str) -> pa.Table:
         """A table as another client of the catalog reads it."""
         where = Where("", "", "", "us-east-1", self.emulator.endpoint)
-        for name, value in self.emulator.environment().items():
-            os.environ[name] = value
         catalog = glue_catalog(where, self.warehouse)
         return catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
 
@@ -107,7 +123,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def deployed(emulator: Emulator) -> tuple[Emulator, dict[str, str], World]:
+def deployed(emulator: Emulator) -> Iterator[tuple[Emulator, dict[str, str], World]]:
     outputs = emulator.deploy_app().outputs
     bucket, table, prefix = (
         outputs[name] for name in (names.OUTPUT_BUCKET, names.OUTPUT_TABLE, names.OUTPUT_PREFIX)
@@ -118,7 +134,8 @@ def deployed(emulator: Emulator) -> tuple[Emulator, dict[str, str], World]:
         prefix,
         lambda: secrets.randbits(64),
     )
-    return emulator, outputs, world
+    with pointed_at(emulator):
+        yield emulator, outputs, world
 
 
 @pytest.fixture
@@ -206,7 +223,8 @@ def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site) -> 
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert killed
-    site.run(*arguments)
+    done = site.program(*arguments)
+    assert done.returncode == 0, done.stderr[-2000:]
     rows = site.rows("killed").column("_offset").to_pylist()
     dead = site.rows("killed_dead_letters").column("offset").to_pylist()
     expected = [offset for offset, _ in site.messages(stream)]
@@ -228,6 +246,52 @@ def test_maintenance_makes_few_files_of_many_and_removes_what_is_too_old(site: S
     assert site.run(*arguments)["tables"][f"{site.database}.kept"]["planned"] == {}
 
 
+def _files(site: Site, table: str) -> list[str]:
+    bucket, _, under = f"{site.warehouse}{site.database}/{table}/data/"[5:].partition("/")
+    rows = site.emulator.client("s3").list_objects_v2(Bucket=bucket, Prefix=under)
+    return [each["Key"] for each in rows.get("Contents", [])]
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_space_is_free_again_when_no_version_of_a_table_has_a_file_any_more(
+    site: Site, kind: Format
+) -> None:
+    queue = f"swept-{secrets.token_hex(3)}"
+    stream = site.stream(queue, 8, _plain)
+    arguments = ("--streams", queue, "--into", "swept", "--format", kind, "--partition", "none")
+    site.run(*arguments, "--partition-bytes", "1000")
+    small = len(_files(site, "swept"))
+    name = f"{site.database}.swept"
+    done = site.run(*arguments, "--maintain", "--expire", "2d")["tables"][name]["maintenance"]
+    # A commit of today is a version of today, so its files stay.
+    assert done["rows"]["into"] == 1
+    assert done["rows"]["swept"] == {"versions": 0, "files": 0, "bytes": 0}
+    assert len(_files(site, "swept")) == small + 1
+
+    where = Where("", "", "", "us-east-1", site.emulator.endpoint)
+    tables = open_tables(
+        Rule(queue, name, "raw", Partition("none"), Format(kind), "first", None),
+        where,
+        site.warehouse,
+    )
+    tomorrow = time.time_ns() // 10**6 + 86_400_000
+    told = sweep(tables.rows, first_schema("raw"), open_bucket(where), before_ms=tomorrow)
+
+    assert told is not None
+    assert (told.files, told.versions) == (small, 1 if kind == "iceberg" else 0)
+    assert len(_files(site, "swept")) == 1
+    site.extend(stream, 8, 2, _plain)
+    assert site.run(*arguments)["tables"][name]["planned"] == {stream: [[200, 250]]}
+    loaded = tables.rows.load(first_schema("raw"))
+    found = [
+        offset
+        for file in tables.rows.files(loaded)
+        for batch in tables.rows.rows(loaded, file.path)
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert sorted(found) == list(range(250))
+
+
 def test_without_iceberg_the_catalog_shows_the_files_of_commits_only(site: Site) -> None:
     queue = f"files-{secrets.token_hex(3)}"
     site.stream(queue, 4, _plain)
@@ -247,9 +311,18 @@ def test_without_iceberg_the_catalog_shows_the_files_of_commits_only(site: Site)
     assert sorted(offsets) == list(range(100))
 
 
+def _refused(site: Site, *arguments: str) -> str:
+    done = site.program(*arguments)
+    assert done.returncode != 0
+    return done.stderr + done.stdout
+
+
 def test_arguments_that_make_no_sense_are_refused_in_words(site: Site) -> None:
     said = site.run("--streams", "(a+)+", "--into", "x", ok=False)
     assert "the pattern" in said["error"]["reason"]
+    some = ("--streams", "nobody", "--into", "x")
+    assert "2d at least" in _refused(site, *some, "--maintain", "--expire", "1d")
+    assert "--maintain" in _refused(site, *some, "--expire", "7d")
     assert (
         "no stream" in site.run("--streams", "nobody", "--into", "x", ok=False)["error"]["reason"]
     )

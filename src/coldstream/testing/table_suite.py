@@ -23,6 +23,7 @@ from coldstream.jobs.materialise.table import (
     Outcome,
     StoredFile,
     Table,
+    Versions,
     WrittenFile,
 )
 from coldstream.jobs.materialise.write import Layout, TableWriter
@@ -39,6 +40,7 @@ SCHEMA = pa.schema(
 STREAM = "__orders_1745252105682952932"
 OTHER = "__bills_1745252105682952933"
 _DAY_US = 86_400_000_000
+_FAR_MS = 2**42
 _IDS = count()
 
 
@@ -284,6 +286,35 @@ class TableSuite:
         last = {file.time_unit: file.last_ms for file in table.files(after)}
         assert last == {1: _DAY_US // 1000, 2: 2 * _DAY_US // 1000}
 
+    def test_a_replaced_file_is_needed_until_the_version_that_had_it_is_forgotten(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        loaded = _commit(table, append_of(site, table.load(SCHEMA), 0, 100))
+        (old,) = table.files(loaded)
+        new = written(site, loaded, rows(range(100)))
+        swap = Append(f"append-{next(_IDS)}", new, removes=[old.path])
+        assert table.append(loaded, swap) is Outcome.LANDED
+        orphan = written(site, loaded, rows(range(100, 200)))
+
+        for before_ms, dry_run, kept in (
+            (0, False, True),  # it was replaced later
+            (_FAR_MS, True, False),
+            (0, False, True),  # nothing had been forgotten
+            (_FAR_MS, False, False),
+        ):
+            versions = table.forget(table.load(SCHEMA), before_ms, dry_run=dry_run)
+            assert versions is not None
+            assert new[0].path in versions.needed
+            assert (old.path in versions.needed) is kept
+            assert not {each.path for each in orphan} & set(versions.needed)
+
+        after = site.open("db.t").load(SCHEMA)
+        assert after.state.of(STREAM).spans == ((0, 100),)
+        assert offsets(site, "db.t") == list(range(100))
+        _commit(table, append_of(site, after, 100, 150))
+        assert offsets(site, "db.t") == list(range(150))
+
 
 class _AnswerLost:
     """A table whose first append lands, and nobody hears of it."""
@@ -303,6 +334,9 @@ class _AnswerLost:
         self.appends += 1
         outcome = self._table.append(loaded, append)
         return Outcome.UNKNOWN if self.appends == 1 else outcome
+
+    def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
+        return self._table.forget(loaded, before_ms, dry_run=dry_run)
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         return self._table.files(loaded)

@@ -41,6 +41,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergMetadata
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 
@@ -60,12 +61,20 @@ from coldstream.jobs.materialise.iceberg_state import (
     note,
     read_state,
 )
+from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState
-from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
+from coldstream.jobs.materialise.table import (
+    Append,
+    Loaded,
+    Outcome,
+    StoredFile,
+    Versions,
+    WrittenFile,
+)
 from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.names import check_stream
 
@@ -195,6 +204,26 @@ class IcebergTable:
                     removed[task.file.file_path] = task.file
                     kept += self._other_rows(loaded, task.file, stream, ranges)
         return list(removed.values()), kept
+
+    def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
+        metadata = loaded.handle.metadata
+        # A state that is known by an ancestor only would be forgotten with it.
+        known = find_pointer(self.name, metadata).own
+        gone = forgettable(metadata, before_ms) if known else frozenset()
+        if gone and not dry_run:
+            # Without it, whoever goes back to one of them right now would lose what he went to.
+            same = tuple(
+                AssertRefSnapshotId(ref=name, **{"snapshot-id": ref.snapshot_id})
+                for name, ref in metadata.refs.items()
+            )
+            removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
+            try:
+                self._catalog.commit_table(loaded.handle, same, (removal,))
+            except CommitFailedException:
+                return None
+        table = self._catalog.load_table(self.name)
+        skipped = gone if dry_run else frozenset()
+        return Versions(len(gone), frozenset(referenced(table.metadata, table.io, skipped)))
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         table: IcebergMetadata = loaded.handle

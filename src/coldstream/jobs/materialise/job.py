@@ -29,6 +29,7 @@ from coldstream.jobs.arguments import (
     Argument,
     Given,
     Where,
+    duration_seconds,
     flag,
     one_of,
     positive_number,
@@ -36,9 +37,9 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
-from coldstream.jobs.materialise.files import Files, StoredFiles
+from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.maintain import maintain
-from coldstream.jobs.materialise.open_tables import open_tables
+from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.rules import (
     Format,
@@ -51,6 +52,7 @@ from coldstream.jobs.materialise.rules import (
 from coldstream.jobs.materialise.run import Runner, Settings, StreamNow, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SparkEngine, place, stream_deleted, stream_now
+from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout, TableWriter
@@ -66,6 +68,15 @@ if TYPE_CHECKING:
 _MAX_REASON = 4000
 
 DESCRIPTION = "Put streams into tables, exactly once; compact the tables and remove old rows."
+
+
+def old_enough(value: str) -> int:
+    """Seconds; more than any run takes."""
+    seconds = duration_seconds(value)
+    if seconds < MIN_AGE_SECONDS:
+        raise ValueError("must be 2d at least: files of a run that is under way must stay")
+    return seconds
+
 
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
@@ -84,11 +95,18 @@ PARTITION_BYTES = Argument("partition-bytes", size_bytes, "What one task reads."
 WINDOW_BYTES = Argument("window-bytes", size_bytes, "What one commit takes in.", 64 * 2**30)
 FILE_BYTES = Argument("file-bytes", size_bytes, "Size of a table's files.", 256 * 2**20)
 MAINTAIN = Argument("maintain", flag, "Compact and remove old rows after filling.", False)
+EXPIRE: Argument[int | None] = Argument(
+    "expire",
+    old_enough,
+    "With --maintain: forget what a table was before this time, such as 7d, and delete the files"
+    " that nothing else needs; 2d at least.",
+    None,
+)
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
     WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, FORMAT, START, KEEP_DAYS, RULES, FROM, TO,
-    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, DRY_RUN,
+    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
 )  # fmt: skip
 
 
@@ -140,6 +158,8 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
         ColdstreamError: of the tables that failed; the others are done.
     """
     rules = rules_of(given, there)
+    if given[EXPIRE] is not None and not given[MAINTAIN]:
+        raise InvalidInputError("--expire belongs to --maintain")
     window = Window(given[FROM], given[TO], given[OVERWRITE])
     settings = Settings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
     chosen, unread = _streams(rules, there, window)
@@ -149,7 +169,6 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
         lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
-    files = StoredFiles(region=there.region, endpoint=there.endpoint)
     errors: dict[str, ColdstreamError] = dict(unread)
     tables = report.facts.setdefault("tables", {})
     for table, streams in chosen.items():
@@ -164,7 +183,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
                 for stream, spans in done.cut_off.items()
             }
             if given[MAINTAIN]:
-                tables[table]["maintenance"] = _maintained(rule, pair, files, given)
+                tables[table]["maintenance"] = _maintained(rule, pair, there, given)
         except Exception as exc:  # whatever one table does, the others are filled
             errors[table] = _ours(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
@@ -245,26 +264,36 @@ def _fill(
     return whole
 
 
-def _maintained(rule: Rule, pair: Tables, files: Files, given: Given) -> dict[str, Any]:
-    def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, int]:
+def _maintained(rule: Rule, pair: Tables, there: Where, given: Given) -> dict[str, Any]:
+    files = StoredFiles(region=there.region, endpoint=there.endpoint)
+    now_ms, expire = time.time_ns() // 10**6, given[EXPIRE]
+
+    def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, Any]:
         def writer(loaded: Loaded, stream: str) -> TableWriter:
             layout = Layout(
                 loaded.location, loaded.schema, rule.partition, columns, given[FILE_BYTES]
             )
             return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
 
-        return asdict(
+        done = asdict(
             maintain(
                 table,
                 first_schema=first,
                 keep_days=rule.keep_days,
-                now_ms=time.time_ns() // 10**6,
+                now_ms=now_ms,
                 target_bytes=given[FILE_BYTES],
                 new_id=lambda: secrets.token_hex(16),
                 writer=writer,
                 dry_run=given[DRY_RUN],
             )
         )
+        if expire is not None:
+            before_ms = now_ms - expire * 1000
+            swept = sweep(
+                table, first, open_bucket(there), before_ms=before_ms, dry_run=given[DRY_RUN]
+            )
+            done["swept"] = None if swept is None else asdict(swept)
+        return done
 
     return {
         "rows": kept(pair.rows, first_schema(rule.body), columns_of(rule.body)),

@@ -8,6 +8,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 
 from coldstream.adapters.s3 import S3ObjectStore
+from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.glue_partitions import GluePartitions
@@ -16,6 +17,7 @@ from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.rules import Format, Rule
 from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
+from coldstream.jobs.materialise.sweep import OpenBucket
 from coldstream.jobs.materialise.table import Table
 from coldstream.jobs.session import client
 
@@ -35,6 +37,16 @@ def file_properties(where: Where) -> dict[str, str]:
     if where.endpoint:
         properties["s3.endpoint"] = where.endpoint
     return properties
+
+
+def open_bucket(there: Where) -> OpenBucket:
+    """Opens a bucket of tables, for reading and for deleting."""
+
+    def opened(bucket: str) -> tuple[S3ObjectStore, S3Deleter]:
+        store = S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint)
+        return store, S3Deleter(client=client("s3", there), bucket=bucket)
+
+    return opened
 
 
 def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:

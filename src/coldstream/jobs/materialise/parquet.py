@@ -35,7 +35,14 @@ from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState, parse_state
-from coldstream.jobs.materialise.table import Append, Loaded, Outcome, StoredFile, WrittenFile
+from coldstream.jobs.materialise.table import (
+    Append,
+    Loaded,
+    Outcome,
+    StoredFile,
+    Versions,
+    WrittenFile,
+)
 from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.ports import ObjectStore
 
@@ -173,6 +180,19 @@ class ParquetTable:
             loaded = self._load(loaded.schema)
         self._to_show = False
         return loaded
+
+    def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
+        del dry_run  # the log stays: a late writer must not find the name of an old commit free
+        needed = {file.path for file in self.files(self._load(loaded.schema))}
+        after = ""
+        while page := self._store.list(self._log, start_after=after):
+            for row in page:
+                if row.modified_ms < before_ms:
+                    return Versions(0, needed)
+                # A query may still read what was part of the table until this commit.
+                needed.update(self._commit(row.key)["removed"])
+            after = page[-1].key
+        return Versions(0, needed)
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         found: dict[str, StoredFile] = {}

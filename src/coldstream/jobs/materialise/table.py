@@ -7,7 +7,7 @@ read. The conformance suite is `coldstream.testing.table_suite`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -121,6 +121,19 @@ class Loaded:
     handle: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What is left when versions of a table are forgotten.
+
+    Attributes:
+        forgotten: how many were.
+        needed: URLs of the files that the others refer to, and maybe of more.
+    """
+
+    forgotten: int
+    needed: Collection[str]
+
+
 class Table(Protocol):
     """One table. Every method may raise UnavailableError and PermissionDeniedError."""
 
@@ -153,6 +166,22 @@ class Table(Protocol):
         """Make files part of the table if it is as it was when `loaded` was read.
 
         Also where only files go away. A file in `removes` that is no longer there is a conflict.
+        """
+        ...
+
+    def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
+        """Forget the versions that were replaced before a time; what the others need.
+
+        Nothing is deleted here. What is needed is known of the table as it is after the call, not
+        as it was loaded.
+
+        Args:
+            loaded: the table.
+            before_ms: ms since the Unix epoch.
+            dry_run: change nothing, and say what would be.
+
+        Returns:
+            None if somebody else has changed the table.
         """
         ...
 

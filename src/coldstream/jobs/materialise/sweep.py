@@ -1,0 +1,130 @@
+"""Delete the files that no version of a table has any more: only then does retention free space.
+
+What may go was written before a time that lies further back than any run is long, and is named by
+nothing: not by the table as it is, not by any version that was the table since that time. Objects
+are listed before the table is asked, so what is written meanwhile is not among them. If anything
+cannot be read, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from coldstream.errors import InternalError
+from coldstream.jobs.materialise.table import Table
+from coldstream.ports import MAX_DELETES, Deleter, ObjectInfo
+
+#: A run's files have no name in the table until it commits; Glue ends ours long before this.
+MIN_AGE_SECONDS = 2 * 86_400
+
+
+class Lists(Protocol):
+    """What a sweep needs of an object store; see `ports.ObjectStore`."""
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """Objects below `prefix`, sorted."""
+        ...
+
+
+#: Opens a bucket by its name, for reading and for deleting.
+OpenBucket = Callable[[str], tuple[Lists, Deleter]]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did to a table.
+
+    Attributes:
+        versions: of the table that are forgotten.
+        files: that were deleted.
+        bytes: in them.
+    """
+
+    versions: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def place(url: str) -> str:
+    """Bucket and key of a URL, however the writer calls S3: the same object has the same place."""
+    return url.partition("://")[2]
+
+
+def plan_sweep(
+    objects: Iterable[ObjectInfo], needed: Collection[str], *, bucket: str, before_ms: int
+) -> list[ObjectInfo]:
+    """Which objects go.
+
+    Args:
+        objects: below a table's location.
+        needed: places (`place`) of what the table and its versions refer to.
+        bucket: of the objects.
+        before_ms: only what was written before goes, ms since the Unix epoch.
+    """
+    return [
+        each
+        for each in objects
+        if each.modified_ms < before_ms and f"{bucket}/{each.key}" not in needed
+    ]
+
+
+def sweep(
+    table: Table,
+    first_schema: pa.Schema,
+    open_bucket: OpenBucket,
+    *,
+    before_ms: int,
+    dry_run: bool = False,
+) -> Swept | None:
+    """Forget the versions of a table that were replaced before a time, and delete their files.
+
+    Args:
+        table: to sweep.
+        first_schema: see `Table.load`.
+        open_bucket: opens the bucket of its files.
+        before_ms: ms since the Unix epoch.
+        dry_run: only say what would be done.
+
+    Returns:
+        What was done; None if somebody else has changed the table meanwhile: nothing was deleted.
+
+    Raises:
+        PermissionDeniedError, UnavailableError: from the store; what is left goes next time.
+        CorruptDataError: the table cannot be read; nothing was deleted.
+    """
+    loaded = table.load(first_schema)
+    bucket, _, under = place(loaded.location).partition("/")
+    if not under.strip("/"):
+        raise InternalError(f"{loaded.location} is no place that can be swept")
+    store, deleter = open_bucket(bucket)
+    objects = list(_ours(store, under))
+    versions = table.forget(loaded, before_ms, dry_run=dry_run)
+    if versions is None:
+        return None
+    needed = frozenset(map(place, versions.needed))
+    doomed = plan_sweep(objects, needed, bucket=bucket, before_ms=before_ms)
+    if not dry_run:
+        _delete(deleter, [each.key for each in doomed])
+    return Swept(versions.forgotten, len(doomed), sum(each.size for each in doomed))
+
+
+def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:
+    """Objects with names that this job gives; metadata and commits are not among them."""
+    for folder, begin, end in (("data", "", ".parquet"), ("coldstream", "state-", ".json")):
+        prefix, after = f"{under}/{folder}/{begin}", ""
+        while page := store.list(prefix, start_after=after):
+            yield from (each for each in page if each.key.endswith(end))
+            after = page[-1].key
+
+
+def _delete(deleter: Deleter, keys: Sequence[str]) -> None:
+    for at in range(0, len(keys), MAX_DELETES):
+        left = list(keys[at : at + MAX_DELETES])
+        # One call may end with some of them left, and with none of them gone by an error.
+        while left:
+            gone = set(deleter.delete(left))
+            left = [key for key in left if key not in gone]
