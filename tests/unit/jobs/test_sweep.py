@@ -249,6 +249,20 @@ def test_an_object_is_the_same_however_its_writer_calls_s3() -> None:
     assert [each.key for each in left] == ["t/c"]
 
 
+def test_more_than_one_page_of_files_goes(site: _Site) -> None:
+    site.add(0, 100)
+    for number in range(2500):
+        key = f"shop/orders/data/s/{number:04d}.parquet"
+        site.store.put(key, b"?", write_id=key)
+    site.clock.ms += 4 * _DAY_MS
+
+    told = site.sweep(3)
+
+    assert told is not None
+    assert told.files == 2500
+    assert len(site.keys()) == 1
+
+
 # Iceberg's versions.
 
 
@@ -392,3 +406,21 @@ def test_the_states_of_kept_versions_are_needed(
     assert rest is not None
     assert set(states) <= set(whole.needed)
     assert set(states) & set(rest.needed) == {states[-1]}
+
+
+def test_a_state_that_only_a_property_names_any_more_is_needed(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    _grow(iceberg, 0)
+    (ours,) = catalog().load_table("db.t").metadata.snapshots
+    assert ours.summary is not None
+    state = ours.summary.additional_properties["coldstream.state"]
+    compact(catalog(), "db.t")  # by others: its summary names no state
+    table = iceberg.open("db.t")
+
+    versions = table.forget(table.load(SCHEMA), 2**42)
+
+    assert versions is not None
+    assert versions.forgotten == 1
+    assert state in versions.needed
+    assert iceberg.open("db.t").load(SCHEMA).state.of(STREAM).spans == ((0, 100),)
