@@ -28,6 +28,7 @@ from bench.site import site, stream, tier, world
 from coldstream import names
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.testing.generator import Written
 from coldstream.usecases.load import load
 
@@ -110,6 +111,12 @@ def tiered(work: Path, gigabytes: int) -> Written:
     return written
 
 
+def chunk_bytes(work: Path) -> int:
+    """Bytes of all chunks, as the segment files have them."""
+    segments = (work / "streams" / STREAM).glob("*.segment")
+    return sum(path.stat().st_size - SEGMENT_HEADER_SIZE for path in segments)
+
+
 def main() -> int:
     """Tier, run, compare."""
     gigabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 3
@@ -151,6 +158,7 @@ def main() -> int:
                 check("orphans", said["orphans"], 0)
             elif job == "profile":
                 check("streams", (said["streams"], said["failed"]), (1, []))
+                check("bytes of chunks", said["bytes"], chunk_bytes(work))
             else:
                 check("fragments", said["fragments"], root.fragments)
                 check("differences", said["differences"], {})

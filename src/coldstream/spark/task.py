@@ -48,8 +48,8 @@ class PlannedStream:
         if self.alive.offsets.overlaps(MOST, self.next_offset):
             raise InvalidInputError(
                 f"the stream reaches to offset {self.next_offset - 1}, and offsets of a table are "
-                f"signed numbers: at most {MOST - 1} can be read. Option endingOffset leaves the "
-                "others out, and `coldstream read` reads them",
+                f"signed numbers: at most {MOST - 1} can be read. Option endingOffset (--to of "
+                "the job materialise) leaves the others out, and `coldstream read` reads them",
                 stream=self.stream,
                 offset=max(self.first_offset, MOST),
             )

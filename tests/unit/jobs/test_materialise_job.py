@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coldstream import names
-from coldstream.errors import InternalError, Kind, UnavailableError
+from coldstream.errors import InternalError, InvalidInputError, Kind, UnavailableError
 from coldstream.jobs.arguments import Given, Where, parse
 from coldstream.jobs.materialise import job
 from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import Rule
 from coldstream.jobs.materialise.run import StreamNow, TableReport
+from coldstream.jobs.materialise.spark_engine import SparkEngine
 from coldstream.jobs.report import Report
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.manifest.root import Root
+from coldstream.reader.snapshot import Snapshot
+from coldstream.spark.options import Place
 
 RULES = (Rule("a.*", "db.first"), Rule("b.*", "db.second"), Rule("c.*", "db.third"))
 THERE: Any = SimpleNamespace(bucket="b", table="t", prefix="", region="", endpoint="")
@@ -112,3 +118,22 @@ def test_what_a_deleted_stream_takes_along_is_told_and_counted(
     job._count(report, "db.t", whole)
     assert whole.deleted == {"b": [[30, 50]]}
     assert any(m.name == names.METRIC_OFFSETS_LOST and m.value == 20 for m in report.metrics)
+
+
+@pytest.mark.parametrize("window", [(2**63 - 10, 2**63 + 5), (2**63 + 1, 2**63 + 5)])
+def test_offsets_that_no_column_can_hold_are_never_taken_for_done(
+    tmp_path: Path, window: tuple[int, int]
+) -> None:
+    low, high = 2**63 - 10, 2**63 + 10
+    item = CatalogItem("__far_1", "t", first_offset=low, next_offset=high)
+    snapshot = Snapshot(item, Root(low, high))
+    stream = StreamNow("__far_1", "far", low, high, snapshot)
+    spark: Any = None
+    there = Place("", "", "rabbitmq/", endpoint=f"file://{tmp_path}")
+    engine = SparkEngine(spark, there, partition_bytes=2**20)
+
+    with pytest.raises(InvalidInputError, match="--to of the job materialise") as caught:
+        engine.pieces(stream, Ranges.of([window]))
+    assert (caught.value.stream, caught.value.offset) == ("__far_1", 2**63 - 1)
+
+    assert engine.pieces(stream, Ranges.of([(low, 2**63 - 1)])) == []

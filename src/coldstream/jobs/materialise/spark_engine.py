@@ -112,6 +112,7 @@ class SparkEngine:
                 root.next_offset,
                 window,
             )
+            planned.check_offsets()
             found += (
                 Piece(
                     stream.stream,
