@@ -10,17 +10,26 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from coldstream.adapters.memory import MemoryObjectStore
-from coldstream.errors import CorruptDataError, InternalError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    InternalError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.iceberg_versions import forgettable
 from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.rules import Partition
-from coldstream.jobs.materialise.sweep import Swept, place, plan_sweep, sweep
+from coldstream.jobs.materialise.sweep import Swept, key_of, plan_sweep, sweep
 from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream.ports import ObjectInfo
 from coldstream.testing.table_suite import (
@@ -33,7 +42,13 @@ from coldstream.testing.table_suite import (
     rows,
     written,
 )
-from tests.unit.jobs.iceberg_history import compact, current, set_back
+from tests.unit.jobs.iceberg_history import (
+    compact,
+    current,
+    expire,
+    set_back,
+    set_properties,
+)
 
 _DAY_MS = 86_400_000
 _IDS = count(10**8)
@@ -67,7 +82,7 @@ class _Site:
         self.table = self.open()
         self.files = TableSite(lambda _: self.open(), _Files(self.store), self.rows)
 
-    def open(self) -> ParquetTable:
+    def open(self, shown: Any = None) -> ParquetTable:
         return ParquetTable(
             self.store,
             "s3://tables/shop/orders",
@@ -76,6 +91,7 @@ class _Site:
             columns=COLUMNS,
             files=_Files(self.store),
             new_id=lambda: f"{next(_IDS):016x}",
+            shown=shown,
         )
 
     def rows(self, name: str) -> pa.Table:
@@ -240,13 +256,108 @@ def test_a_whole_bucket_is_never_swept(site: _Site) -> None:
         sweep(table, SCHEMA, site.opened, before_ms=site.clock.ms)
 
 
-def test_an_object_is_the_same_however_its_writer_calls_s3() -> None:
-    objects = [ObjectInfo(key, 1, 0) for key in ("t/data/a#1.parquet", "t/data/b?.parquet", "t/c")]
-    needed = {place("s3a://w/t/data/a#1.parquet"), place("s3n://w/t/data/b?.parquet")}
+def test_an_object_is_the_same_however_its_writer_calls_s3_and_the_bucket() -> None:
+    keys = ("t/data/a#1.parquet", "t/data/b?.parquet", "t/data/c%3D.parquet", "t/d")
+    needed = {
+        key_of(f"s3a://w/{keys[0]}"),
+        key_of(f"s3n://w/{keys[1]}"),
+        key_of(f"s3://v/{keys[2]}"),
+    }
 
-    left = plan_sweep(objects, needed, bucket="w", before_ms=1)
+    left = plan_sweep([ObjectInfo(key, 1, 0) for key in keys], needed, before_ms=1)
 
-    assert [each.key for each in left] == ["t/c"]
+    assert [each.key for each in left] == ["t/d"]
+
+
+def test_a_table_that_was_copied_to_another_bucket_keeps_its_files(site: _Site) -> None:
+    site.add(0, 100)
+    for key, body in site.store.objects.items():
+        if "_coldstream" in key:
+            site.store.objects[key] = body.replace(b"s3://tables/", b"s3a://before/")
+    site.clock.ms += 10 * _DAY_MS
+
+    assert site.sweep(3) == Swept()
+    assert len(site.keys()) == 1
+
+
+def test_what_is_written_while_a_table_is_asked_is_not_looked_at(site: _Site) -> None:
+    """By a run whose clock, or patience, is not what we think: its files look old at once."""
+    site.add(0, 100)
+    site.clock.ms += 10 * _DAY_MS
+
+    class Busy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(site.table, name)
+
+        def forget(self, *given: Any, **more: Any) -> Any:
+            versions = site.table.forget(*given, **more)
+            site.clock.ms -= 10 * _DAY_MS
+            site.add(100, 200)
+            site.clock.ms += 10 * _DAY_MS
+            return versions
+
+    table: Any = Busy()
+    told = sweep(table, SCHEMA, site.opened, before_ms=site.clock.ms - 3 * _DAY_MS)
+
+    assert told == Swept()
+    assert offsets(site.files, "") == list(range(200))
+
+
+def test_what_cannot_be_deleted_keeps_nothing_else(site: _Site) -> None:
+    site.add(0, 100)
+    for number in range(1500):
+        key = f"shop/orders/data/s/{number:04d}.parquet"
+        site.store.put(key, b"?", write_id=key)
+    site.clock.ms += 10 * _DAY_MS
+    store = site.store
+
+    class Refusing:
+        def delete(self, keys: Sequence[str]) -> list[str]:
+            allowed = [key for key in keys if not key.endswith("0000.parquet")]
+            if not allowed:
+                raise PermissionDeniedError("S3 refused a delete", key=keys[0])
+            return store.delete(allowed)
+
+    before_ms = site.clock.ms - 3 * _DAY_MS
+    with pytest.raises(PermissionDeniedError):
+        sweep(site.table, SCHEMA, lambda _: (store, Refusing()), before_ms=before_ms)
+    assert len(site.keys()) == 2
+
+
+def test_what_readers_were_shown_only_now_waits_for_the_next_run(site: _Site) -> None:
+    """A run died between its commit and the catalog: until now queries have read the old files."""
+
+    class Readers:
+        shown, fails = 0, True
+
+        def version(self) -> int:
+            return self.shown
+
+        def publish(self, schema: Any, files: Any, version: int) -> None:
+            if self.fails and version == 2:
+                raise UnavailableError("killed")
+            self.shown = version
+
+    readers = Readers()
+    site.table = site.open(readers)
+    site.add(0, 100)
+    with pytest.raises(UnavailableError):
+        site.replace()
+    site.clock.ms += 10 * _DAY_MS
+    readers.fails, site.table = False, site.open(readers)
+
+    assert site.sweep(3) is None
+    assert readers.shown == 2
+    assert len(site.keys()) == 2
+    site.table = site.open(readers)
+    assert site.sweep(3) is not None
+    assert len(site.keys()) == 1
+
+
+def test_a_place_where_iceberg_was_is_no_place_for_plain_files(site: _Site) -> None:
+    site.store.put("shop/orders/metadata/0.metadata.json", b"{}", write_id="w")
+    with pytest.raises(InvalidInputError, match="Iceberg"):
+        site.table.load(SCHEMA)
 
 
 def test_more_than_one_page_of_files_goes(site: _Site) -> None:
@@ -416,11 +527,176 @@ def test_a_state_that_only_a_property_names_any_more_is_needed(
     assert ours.summary is not None
     state = ours.summary.additional_properties["coldstream.state"]
     compact(catalog(), "db.t")  # by others: its summary names no state
+    iceberg.open("db.t").load(SCHEMA)
+    expire(catalog(), "db.t", ours.snapshot_id)
+    set_properties(catalog(), "db.t", {"coldstream.state": "file:///elsewhere"})
     table = iceberg.open("db.t")
 
     versions = table.forget(table.load(SCHEMA), 2**42)
 
     assert versions is not None
-    assert versions.forgotten == 1
     assert state in versions.needed
     assert iceberg.open("db.t").load(SCHEMA).state.of(STREAM).spans == ((0, 100),)
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_going_back_to_what_others_compacted_is_possible_as_long_as_it_is_kept(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog], tagged: bool
+) -> None:
+    _grow(iceberg, 0)
+    theirs = compact(catalog(), "db.t")
+    if tagged:
+        with catalog().load_table("db.t").manage_snapshots() as change:
+            change.create_tag(theirs, "kept")
+    for first in (100, 200):
+        _grow(iceberg, first)
+    log = catalog().load_table("db.t").metadata.snapshot_log
+    table = iceberg.open("db.t")
+
+    versions = table.forget(table.load(SCHEMA), 2**42 if tagged else log[2].timestamp_ms)
+
+    assert versions is not None
+    set_back(catalog(), "db.t", theirs)
+    loaded = iceberg.open("db.t").load(SCHEMA)
+    assert loaded.state.of(STREAM).spans == ((0, 100),)
+    assert offsets(iceberg, "db.t") == list(range(100))
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_name_that_is_given_at_this_very_moment_stays(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog], kind: str
+) -> None:
+    for first in (0, 100):
+        _grow(iceberg, first)
+    table = iceberg.open("db.t")
+    loaded = table.load(SCHEMA)
+    oldest = loaded.handle.metadata.snapshots[0].snapshot_id
+    with catalog().load_table("db.t").manage_snapshots() as change:
+        getattr(change, f"create_{kind}")(oldest, "mine")
+
+    assert table.forget(loaded, 2**42) is None
+    assert catalog().load_table("db.t").scan(snapshot_id=oldest).to_arrow().num_rows == 100
+
+
+def test_what_others_have_forgotten_meanwhile_is_no_error(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100):
+        _grow(iceberg, first)
+    table = iceberg.open("db.t")
+    loaded = table.load(SCHEMA)
+    expire(catalog(), "db.t", loaded.handle.metadata.snapshots[0].snapshot_id)
+
+    assert table.forget(loaded, 2**42) is None
+
+
+def _logged(snapshot_id: int, ms: int) -> SnapshotLogEntry:
+    return SnapshotLogEntry.model_validate({"snapshot-id": snapshot_id, "timestamp-ms": ms})
+
+
+def _aged(metadata: TableMetadata, **changes: Any) -> TableMetadata:
+    """With times of 1, 2, 3 ... instead of now, and a log of the same."""
+    snapshots = [
+        each.model_copy(update={"timestamp_ms": number})
+        for number, each in enumerate(metadata.snapshots, 1)
+    ]
+    log = [_logged(each.snapshot_id, each.timestamp_ms) for each in snapshots]
+    given = {"snapshots": snapshots, "snapshot_log": log, **changes}
+    return metadata.model_copy(update=given)
+
+
+def test_what_a_rollback_undid_counts_from_the_rollback(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100, 200):
+        _grow(iceberg, first)
+    metadata = _aged(catalog().load_table("db.t").metadata)
+    first, second, third = (each.snapshot_id for each in metadata.snapshots)
+    log = [*metadata.snapshot_log, _logged(first, 1000), _logged(second, 2000)]
+    back = metadata.model_copy(update={"snapshot_log": log, "current_snapshot_id": second})
+    back = back.model_copy(update={"refs": {}})
+
+    assert forgettable(back, 1000) == set()
+    assert forgettable(back, 1001) == {third}
+    assert forgettable(back, 2001) == {first, third}
+
+
+def test_a_log_that_others_have_cut_forgets_nothing_that_may_have_been_the_table(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100, 200):
+        _grow(iceberg, first)
+    metadata = _aged(catalog().load_table("db.t").metadata)
+    first, second, third = (each.snapshot_id for each in metadata.snapshots)
+    cut = metadata.model_copy(update={"snapshot_log": [_logged(third, 500)]})
+    emptied = metadata.model_copy(update={"snapshot_log": [], "refs": {}})
+
+    assert forgettable(cut, 500) == set()
+    assert forgettable(cut, 501) == {first, second}
+    assert forgettable(emptied, 2**42) == set()
+
+
+def test_what_a_branch_was_a_moment_ago_is_kept(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100, 200):
+        _grow(iceberg, first)
+    metadata = _aged(catalog().load_table("db.t").metadata)
+    first, second, third = (each.snapshot_id for each in metadata.snapshots)
+    # As if the second and the third were a branch of their own: the log does not have them.
+    branch = {
+        "audit": SnapshotRef.model_validate({"snapshot-id": third, "type": SnapshotRefType.BRANCH})
+    }
+    log = [_logged(first, 1)]
+    own = metadata.model_copy(
+        update={"snapshot_log": log, "current_snapshot_id": first, "refs": branch}
+    )
+
+    assert forgettable(own, 3) == set()
+    assert forgettable(own, 4) == {second}
+
+
+def test_what_the_tables_own_settings_keep_is_kept(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100, 200):
+        _grow(iceberg, first)
+    least = "history.expire.min-snapshots-to-keep"
+    oldest = catalog().load_table("db.t").metadata.snapshots[0].snapshot_id
+    table = iceberg.open("db.t")
+    for value, gone in (("3", set()), ("2", {oldest})):
+        set_properties(catalog(), "db.t", {least: value})
+        assert forgettable(catalog().load_table("db.t").metadata, 2**42) == gone
+
+    for name, value in ((least, "many"), ("gc.enabled", "FALSE")):
+        set_properties(catalog(), "db.t", {least: "1", name: value})
+        with pytest.raises(InvalidInputError, match=name):
+            table.forget(table.load(SCHEMA), 2**42)
+    assert len(catalog().load_table("db.t").metadata.snapshots) == 3
+
+
+def test_a_manifest_that_is_gone_forgets_nothing(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100):
+        _grow(iceberg, first)
+    table = iceberg.open("db.t")
+    loaded = table.load(SCHEMA)
+    for manifest in catalog().load_table("db.t").current_snapshot().manifests(loaded.handle.io):  # type: ignore[union-attr]
+        Path(manifest.manifest_path.removeprefix("file://")).unlink()
+
+    with pytest.raises(CorruptDataError, match="manifest"):
+        table.forget(loaded, 2**42)
+    assert len(catalog().load_table("db.t").metadata.snapshots) == 2
+
+
+def test_a_table_that_is_made_again_never_has_the_place_of_the_old_one(
+    iceberg: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    _grow(iceberg, 0)
+    old = catalog().load_table("db.t").location()
+    catalog().rename_table("db.t", "db.t_2025")
+    _grow(iceberg, 0)
+
+    assert catalog().load_table("db.t").location() != old
+    assert catalog().load_table("db.t_2025").scan().to_arrow().num_rows == 100

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +41,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergMetadata
-from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 
@@ -61,7 +61,7 @@ from coldstream.jobs.materialise.iceberg_state import (
     note,
     read_state,
 )
-from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced
+from coldstream.jobs.materialise.iceberg_versions import Unchanged, forgettable, referenced
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
@@ -106,7 +106,8 @@ class IcebergTable:
     Args:
         catalog: where it is registered; its property `py-io-impl` is `FILE_IO`.
         name: `database.table`.
-        location: URL below which a new table has its files, without "/" at the end.
+        location: URL that the place of a new table's files begins with, without "/" at the end; the
+            rest of it is new.
         partition: of its files, by time.
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
@@ -206,24 +207,30 @@ class IcebergTable:
         return list(removed.values()), kept
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
-        metadata = loaded.handle.metadata
+        before: IcebergMetadata = loaded.handle
         # A state that is known by an ancestor only would be forgotten with it.
-        known = find_pointer(self.name, metadata).own
-        gone = forgettable(metadata, before_ms) if known else frozenset()
+        known = find_pointer(self.name, before.metadata).own
+        gone = forgettable(before.metadata, before_ms) if known else frozenset()
+        needed = self._referenced(before, gone)
         if gone and not dry_run:
-            # Without it, whoever goes back to one of them right now would lose what he went to.
-            same = tuple(
-                AssertRefSnapshotId(ref=name, **{"snapshot-id": ref.snapshot_id})
-                for name, ref in metadata.refs.items()
-            )
+            # Without the condition a tag that somebody sets right now, or the branch of somebody
+            # who goes back right now, would go with its snapshot.
+            same = Unchanged(loaded=before.metadata)
             removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
             try:
-                self._catalog.commit_table(loaded.handle, same, (removal,))
+                # Its type lists the requirements that a REST catalog knows.
+                self._catalog.commit_table(before, (same,), (removal,))  # type: ignore[arg-type]
             except CommitFailedException:
                 return None
-        table = self._catalog.load_table(self.name)
-        skipped = gone if dry_run else frozenset()
-        return Versions(len(gone), frozenset(referenced(table.metadata, table.io, skipped)))
+        now = self._catalog.load_table(self.name)
+        seen = {each.snapshot_id for each in before.metadata.snapshots}
+        return Versions(len(gone), needed | self._referenced(now, seen))
+
+    def _referenced(self, table: IcebergMetadata, skipped: Collection[int]) -> set[str]:
+        try:
+            return set(referenced(table.metadata, table.io, skipped))
+        except FileNotFoundError as exc:
+            raise CorruptDataError(f"a manifest of {self.name} is gone: {exc}") from exc
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         table: IcebergMetadata = loaded.handle
@@ -298,7 +305,8 @@ class IcebergTable:
             new = self._catalog.create_table_transaction(
                 self.name,
                 schema=schema,
-                location=self._new_location,
+                # Never a place that another table has, or had: its files are not ours to delete.
+                location=f"{self._new_location}-{self._new_id()}",
                 properties=properties,
             )
             with new, new.update_spec() as spec:

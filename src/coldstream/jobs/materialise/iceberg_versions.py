@@ -2,58 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice, pairwise
+from typing import Any
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import ValidatableTableRequirement
 
+from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.iceberg_state import STATE_PROPERTY
+
+_SHARED = "gc.enabled"
+_KEEP = "history.expire.min-snapshots-to-keep"
+
+
+class Unchanged(ValidatableTableRequirement):
+    """All of a table's metadata must be as it was loaded, also what nobody has thought of.
+
+    pyiceberg checks it against the metadata that the catalog's conditional write is based on.
+    """
+
+    type: str = "coldstream-unchanged"
+    loaded: Any
+
+    def validate(  # type: ignore[override]  # pydantic has another method of this name
+        self, base_metadata: TableMetadata | None
+    ) -> None:
+        """Raise CommitFailedException if it is not."""
+        if base_metadata != self.loaded:
+            raise CommitFailedException("the table was changed meanwhile")
 
 
 def forgettable(metadata: TableMetadata, before_ms: int) -> frozenset[int]:
-    """Ids of the snapshots that nobody has seen as the table since a time.
+    """Ids of the snapshots that nobody has seen as the table, or as a branch, since a time.
 
-    Not those that a branch or a tag names. What counts is when a snapshot was replaced, not when it
-    was made: a table that stood still for a month may have been read by a query until just now. A
-    rollback counts as well. A snapshot that never was the table goes by when it was made.
+    Not those that a branch or a tag names, nor those that the table's own settings keep, nor the
+    one that alone says which offsets a snapshot that stays has (`iceberg_state`). What counts is
+    when a snapshot was replaced, not when it was made: a table that stood still for a month may
+    have been read by a query until just now. A rollback counts as well.
 
     Args:
         metadata: of the table.
         before_ms: the time, ms since the Unix epoch.
+
+    Raises:
+        InvalidInputError: other tables may share its files (`gc.enabled`), or a setting makes no
+            sense.
     """
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    if metadata.current_snapshot_id is not None:
-        kept.add(metadata.current_snapshot_id)
+    if metadata.properties.get(_SHARED, "true").lower() == "false":
+        raise InvalidInputError(
+            f"the table's property {_SHARED} is false: other tables may have its files, so none is"
+            " deleted; leave --expire out, or set it to true"
+        )
+    by_id = {each.snapshot_id: each for each in metadata.snapshots}
+    kept = _named(metadata, by_id)
     log = metadata.snapshot_log
     for entry, following in pairwise(log):
         if following.timestamp_ms >= before_ms:
             kept.add(entry.snapshot_id)
-    if log:
-        kept.add(log[-1].snapshot_id)
     logged = {entry.snapshot_id for entry in log}
-    return frozenset(
+    for each in metadata.snapshots:
+        if each.timestamp_ms >= before_ms:
+            kept.add(each.snapshot_id)
+            if each.parent_snapshot_id is not None:
+                kept.add(each.parent_snapshot_id)  # what a branch was until then
+        elif each.snapshot_id not in logged and (not log or log[0].timestamp_ms >= before_ms):
+            kept.add(each.snapshot_id)  # others have cut the log: nobody knows what it was
+    for snapshot_id in list(kept):
+        kept.update(_up_to_a_state(by_id, snapshot_id))
+    return frozenset(by_id.keys() - kept)
+
+
+def _named(metadata: TableMetadata, by_id: dict[int, Snapshot]) -> set[int]:
+    """The current snapshot, those of branches and tags, and as many before as settings say."""
+    try:
+        least = int(metadata.properties.get(_KEEP, "1"))
+    except ValueError as exc:
+        raise InvalidInputError(f"the table's property {_KEEP} is no number") from exc
+    heads = [(metadata.current_snapshot_id, least)]
+    for ref in metadata.refs.values():
+        branch = ref.snapshot_ref_type is SnapshotRefType.BRANCH
+        heads.append((ref.snapshot_id, (ref.min_snapshots_to_keep or least) if branch else 1))
+    if metadata.snapshot_log:
+        heads.append((metadata.snapshot_log[-1].snapshot_id, 1))
+    return {
         each.snapshot_id
-        for each in metadata.snapshots
-        if each.snapshot_id not in kept
-        and (each.snapshot_id in logged or each.timestamp_ms < before_ms)
-    )
+        for head, count in heads
+        for each in islice(_ancestry(by_id, head), max(1, count))
+    }
 
 
-def referenced(metadata: TableMetadata, io: FileIO, forgotten: frozenset[int]) -> Iterator[str]:
+def _ancestry(by_id: dict[int, Snapshot], head: int | None) -> Iterator[Snapshot]:
+    """A snapshot, its parent, and so on, as far as they are there."""
+    seen: set[int] = set()
+    while head is not None and head in by_id and head not in seen:
+        seen.add(head)
+        yield by_id[head]
+        head = by_id[head].parent_snapshot_id
+
+
+def _up_to_a_state(by_id: dict[int, Snapshot], head: int) -> Iterator[int]:
+    """Ids from a snapshot up to the first that says which offsets it has."""
+    for snapshot in _ancestry(by_id, head):
+        yield snapshot.snapshot_id
+        if _state_of(snapshot):
+            return
+
+
+def _state_of(snapshot: Snapshot) -> str:
+    if snapshot.summary is None:
+        return ""
+    return snapshot.summary.additional_properties.get(STATE_PROPERTY) or ""
+
+
+def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) -> Iterator[str]:
     """URLs of the data, delete and state files of all snapshots but those, some of them twice.
 
     Raises:
-        Exception: whatever pyiceberg raises for a manifest that cannot be read; then nobody knows.
+        FileNotFoundError: a manifest is gone; then nobody knows. And whatever else pyiceberg raises
+            for one that cannot be read.
     """
     for value in metadata.properties.values():
-        yield from value.split(" ")  # a state object, alone or behind a snapshot's id
-    snapshots = [each for each in metadata.snapshots if each.snapshot_id not in forgotten]
-    for snapshot in snapshots:
-        if snapshot.summary is not None:
-            yield snapshot.summary.additional_properties.get(STATE_PROPERTY) or ""
+        yield value
+        yield value.partition(" ")[2]  # a state object, behind a snapshot's id
+    snapshots = [each for each in metadata.snapshots if each.snapshot_id not in skipped]
+    yield from map(_state_of, snapshots)
     for manifest in _manifests(snapshots, io):
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             yield entry.data_file.file_path

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from coldstream.errors import (
     AlreadyExistsError,
     CorruptDataError,
+    InvalidInputError,
     UnavailableError,
     UnknownOutcomeError,
 )
@@ -105,12 +106,14 @@ class ParquetTable:
         self._store = store
         self._location = location
         self._log = urlsplit(location).path.removeprefix("/") + "/_coldstream/"
+        self._metadata = urlsplit(location).path.removeprefix("/") + "/metadata/"
         self._partition = partition
         self._columns = columns
         self._files = files
         self._new_id = new_id
         self._shown = shown
         self._to_show = shown is not None
+        self._first_shown: int | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         loaded = self._load(first_schema)
@@ -121,6 +124,11 @@ class ParquetTable:
     def _load(self, first_schema: pa.Schema) -> Loaded:
         newest = self._store.list(self._log, limit=1)
         if not newest:
+            if self._store.list(self._metadata, limit=1):
+                raise InvalidInputError(
+                    f"the table {self.name} is or was one of Iceberg, at {self._location}: choose"
+                    " another name"
+                )
             return Loaded(first_schema, TableState(), self._location, frozenset(), _Handle(0))
         document = self._commit(newest[0].key)
         try:
@@ -175,6 +183,8 @@ class ParquetTable:
         for _ in range(_ATTEMPTS):
             if seen == loaded.handle.version:
                 break
+            if self._first_shown is None:
+                self._first_shown = seen + 1
             seen = loaded.handle.version
             self._shown.publish(loaded.schema, self.files(loaded), seen)
             loaded = self._load(loaded.schema)
@@ -188,6 +198,8 @@ class ParquetTable:
         while page := self._store.list(self._log, start_after=after):
             for row in page:
                 if row.modified_ms < before_ms:
+                    if _version(row.key) >= (self._first_shown or _MAX_COMMITS):
+                        return None  # readers saw it only now: the next run may go on
                     return Versions(0, needed)
                 # A query may still read what was part of the table until this commit.
                 needed.update(self._commit(row.key)["removed"])

@@ -14,7 +14,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from coldstream.errors import InternalError
+from coldstream.errors import (
+    ColdstreamError,
+    InternalError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.jobs.materialise.table import Table
 from coldstream.ports import MAX_DELETES, Deleter, ObjectInfo
 
@@ -49,27 +54,25 @@ class Swept:
     bytes: int = 0
 
 
-def place(url: str) -> str:
-    """Bucket and key of a URL, however the writer calls S3: the same object has the same place."""
-    return url.partition("://")[2]
+def key_of(url: str) -> str:
+    """The key in a URL, however the writer calls S3 and the bucket.
+
+    A bucket has other names (access points), and a table may have been copied to another one.
+    """
+    return url.partition("://")[2].partition("/")[2]
 
 
 def plan_sweep(
-    objects: Iterable[ObjectInfo], needed: Collection[str], *, bucket: str, before_ms: int
+    objects: Iterable[ObjectInfo], needed: Collection[str], *, before_ms: int
 ) -> list[ObjectInfo]:
     """Which objects go.
 
     Args:
         objects: below a table's location.
-        needed: places (`place`) of what the table and its versions refer to.
-        bucket: of the objects.
+        needed: keys (`key_of`) of what the table and its versions refer to.
         before_ms: only what was written before goes, ms since the Unix epoch.
     """
-    return [
-        each
-        for each in objects
-        if each.modified_ms < before_ms and f"{bucket}/{each.key}" not in needed
-    ]
+    return [each for each in objects if each.modified_ms < before_ms and each.key not in needed]
 
 
 def sweep(
@@ -90,23 +93,23 @@ def sweep(
         dry_run: only say what would be done.
 
     Returns:
-        What was done; None if somebody else has changed the table meanwhile: nothing was deleted.
+        What was done; None if it has to wait (`Table.forget`): nothing was deleted.
 
     Raises:
         PermissionDeniedError, UnavailableError: from the store; what is left goes next time.
-        CorruptDataError: the table cannot be read; nothing was deleted.
+        CorruptDataError, InvalidInputError: from the table; nothing was deleted.
     """
     loaded = table.load(first_schema)
-    bucket, _, under = place(loaded.location).partition("/")
+    under = key_of(loaded.location)
     if not under.strip("/"):
         raise InternalError(f"{loaded.location} is no place that can be swept")
-    store, deleter = open_bucket(bucket)
+    store, deleter = open_bucket(loaded.location.partition("://")[2].partition("/")[0])
     objects = list(_ours(store, under))
     versions = table.forget(loaded, before_ms, dry_run=dry_run)
     if versions is None:
         return None
-    needed = frozenset(map(place, versions.needed))
-    doomed = plan_sweep(objects, needed, bucket=bucket, before_ms=before_ms)
+    needed = frozenset(map(key_of, versions.needed))
+    doomed = plan_sweep(objects, needed, before_ms=before_ms)
     if not dry_run:
         _delete(deleter, [each.key for each in doomed])
     return Swept(versions.forgotten, len(doomed), sum(each.size for each in doomed))
@@ -122,9 +125,17 @@ def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:
 
 
 def _delete(deleter: Deleter, keys: Sequence[str]) -> None:
+    trouble: ColdstreamError | None = None
     for at in range(0, len(keys), MAX_DELETES):
         left = list(keys[at : at + MAX_DELETES])
-        # One call may end with some of them left, and with none of them gone by an error.
+        # One call may leave some of them; one after which all are left ends with an error. What
+        # cannot be deleted keeps nothing else.
         while left:
-            gone = set(deleter.delete(left))
+            try:
+                gone = set(deleter.delete(left))
+            except (PermissionDeniedError, UnavailableError) as error:
+                trouble = error
+                break
             left = [key for key in left if key not in gone]
+    if trouble is not None:
+        raise trouble

@@ -181,7 +181,12 @@ class Table(Protocol):
             dry_run: change nothing, and say what would be.
 
         Returns:
-            None if somebody else has changed the table.
+            None if somebody else has changed the table, or readers have only now been shown what it
+            has been for longer.
+
+        Raises:
+            CorruptDataError: what the others need cannot be read.
+            InvalidInputError: the table's own settings forbid it.
         """
         ...
 
