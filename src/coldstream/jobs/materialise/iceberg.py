@@ -65,7 +65,7 @@ from coldstream.jobs.materialise.iceberg_versions import Unchanged, forgettable,
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import Partition
-from coldstream.jobs.materialise.schema import grown
+from coldstream.jobs.materialise.schema import grown, small
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import (
     Append,
@@ -213,8 +213,6 @@ class IcebergTable:
         gone = forgettable(before.metadata, before_ms) if known else frozenset()
         needed = self._referenced(before, gone)
         if gone and not dry_run:
-            # Without the condition a tag that somebody sets right now, or the branch of somebody
-            # who goes back right now, would go with its snapshot.
             same = Unchanged(loaded=before.metadata)
             removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
             try:
@@ -400,25 +398,3 @@ def _summary(append: Append, state: TableState) -> dict[str, str]:
     for stream in streams:
         summary[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
     return summary
-
-
-def small(field: pa.Field) -> pa.Field:
-    """A field with 32-bit offsets wherever pyiceberg has 64-bit ones, ids and all.
-
-    They are what the decoder and the JSON reader make; a batch is far from needing more.
-    """
-    return field.with_type(_small(field.type))
-
-
-def _small(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(small(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([small(each) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(small(kind.key_field), small(kind.item_field))
-    return kind

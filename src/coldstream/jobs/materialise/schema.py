@@ -128,3 +128,25 @@ def _grown_type(known: pa.DataType, found: pa.DataType) -> pa.DataType:
     if pa.types.is_list(known) and pa.types.is_list(found):
         return pa.list_(_grown_type(known.value_type, found.value_type))
     return known
+
+
+def small(field: pa.Field) -> pa.Field:
+    """A field with 32-bit offsets wherever it has 64-bit ones, as pyiceberg's have, ids and all.
+
+    They are what the decoder and the JSON reader make; a batch is far from needing more.
+    """
+    return field.with_type(_small(field.type))
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(small(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([small(each) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(small(kind.key_field), small(kind.item_field))
+    return kind
