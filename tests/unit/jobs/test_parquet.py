@@ -20,7 +20,7 @@ from coldstream.jobs.materialise.table import Append, Outcome, StoredFile
 from coldstream.testing.table_suite import COLUMNS, SCHEMA, TableSite, TableSuite, append_of
 
 
-class _StoreFiles:
+class StoreFiles:
     """Files in the same store as the log."""
 
     def __init__(self, store: MemoryObjectStore) -> None:
@@ -47,7 +47,7 @@ def site(store: MemoryObjectStore) -> TableSite:
             name,
             partition=Partition.DAY,
             columns=COLUMNS,
-            files=_StoreFiles(store),
+            files=StoreFiles(store),
             new_id=lambda: f"{next(ids):016x}",
         )
 
@@ -57,7 +57,7 @@ def site(store: MemoryObjectStore) -> TableSite:
         batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
         return pa.Table.from_batches(batches, loaded.schema)
 
-    return TableSite(open_table, _StoreFiles(store), rows)
+    return TableSite(open_table, StoreFiles(store), rows)
 
 
 class TestParquetTable(TableSuite):
@@ -128,7 +128,7 @@ def _shown(store: MemoryObjectStore, readers: _Readers) -> ParquetTable:
         "db.t",
         partition=Partition.DAY,
         columns=COLUMNS,
-        files=_StoreFiles(store),
+        files=StoreFiles(store),
         new_id=lambda: f"{next(ids):016x}",
         shown=readers,
     )
@@ -175,7 +175,7 @@ def test_what_is_shown_already_costs_one_look_and_no_more(
 
 def test_a_commit_without_an_answer_is_shown_as_soon_as_it_is_known(site: TableSite) -> None:
     store, readers = _Forgetful(), _Readers()
-    silent = TableSite(site.open, _StoreFiles(store), site.rows)
+    silent = TableSite(site.open, StoreFiles(store), site.rows)
     store.silent = True
     _fill(silent, _shown(store, readers), 0, 10)
     assert (readers.shown, readers.rows) == (1, 10)
@@ -192,7 +192,7 @@ def test_what_another_run_commits_while_we_show_ours_is_shown_too(
 
 def test_the_files_of_a_long_log_are_found_without_reading_all_of_it(site: TableSite) -> None:
     store = _Counting()
-    there = TableSite(site.open, _StoreFiles(store), site.rows)
+    there = TableSite(site.open, StoreFiles(store), site.rows)
     table = _shown(store, _Readers())
     for number in range(0, 230, 2):
         _fill(there, table, number, number + 2)

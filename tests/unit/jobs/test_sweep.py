@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +32,7 @@ from coldstream.testing.table_suite import (
     rows,
     written,
 )
+from tests.unit.jobs.test_parquet import StoreFiles
 
 _DAY_MS = 86_400_000
 _IDS = count(10**8)
@@ -45,17 +46,6 @@ class _Clock:
         return self.ms
 
 
-class _Files:
-    """Files in the same store as the log."""
-
-    def __init__(self, store: MemoryObjectStore) -> None:
-        self._store = store
-
-    def save(self, path: str, content: IO[bytes], size: int) -> None:
-        key = path.removeprefix("s3://tables/")
-        self._store.put(key, content.read(size), write_id=key)
-
-
 class _Site:
     """A table of plain files in a store whose clock the test sets."""
 
@@ -63,7 +53,7 @@ class _Site:
         self.clock = _Clock()
         self.store = MemoryObjectStore(clock_ms=self.clock)
         self.table = self.open()
-        self.files = TableSite(lambda _: self.open(), _Files(self.store), self.rows)
+        self.files = TableSite(lambda _: self.open(), StoreFiles(self.store), self.rows)
 
     def open(self, shown: Any = None) -> ParquetTable:
         return ParquetTable(
@@ -72,7 +62,7 @@ class _Site:
             "shop.orders",
             partition=Partition.DAY,
             columns=COLUMNS,
-            files=_Files(self.store),
+            files=StoreFiles(self.store),
             new_id=lambda: f"{next(_IDS):016x}",
             shown=shown,
         )
