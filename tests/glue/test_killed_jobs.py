@@ -40,7 +40,7 @@ from tests.glue.in_process import MARKS, Site, deployed
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
 
-pytestmark = [*MARKS, pytest.mark.timeout(900)]
+pytestmark = MARKS
 
 ROOT = Path(__file__).parents[2]
 #: What depends on when a run was: the rest of a row must be the same in every run.
@@ -196,7 +196,7 @@ def killed(wire: Tripwire, at: int, module: str, given: list[str], site: Site) -
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wire.arm(at, victim=process.pid)
-    process.communicate(b"go\n", timeout=120)
+    process.communicate(b"go\n", timeout=600)
     assert wire.dead
     assert process.returncode == -signal.SIGKILL
 

@@ -90,7 +90,7 @@ class Site:
         """Run the job to its end as a program."""
         return subprocess.run(
             self.command(*arguments), env=self.environment, cwd=ROOT, capture_output=True,
-            timeout=120, check=False, text=True,
+            timeout=600, check=False, text=True,
         )  # fmt: skip
 
     def rows(self, table: str) -> pa.Table:

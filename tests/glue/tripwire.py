@@ -27,6 +27,7 @@ class Tripwire(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

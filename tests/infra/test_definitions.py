@@ -63,7 +63,7 @@ def test_every_definition_is_valid_as_it_is_deployed(
     path.write_text(json.dumps(deployed(assembly, name)))
 
     done = subprocess.run(
-        [validator, "--json-path", path], capture_output=True, text=True, timeout=60, check=False
+        [validator, "--json-path", path], capture_output=True, text=True, timeout=300, check=False
     )
 
     assert done.returncode == 0, f"infra/workflows/{name}.asl.json: {done.stdout}{done.stderr}"

@@ -181,7 +181,7 @@ def test_a_run_ends_with_the_server_however_that_ends(
         else:
             process.stop(tmp_path)
 
-        assert eventually(lambda: has_ended(running), seconds=5)
+        assert eventually(lambda: has_ended(running), seconds=20)
     finally:
         process.stop(tmp_path)
 

@@ -61,7 +61,7 @@ def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
         cwd=ROOT,
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

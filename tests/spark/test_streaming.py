@@ -33,7 +33,7 @@ class Query:
         *,
         trigger: str = "processingTime",
         kill: str = "",
-        seconds: int = 40,
+        seconds: int = 300,
         batches: int = 1,
     ) -> str:
         """Run until so many batches are committed in all; what failed, if anything."""
@@ -59,7 +59,7 @@ class Query:
             },
             cwd=ROOT,
             capture_output=True,
-            timeout=150,
+            timeout=600,
             check=False,
         )
         if kill:
@@ -105,7 +105,7 @@ def test_a_query_killed_in_a_batch_and_between_batches_gives_every_row_once(
     begun, committed = query.logged("offsets"), query.logged("commits")
     assert len(begun) == len(committed) + 1
 
-    assert query.run(batches=5, seconds=60) == ""
+    assert query.run(batches=5) == ""
     assert query.offsets(spark) == list(range(500))
     ends = [
         json.loads(text)["streams"][stream] for _, text in sorted(query.logged("offsets").items())
