@@ -44,7 +44,7 @@ class Machines:
         )
         return str(answer["executionArn"])
 
-    def ended(self, arn: str, *, seconds: float = 30) -> dict[str, Any]:
+    def ended(self, arn: str, *, seconds: float = 180) -> dict[str, Any]:
         """What became of an execution."""
         machines = self.emulator.client("stepfunctions")
 

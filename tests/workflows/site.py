@@ -93,7 +93,7 @@ class Site:
         )
         return str(answer["executionArn"])
 
-    def ended(self, arn: str, *, seconds: float = 50) -> dict[str, Any]:
+    def ended(self, arn: str, *, seconds: float = 180) -> dict[str, Any]:
         """What became of an execution."""
 
         def look() -> dict[str, Any] | None:
