@@ -45,13 +45,14 @@ def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
     for first in (0, 130):
         append = append_of(site, table.load(SCHEMA), first, first + 130)
         commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
-    # A Hadoop catalog finds a table by the names of its files; ours is in a table of SQLite.
+    # A Hadoop catalog finds a table by the names of directory and files; ours is in SQLite.
+    name = Path(catalog.load_table("db.rows").location()).name
     metadata = Path(catalog.load_table("db.rows").metadata_location.removeprefix("file://"))
     shutil.copy(metadata, metadata.with_name("v1.metadata.json"))
     metadata.with_name("version-hint.text").write_text("1")
 
     done = subprocess.run(
-        [python35, "-m", "tests.spark.iceberg_35", f"file://{tmp_path}/warehouse", "db.rows"],
+        [python35, "-m", "tests.spark.iceberg_35", f"file://{tmp_path}/warehouse", f"db.`{name}`"],
         env={
             "HOME": os.environ["HOME"],
             "PATH": os.environ["PATH"],
