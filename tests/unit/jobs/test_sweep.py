@@ -170,6 +170,25 @@ def test_nothing_goes_when_a_commit_cannot_be_read(site: _Site) -> None:
     assert len(site.keys()) == 2
 
 
+@pytest.mark.parametrize("removed", [b'"shop"', b'{"shop": 1}', b"[7]", b"null"])
+def test_nothing_goes_when_a_commit_does_not_say_what_it_took_away(
+    site: _Site, removed: bytes
+) -> None:
+    site.add(0, 100)
+    site.replace()
+    newest = site.keys("shop/orders/_coldstream/")[0]
+    body = site.store.objects[newest]
+    begin = body.index(b'"removed": ') + len(b'"removed": ')
+    end = body.index(b"]", begin) + 1
+    site.store.objects[newest] = body[:begin] + removed + body[end:]
+    site.clock.ms += 10 * _DAY_MS
+
+    with pytest.raises(CorruptDataError) as caught:
+        site.sweep(3)
+    assert caught.value.key == newest
+    assert len(site.keys()) == 2
+
+
 def test_what_the_store_leaves_is_asked_for_again(site: _Site) -> None:
     site.add(0, 100)
     for _ in range(3):

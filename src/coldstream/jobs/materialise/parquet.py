@@ -293,6 +293,10 @@ class ParquetTable:
             document = json.loads(self._store.get_all(key, limit=_MAX_COMMIT_BYTES))
             if document["version"] != VERSION:
                 raise CorruptDataError(f"commit version {document['version']} is not known")
+            removed = document["removed"]
+            if type(removed) is not list or not all(type(each) is str for each in removed):
+                # What it took away, a sweep must keep for a while: nothing may be guessed here.
+                raise CorruptDataError("a commit does not say which files it took away")
         except (ValueError, KeyError, TypeError) as exc:
             raise CorruptDataError(f"a commit cannot be read: {exc}", key=key) from exc
         except CorruptDataError as exc:
