@@ -15,6 +15,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.iceberg_state import history
 from coldstream.jobs.materialise.iceberg_versions import forgettable
 from coldstream.jobs.materialise.table import Loaded
 from coldstream.testing.table_suite import SCHEMA, STREAM, TableSite, append_of, offsets
@@ -321,3 +322,31 @@ def test_a_table_that_is_made_again_never_has_the_place_of_the_old_one(
 
     assert catalog().load_table("db.t").location() != old
     assert catalog().load_table("db.t_2025").scan().to_arrow().num_rows == 100
+
+
+def test_a_state_whose_place_has_a_blank_in_its_name_is_needed(
+    site: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    _grow(site, 0)
+    url = "s3://w/my tables/coldstream/state-1.json"
+    set_properties(catalog(), "db.t", {"alone": url, "behind-a-snapshot": f"17 {url}2"})
+    table = site.open("db.t")
+
+    versions = table.forget(table.load(SCHEMA), 2**42)
+
+    assert versions is not None
+    assert {url, f"{url}2"} <= set(versions.needed)
+
+
+def test_snapshots_that_are_each_others_parents_end(
+    site: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100):
+        _grow(site, first)
+    metadata = catalog().load_table("db.t").metadata
+    first, second = metadata.snapshots
+    turned = first.model_copy(update={"parent_snapshot_id": second.snapshot_id})
+    circle = metadata.model_copy(update={"snapshots": [turned, second]})
+
+    assert [each.snapshot_id for each in history(circle)] == [second.snapshot_id, first.snapshot_id]
+    assert forgettable(circle, 2**42) == {first.snapshot_id}

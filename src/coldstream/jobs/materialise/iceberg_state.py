@@ -13,7 +13,7 @@ refused: a guess loses rows, or doubles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
@@ -45,12 +45,23 @@ class Pointer:
 
 def history(metadata: TableMetadata) -> Iterator[Snapshot]:
     """The current snapshot, its parent, and so on, as far as they have not expired."""
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    following = metadata.current_snapshot_id
-    while following is not None and following in by_id:
-        snapshot = by_id[following]
-        yield snapshot
-        following = snapshot.parent_snapshot_id
+    return ancestry(
+        {each.snapshot_id: each for each in metadata.snapshots}, metadata.current_snapshot_id
+    )
+
+
+def ancestry(by_id: Mapping[int, Snapshot], head: int | None) -> Iterator[Snapshot]:
+    """A snapshot, its parent, and so on, as far as they are there; each once, even in a circle."""
+    seen: set[int] = set()
+    while head is not None and head in by_id and head not in seen:
+        seen.add(head)
+        yield by_id[head]
+        head = by_id[head].parent_snapshot_id
+
+
+def state_of(snapshot: Snapshot) -> str:
+    """URL of the state object that a snapshot itself names; "" if it names none."""
+    return _said(snapshot, STATE_PROPERTY) or ""
 
 
 def find_pointer(name: str, metadata: TableMetadata) -> Pointer:

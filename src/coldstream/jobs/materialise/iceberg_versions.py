@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import ValidatableTableRequirement
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.iceberg_state import STATE_PROPERTY
+from coldstream.jobs.materialise.iceberg_state import ancestry, state_of
 
 _SHARED = "gc.enabled"
 _KEEP = "history.expire.min-snapshots-to-keep"
@@ -95,31 +95,16 @@ def _named(metadata: TableMetadata, by_id: dict[int, Snapshot]) -> set[int]:
     return {
         each.snapshot_id
         for head, count in heads
-        for each in islice(_ancestry(by_id, head), max(1, count))
+        for each in islice(ancestry(by_id, head), max(1, count))
     }
-
-
-def _ancestry(by_id: dict[int, Snapshot], head: int | None) -> Iterator[Snapshot]:
-    """A snapshot, its parent, and so on, as far as they are there."""
-    seen: set[int] = set()
-    while head is not None and head in by_id and head not in seen:
-        seen.add(head)
-        yield by_id[head]
-        head = by_id[head].parent_snapshot_id
 
 
 def _up_to_a_state(by_id: dict[int, Snapshot], head: int) -> Iterator[int]:
     """Ids from a snapshot up to the first that says which offsets it has."""
-    for snapshot in _ancestry(by_id, head):
+    for snapshot in ancestry(by_id, head):
         yield snapshot.snapshot_id
-        if _state_of(snapshot):
+        if state_of(snapshot):
             return
-
-
-def _state_of(snapshot: Snapshot) -> str:
-    if snapshot.summary is None:
-        return ""
-    return snapshot.summary.additional_properties.get(STATE_PROPERTY) or ""
 
 
 def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) -> Iterator[str]:
@@ -133,7 +118,7 @@ def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) ->
         yield value
         yield value.partition(" ")[2]  # a state object, behind a snapshot's id
     snapshots = [each for each in metadata.snapshots if each.snapshot_id not in skipped]
-    yield from map(_state_of, snapshots)
+    yield from map(state_of, snapshots)
     for manifest in _manifests(snapshots, io):
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             yield entry.data_file.file_path
