@@ -6,18 +6,14 @@ not answer, with a growing pause, and its buffer is given back meanwhile.
 
 from __future__ import annotations
 
-import queue
-import random
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.directory import nothing_found, scan, some, unnamed
+from coldstream.agent.directory import nothing_found, some, unnamed
 from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
@@ -59,6 +55,7 @@ class Agent:
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
         members: as in `StreamFollower`.
+        host: clocks, threads, waiting and directories of the machine.
         skipped: directories whose name no broker gives to a stream; they are left alone.
         warnings: what is strange about the data directory as a whole, as of the last look.
         interrupted: whether `stop` ended the run, and not that all was done.
@@ -73,16 +70,20 @@ class Agent:
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
     members: Members | None = None
+    host: Host = field(default_factory=ThisMachine)
     skipped: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
-    _results: queue.Queue[_Result] = field(default_factory=queue.Queue)
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _results: Mailbox[_Result] = field(init=False)
+    _stop: Flag = field(init=False)
     _waiting: int = 0
     _turn: int = 0
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
+
+    def __post_init__(self) -> None:
+        self._results, self._stop = self.host.mailbox(), self.host.flag()
 
     def stop(self) -> None:
         """Ask the loop to end after the uploads that are under way; safe from a signal handler."""
@@ -98,9 +99,9 @@ class Agent:
             InvalidInputError: the data directory cannot be read at the first look, or, with
                 `settings.once`, at any, or then holds no stream.
         """
-        buffers = BufferPool(self.settings.memory_budget)
+        buffers = BufferPool(self.settings.memory_budget, self.host.condition())
         self.interrupted = True
-        with ThreadPoolExecutor(self.settings.uploads, "upload") as pool:
+        with self.host.workers(self.settings.uploads) as pool:
             try:
                 while not self._stop.is_set():
                     self._discover()
@@ -112,8 +113,7 @@ class Agent:
                     self._collect()
             finally:
                 self._stop.set()
-        while not self._results.empty():
-            self._note(self._results.get_nowait())
+        self._note_all(self._results.get(0))
         return self.progress()
 
     def _settled(self) -> bool:
@@ -125,7 +125,7 @@ class Agent:
 
     def _discover(self) -> None:
         try:
-            found = scan(self.data_dir, self._followers)
+            found = self.host.scan(self.data_dir, self._followers)
         except OSError as exc:
             trouble = f"the data directory cannot be read: {exc.strerror or exc}"
             if self.settings.once or not self._seen:
@@ -165,21 +165,21 @@ class Agent:
     def _follower(self, stream: str) -> StreamFollower:
         return StreamFollower(
             world=self.world,
-            log=StreamLog(self.data_dir / stream),
+            log=StreamLog(self.data_dir / stream, self.host.files),
             committed=self.committed,
             settings=self.settings,
             requests=self.requests,
             name=self.names.get(stream, QueueName()),
             pause=self.pause,
-            started=time.monotonic(),
+            started=self.host.monotonic(),
             members=self.members,
         )
 
-    def _look(self, pool: ThreadPoolExecutor, buffers: BufferPool) -> None:
+    def _look(self, pool: Workers, buffers: BufferPool) -> None:
         """One step of every stream, beginning with another one each time, so that none starves."""
         for follower in self._in_turn():
             room = 2 * self.settings.uploads - self._waiting
-            jobs = follower.step(time.monotonic(), time.time_ns() // 1_000_000, most=room)
+            jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=room)
             for job in jobs:
                 self._waiting += 1
                 pool.submit(self._upload, follower, job, buffers)
@@ -196,16 +196,16 @@ class Agent:
         timeout = self.settings.poll_seconds
         if self.settings.once:
             timeout = min(timeout, 0.1)
-        try:
-            self._note(self._results.get(timeout=timeout))
-            while True:
-                self._note(self._results.get_nowait())
-        except queue.Empty:
-            return
+        self._note_all(self._results.get(timeout))
+
+    def _note_all(self, result: _Result | None) -> None:
+        while result is not None:
+            self._note(result)
+            result = self._results.get(0)
 
     def _note(self, result: _Result) -> None:
         self._waiting -= 1
-        now = time.monotonic()
+        now = self.host.monotonic()
         if isinstance(result.outcome, Uploaded):
             result.follower.finished(result.outcome, now)
         else:
@@ -254,4 +254,4 @@ class Agent:
                     raise
             finally:
                 buffers.give_back(buffer)
-            self._stop.wait(random.uniform(0, min(_LONGEST_PAUSE, 0.2 * 2**attempt)))
+            self._stop.wait(self.host.jitter(min(_LONGEST_PAUSE, 0.2 * 2 ** min(attempt, 10))))

@@ -7,13 +7,13 @@ as the checksums.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from coldstream import fragment
+from coldstream.agent.host import Condition
 from coldstream.agent.log import StreamLog
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
@@ -32,13 +32,14 @@ class BufferPool:
 
     Args:
         budget: bytes that all buffers together may have.
+        changed: guards the pool, and wakes those who wait for a buffer.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, changed: Condition) -> None:
         self._budget = budget
         self._used = 0
         self._free: list[bytearray] = []
-        self._changed = threading.Condition()
+        self._changed = changed
 
     def take(self, size: int, *, stop: Callable[[], bool]) -> bytearray | None:
         """A buffer of at least `size` bytes, waiting for one; None once `stop` says so.

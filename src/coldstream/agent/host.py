@@ -1,0 +1,165 @@
+"""What the agent's loop needs of the machine it runs on: clocks, threads, waiting, directories.
+
+The simulator brings a host of its own, so that it plays the very loop that ships.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from coldstream.agent.directory import Directories, scan
+from coldstream.agent.files import DISK, LogFiles
+
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    """Threads, or what stands for them."""
+
+    def submit(self, act: Callable[..., object], /, *args: Any) -> object:
+        """Have `act` called once, when a worker is free."""
+        ...
+
+
+class Flag(Protocol):
+    """Set once, by any thread or a signal handler."""
+
+    def set(self) -> None:
+        """Set it, and wake whoever waits."""
+        ...
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for it for at most `timeout` seconds; whether it is set."""
+        ...
+
+
+class Condition(AbstractContextManager[Any], Protocol):
+    """As `threading.Condition`."""
+
+    def wait(self, timeout: float) -> bool:
+        """Let the lock go until notified, for at most `timeout` seconds."""
+        ...
+
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        ...
+
+
+class Mailbox(Protocol[T]):
+    """Takes results from workers to the main thread."""
+
+    def put(self, item: T) -> None:
+        """Leave one."""
+        ...
+
+    def get(self, seconds: float) -> T | None:
+        """Take the oldest one, waiting at most so long; None if there is none."""
+        ...
+
+
+class Host(Protocol):
+    """The machine under an agent."""
+
+    @property
+    def files(self) -> LogFiles:
+        """Where the streams' files are."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never falls."""
+        ...
+
+    def now_ms(self) -> int:
+        """The wall clock, ms since the Unix epoch."""
+        ...
+
+    def jitter(self, most: float) -> float:
+        """A random number of seconds in [0, most)."""
+        ...
+
+    def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
+        """As `directory.scan`."""
+        ...
+
+    def workers(self, count: int) -> AbstractContextManager[Workers]:
+        """So many workers; leaving the context waits for what they do."""
+        ...
+
+    def flag(self) -> Flag:
+        """A new flag, not set."""
+        ...
+
+    def condition(self) -> Condition:
+        """A new condition with its lock."""
+        ...
+
+    def mailbox(self) -> Mailbox[Any]:
+        """A new mailbox, empty."""
+        ...
+
+
+class _Queue(Generic[T]):
+    def __init__(self) -> None:
+        self._queue: queue.Queue[T] = queue.Queue()
+
+    def put(self, item: T) -> None:
+        self._queue.put(item)
+
+    def get(self, seconds: float) -> T | None:
+        try:
+            return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
+
+class ThisMachine:
+    """The host that ships: threads, the system's clocks, the disk."""
+
+    @property
+    def files(self) -> LogFiles:
+        """As `Host` says."""
+        return DISK
+
+    def monotonic(self) -> float:
+        """As `Host` says."""
+        return time.monotonic()
+
+    def now_ms(self) -> int:
+        """As `Host` says."""
+        return time.time_ns() // 1_000_000
+
+    def jitter(self, most: float) -> float:
+        """As `Host` says."""
+        return random.uniform(0, most)
+
+    def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
+        """As `Host` says."""
+        return scan(data_dir, known)
+
+    def workers(self, count: int) -> AbstractContextManager[Workers]:
+        """As `Host` says."""
+        return ThreadPoolExecutor(count, "upload")
+
+    def flag(self) -> Flag:
+        """As `Host` says."""
+        return threading.Event()
+
+    def condition(self) -> Condition:
+        """As `Host` says."""
+        return threading.Condition()
+
+    def mailbox(self) -> Mailbox[Any]:
+        """As `Host` says."""
+        return _Queue()
