@@ -50,7 +50,7 @@ class SimChunk:
 class Segment:
     """One segment of a replica: its chunks, and the bytes of its two files."""
 
-    __slots__ = ("chunks", "data", "first", "index", "names")
+    __slots__ = ("chunks", "data", "first", "index", "names", "torn")
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -58,23 +58,40 @@ class Segment:
         self.chunks: list[SimChunk] = []
         self.data = bytearray(SEGMENT_HEADER)
         self.index = bytearray(INDEX_HEADER)
+        self.torn = False
 
     def copy(self) -> Segment:
         """The same, on its own; chunks never change."""
         other = Segment(self.first)
         other.chunks, other.data, other.index = self.chunks[:], self.data[:], self.index[:]
+        other.torn = self.torn
         return other
 
     def append(self, chunk: SimChunk) -> None:
         """Add a chunk and its index record."""
+        if self.torn:
+            self.tear(b"")
+            self.torn = False
         self.index += _INDEX_RECORD.pack(
             chunk.chunk_id, chunk.timestamp, chunk.epoch, len(self.data), 0
         )
         self.data += chunk.data
         self.chunks.append(chunk)
 
+    def tear(self, more: bytes) -> None:
+        """A chunk is half written: its data is there in part, its index record is not."""
+        del self.data[self._end :]
+        self.data += more
+        self.torn = bool(more)
+
+    @property
+    def _end(self) -> int:
+        """Byte after the last chunk; what follows is half written."""
+        return len(SEGMENT_HEADER) + sum(len(each.data) for each in self.chunks)
+
     def cut(self, offset: int) -> None:
         """Truncate both files in place, so that `offset` is the next."""
+        self.torn = False
         keep = [each for each in self.chunks if each.next_offset <= offset]
         del self.data[len(SEGMENT_HEADER) + sum(len(each.data) for each in keep) :]
         del self.index[len(INDEX_HEADER) + _INDEX_RECORD.size * len(keep) :]

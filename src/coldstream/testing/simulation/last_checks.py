@@ -11,96 +11,113 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.quarantine import parse_record
 from coldstream.manifest.root import parse_root
 from coldstream.manifest.tree import nodes
-from coldstream.names import DataKey, RootKey, parse_data_key, parse_metadata_key
+from coldstream.names import (
+    DataKey,
+    RootKey,
+    metadata_prefix,
+    parse_data_key,
+    parse_metadata_key,
+    stream_prefix,
+)
 from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.cluster import ChunkId, Cluster, Replica
-from coldstream.testing.simulation.oracle import BrokenError, Known, Oracle
+from coldstream.testing.simulation.cluster import ChunkId, Cluster
+from coldstream.testing.simulation.oracle import BrokenError, Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 from coldstream.usecases.rebuild import rebuild
 
 
-def arrived(oracle: Oracle, current: Known | None, writer: Replica, errors: Iterable[str]) -> None:
-    """Every committed chunk that the writer still has is in the manifest, unless it was retired.
+def arrived(oracle: Oracle, cluster: Cluster, errors: Iterable[str]) -> None:
+    """Every committed chunk that the writer, or an object that joins, still has is in the manifest.
+
+    Unless retention took it.
 
     Args:
         oracle: knows what objects hold.
-        current: manifest.
-        writer: of the latest epoch.
+        cluster: whose writer is asked.
         errors: what agents say.
     """
-    following = 0 if current is None else current.root.next_offset
+    current = oracle.current
+    writer = cluster.writer
+    assert writer is not None
+    manifest = None if current is None else current.manifest
+    following = 0 if manifest is None else manifest.next
     committed = writer.committed
-    if following >= committed and current is not None:
-        there = chunks_of(oracle, current)
-        lacks = [
-            chunk.identity
-            for chunk in writer.chunks()
-            if current.root.first_offset < chunk.next_offset <= committed
-            and chunk.identity not in there
-        ]
-        if lacks:
-            raise _broken(
-                Invariant.DURABILITY,
-                f"the manifest lacks {lacks[:5]}, which the writer has; agents say"
-                f" {sorted(set(errors))}",
-            )
     if following < committed:
         raise _broken(
             Invariant.CONTIGUOUS_ADVANCE,
             f"the manifest stands at {following}, the writer has committed up to {committed};"
             f" agents say {sorted(set(errors))}",
         )
-
-
-def chunks_of(oracle: Oracle, current: Known) -> set[ChunkId]:
-    """Identities of all chunks in a manifest."""
-    return {
-        identity
-        for entry in current.leaves
-        for identity in oracle.contents.get(entry.data_key(oracle.stream).path(oracle.prefix), ())
-    }
-
-
-def reads_back(
-    store: MemoryObjectStore, catalog: MemoryCatalog, cluster: Cluster, current: Known, prefix: str
-) -> None:
-    """A read of everything gives each offset once, in order, byte for byte; gaps are holes."""
-    root, stream = current.root, current.item.stream
-    got = read(
-        store, catalog, cluster, prefix=prefix, stream=stream, start=root.first_offset,
-        clock=lambda: 0.0, refresh_seconds=3600,
-    )  # fmt: skip
-    if got is None or got.next_offset != root.next_offset:
-        end = None if got is None else got.next_offset
+    if manifest is None:
+        return
+    there = chunks_of(oracle)
+    lacks = [
+        chunk.identity
+        for chunk in writer.chunks()
+        if manifest.first < chunk.next_offset <= committed and chunk.identity not in there
+    ]
+    if lacks:
         raise _broken(
             Invariant.DURABILITY,
-            f"a read of [{root.first_offset}, {root.next_offset}) ends at {end}",
+            f"the manifest lacks {lacks[:5]}, which the writer has; agents say"
+            f" {sorted(set(errors))}",
         )
 
 
-def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> None:
-    """After collection every object is referred to, or somebody knows why it is not."""
-    root = current.root
-    in_manifest = chunks_of(oracle, current)
+def chunks_of(oracle: Oracle) -> set[ChunkId]:
+    """Identities of all chunks in the current manifest."""
+    assert oracle.current is not None
+    return {
+        identity for leaf in oracle.current.manifest.leaves for identity in oracle.identities(leaf)
+    }
+
+
+def reads_back(store: MemoryObjectStore, catalog: MemoryCatalog, oracle: Oracle) -> None:
+    """A read of everything gives each offset once, in order, byte for byte; gaps are holes."""
+    assert oracle.current is not None
+    manifest = oracle.current.manifest
+    got = read(
+        store, catalog, oracle, start=manifest.first, clock=lambda: 0.0, refresh_seconds=3600
+    )
+    if got is None and any(not oracle.contents.whole(oracle.key_of(e)) for e in manifest.leaves):
+        return  # damage that no source could repair is told
+    if got is None or got.next_offset != manifest.next:
+        end = None if got is None else got.next_offset
+        raise _broken(
+            Invariant.DURABILITY, f"a read of [{manifest.first}, {manifest.next}) ends at {end}"
+        )
+
+
+def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
+    """After collection every object is referred to, or it is known why it is not."""
+    current = oracle.current
+    assert current is not None
+    root = current.manifest
+    in_manifest = chunks_of(oracle)
+    under = stream_prefix(oracle.prefix, oracle.stream)
     kept = _quarantined(oracle) | _may_be_adopted(oracle, current.item.version)
     for key in store.objects:
-        if key in current.keys or key in kept or key.endswith(".sightings"):
+        if not key.startswith(under) or key in current.keys or key in kept:
+            continue
+        if key.endswith(".sightings") or key in oracle.contents.harmed:
             continue
         try:
             parsed: DataKey | object = parse_data_key(key, oracle.prefix)
         except InvalidInputError:
-            parsed = parse_metadata_key(key, oracle.prefix)
+            try:
+                parsed = parse_metadata_key(key, oracle.prefix)
+            except InvalidInputError:
+                continue  # none of ours, so not ours to delete
         if isinstance(parsed, RootKey) and parsed.version > current.item.version:
             continue  # may be adopted yet
         if isinstance(parsed, DataKey):
-            if parsed.next_offset > root.next_offset:
+            if parsed.next_offset > root.next:
                 continue  # may be appended yet
-            if parsed.next_offset > root.first_offset and set(oracle.contents.get(key, ())) - (
-                in_manifest
-            ):
+            chunks = oracle.contents.chunks.get(key, ())
+            if parsed.next_offset > root.first and not in_manifest.issuperset(chunks):
                 continue  # holds what the manifest lacks
         raise _broken(Invariant.NOTHING_LEAKED, "nobody knows of it", key=key)
 
@@ -108,8 +125,11 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle, current: Known) -> N
 def _may_be_adopted(oracle: Oracle, version: int) -> set[str]:
     """Everything that complete roots above a version refer to: one of them may be adopted."""
     found: set[str] = set()
+    under = metadata_prefix(oracle.prefix, oracle.stream)
     for key in oracle.objects.objects:
-        if not key.endswith(".manifest"):
+        if not key.startswith(under) or not key.endswith(".manifest"):
+            continue
+        if key in oracle.contents.harmed:
             continue
         parsed = parse_metadata_key(key, oracle.prefix)
         if isinstance(parsed, RootKey) and parsed.version > version:
@@ -127,6 +147,8 @@ def _quarantined(oracle: Oracle) -> set[str]:
     if oracle.current is None or not oracle.current.root.quarantine_key:
         return set()
     found: set[str] = set()
+    if not oracle.contents.harmed.isdisjoint(oracle.current.keys):
+        return set(oracle.objects.objects)  # who knows
     record = parse_record(oracle.objects.objects[oracle.current.root.quarantine_key])
     for timeline in record.timelines:
         found |= {each.key for each in timeline.listed}
@@ -144,9 +166,11 @@ def _quarantined(oracle: Oracle) -> set[str]:
     return found
 
 
-def rebuilds(world: World, current: Known, *, branching: int) -> None:
-    """A rebuild from the bucket alone gives the same tree."""
-    report = rebuild(world, current.item.stream, branching=branching)
+def rebuilds(world: World, oracle: Oracle, *, branching: int) -> None:
+    """A rebuild from the bucket alone gives the same tree, down to the very objects."""
+    current = oracle.current
+    assert current is not None
+    report = rebuild(world, oracle.stream, branching=branching)
     ours, theirs = current.root, report.rebuilt.root
     for what, one, other in (
         ("first offset", ours.first_offset, theirs.first_offset),

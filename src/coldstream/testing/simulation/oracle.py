@@ -2,35 +2,33 @@
 
 The oracle sees the bucket and the table themselves, not through the net, and knows every chunk that
 any writer ever made. It looks when something has changed: an item, an object that came, one that
-went. So each look costs what has changed, and a history costs little.
+went. So each look costs what has changed, and a history costs little. It reads manifests itself,
+by `reading`, which shares no code with the product; what the product reads must be the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.errors import ColdstreamError
-from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
-from coldstream.names import parse_data_key
-from coldstream.osiris.chunk import iter_chunks
-from coldstream.testing.bucket import referenced
-from coldstream.testing.invariants import (
-    Invariant,
-    Violation,
-    agreement,
-    contiguous_advance,
-    coverage,
-    fencing,
-    prefix_retention,
-    tree_sums,
-)
+from coldstream.names import DataKey, metadata_prefix, parse_data_key
+from coldstream.testing.invariants import Invariant, Violation, agreement
 from coldstream.testing.simulation.cluster import ChunkId, Cluster, SimChunk
+from coldstream.testing.simulation.contents import Contents
+from coldstream.testing.simulation.reading import (
+    HOLE,
+    Leaf,
+    Manifest,
+    MisreadError,
+    accepts,
+    read_manifest,
+)
 from coldstream.usecases.load import World
 
 
@@ -60,22 +58,22 @@ class Known:
 
     Attributes:
         item: that named it.
-        root: its root.
-        leaves: its live fragments and holes.
+        root: its root, as the product reads it.
+        manifest: all of it, as the oracle reads it.
         keys: everything that it refers to.
         until: when it was replaced, ms; None while it is current.
     """
 
     item: CatalogItem
     root: Root
-    leaves: list[Entry]
-    keys: set[str]
+    manifest: Manifest
+    keys: frozenset[str]
     until: int | None = None
 
 
 @dataclass
 class Oracle:
-    """Judge of one history.
+    """Judge of one stream in one history.
 
     Args:
         cluster: that wrote it.
@@ -85,10 +83,12 @@ class Oracle:
         stream: directory name.
         now: gives the time.
         grace_ms: for so long after it was replaced a manifest must still be readable.
+        seen: gives the keys that the task at work has listed.
 
     Attributes:
-        contents: identities of the chunks in each data object that ever was, by key.
+        contents: what each object holds.
         asked: when an agent asked the other members last, ms.
+        given_up: chunks of lost timelines that an operator does not want any more.
     """
 
     cluster: Cluster
@@ -98,56 +98,40 @@ class Oracle:
     stream: str
     now: Callable[[], int]
     grace_ms: int
-    contents: dict[str, tuple[ChunkId, ...]] = field(default_factory=dict)
+    seen: Callable[[], Collection[str]] = frozenset
     current: Known | None = None
     past: list[Known] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
     asked: int = -1
+    given_up: set[ChunkId] = field(default_factory=set)
+    contents: Contents = field(init=False)
 
     def __post_init__(self) -> None:
-        self._holders: dict[ChunkId, set[str]] = {}
+        self.contents = Contents(lambda: self.cluster)
+        self._folder = metadata_prefix(self.prefix, self.stream)
         world = World(self.objects, self.catalog(), self.prefix, lambda: 0)
         self.fetch = world.fetch(self.stream)
 
     def take_over(self, before: Oracle) -> None:
         """Know what another one knew."""
-        self.contents = dict(before.contents)
-        self.sizes = dict(before.sizes)
-        self._holders = {identity: set(keys) for identity, keys in before._holders.items()}
+        self.contents.take_over(before.contents)
         self.current, self.past = before.current, list(before.past)
 
     # --- told by the services ---
 
     def created(self, key: str) -> None:
         """A new object is there."""
-        data = self.objects.objects[key]
-        if key in self.sizes:
+        if key in self.contents.sizes:
             raise self._broken(Invariant.IMMUTABILITY, "an object came twice", key=key)
-        self.sizes[key] = len(data)
+        epoch = parse_data_key(key, self.prefix).epoch if key.endswith(".fragment") else None
+        for wrong in self.contents.add(key, self.objects.objects[key], self.now(), epoch=epoch):
+            raise self._broken(Invariant.DURABILITY, wrong, key=key)
         if key.endswith(".hole"):
             self._hole_is_true(key)
-        if not key.endswith(".fragment"):
-            return
-        found: list[ChunkId] = []
-        try:
-            trailer = parse_trailer(data[-TRAILER_SIZE:])
-            for chunk in iter_chunks(data[8 : 8 + trailer.data_size], 0):
-                identity = chunk.header.chunk_id, chunk.header.epoch
-                written = self.cluster.written.get(identity)
-                if written is None or bytes(chunk.buffer) != written.data:
-                    raise self._broken(
-                        Invariant.DURABILITY, "not what the broker wrote", identity[0], key=key
-                    )
-                found.append(identity)
-        except ColdstreamError as exc:
-            raise self._broken(Invariant.DURABILITY, f"unreadable: {exc}", key=key) from exc
-        self.contents[key] = tuple(found)
-        for identity in found:
-            self._holders.setdefault(identity, set()).add(key)
 
     def deleted(self, key: str) -> None:
         """An object is gone: nobody may miss it."""
         now, current = self.now(), self.current
+        lost = self.contents.forget(key)
         item = self.catalog().items.get(self.stream)
         if item is not None and item.state is StreamState.DELETED:
             return
@@ -161,19 +145,20 @@ class Oracle:
                     " ago, refers to it",
                     key=key,
                 )
-        for identity in self.contents.get(key, ()):
-            self._holders[identity].discard(key)
+        for identity in lost:
             self._still_held(identity, key)
 
     def _still_held(self, identity: ChunkId, key: str) -> None:
         """A committed chunk that was in the bucket stays, unless retention took its offsets."""
-        if identity not in self.cluster.committed:
-            return
-        if self._holders[identity]:
+        if (
+            identity not in self.cluster.committed
+            or identity in self.given_up
+            or self.contents.readable(identity)
+        ):
             return
         current = self.current
         if current is not None and self.cluster.written[identity].next_offset <= (
-            current.root.first_offset
+            current.manifest.first
         ):
             return
         raise self._broken(
@@ -193,89 +178,258 @@ class Oracle:
         before = self.current
         if before is not None and before.item.root_key == item.root_key:
             return
-        root = parse_root(self.objects.objects[item.root_key])
-        try:
-            live = list(leaves(root, self.fetch))
-            keys = referenced(self.prefix, item, root, self.fetch)
-        except ColdstreamError as exc:
-            raise self._broken(Invariant.PUBLISH_BEFORE_DELETE, f"no tree: {exc}") from exc
-        found = agreement(item, root) + coverage(root, live) + fencing(root, live)
-        found += tree_sums(root, self.fetch)
-        missing = keys - self.objects.objects.keys()
+        root, after = self._read(item)
+        keys = self._references(item, after)
+        missing = keys - self.objects.objects.keys() - self.contents.harmed
+        found = agreement(item, root)
         found += [
             Violation(Invariant.PUBLISH_BEFORE_DELETE, "referred to, and not there", key=each)
             for each in sorted(missing)
         ]
         if found:
             raise BrokenError(found)
-        self._contents_hold(root, live, before)
-        if before is not None:
-            if what == "adopt":
-                self._survives(before, root, live)
-            else:
-                found = contiguous_advance(before.root, root, live)
-                if not self._anew(before.root, root):
-                    found += prefix_retention(before.root, root, before.leaves, live)
-                if found:
-                    raise BrokenError(found)
-            self._cut_for_a_reason(before, root)
+        old = before.manifest if before is not None else None
+        self._enters_rightly(after, old)
+        if old is not None:
+            anew = what == "claim" and self._anew(old, after)
+            self._advances(old, after, what, anew=anew)
+            self._survives(old, after, anew=anew)
+            self._cut_for_a_reason(old, after)
             if what == "claim":
-                self._kept_for_a_reason(root)
+                self._kept_for_a_reason(after)
         if before is not None:
             now = self.now()
             self.past = [k for k in self.past if k.until and k.until > now - self.grace_ms]
-            self.past.append(Known(before.item, before.root, before.leaves, before.keys, now))
-        self.current = Known(item, root, live, keys)
+            self.past.append(Known(before.item, before.root, before.manifest, before.keys, now))
+        self.current = Known(item, root, after, keys)
+
+    def give_up(self, floor: int) -> None:
+        """An operator has dropped what a claim cut off above its floor."""
+        live = (
+            {e for leaf in self.current.manifest.leaves for e in self.identities(leaf)}
+            if (self.current is not None)
+            else set()
+        )
+        self.given_up.update(
+            identity
+            for identity in self.contents.holders
+            if identity not in live and self.cluster.written[identity].next_offset > floor
+        )
 
     def restored(self) -> None:
         """The table is another one; what it says is no step from what it said before."""
         self.past.clear()
 
-    # --- checks ---
+    # --- reading ---
 
-    def _survives(self, before: Known, after: Root, live: list[Entry]) -> None:
-        """What an adoption or a rebuild puts in the place of a manifest has all of its chunks.
-
-        It may cut them otherwise, and have what retention took meanwhile: a root that never landed
-        may be older. What later claims have cut off stays cut off.
-        """
-        end = min(before.root.next_offset, after.ledger.ceiling(before.root.epoch))
-        first = max(before.root.first_offset, after.first_offset)
-        there = {identity for entry in live for identity in self._identities(entry)}
-        for entry in before.leaves:
-            for identity in self._identities(entry):
-                chunk = self.cluster.written[identity]
-                inside = first < chunk.next_offset <= end
-                if inside and identity not in there:
-                    raise self._broken(
-                        Invariant.PREFIX_RETENTION,
-                        f"chunk {identity} is not in what was put in its manifest's place",
-                        identity[0],
-                    )
-
-    def _identities(self, entry: Entry) -> tuple[ChunkId, ...]:
-        return self.contents.get(entry.data_key(self.stream).path(self.prefix), ())
-
-    @staticmethod
-    def _anew(before: Root, after: Root) -> bool:
-        """Whether a claim has begun the stream anew: nothing of the old manifest is in it."""
-        return (
-            after.epoch > before.epoch
-            and after.ledger.floor(after.epoch) == after.first_offset
-            and after.quarantine_key != before.quarantine_key
+    def key_of(self, leaf: Leaf) -> str:
+        """Key of the object that a fragment or hole refers to."""
+        kind: Literal["hole", "fragment"] = "hole" if leaf.kind == HOLE else "fragment"
+        return DataKey(self.stream, leaf.first, leaf.next, leaf.epoch, leaf.uid, kind).path(
+            self.prefix
         )
 
-    def _cut_for_a_reason(self, before: Known, after: Root) -> None:
-        """What a claim cuts off is in no log that follows its writer; a later one may have it."""
-        floor = after.ledger.floor(after.epoch)
-        if after.epoch == before.root.epoch or floor is None or floor >= before.root.next_offset:
-            return
-        for entry in before.leaves:
-            if entry.kind is EntryKind.HOLE or entry.next_offset <= floor:
+    def identities(self, leaf: Leaf) -> tuple[ChunkId, ...]:
+        """Chunks of a fragment; none of a hole."""
+        return self.contents.chunks.get(self.key_of(leaf), ())
+
+    def read(self, root: bytes) -> Manifest:
+        """A manifest as it was written, whatever has become of its groups since."""
+        return read_manifest(root, self._folder, self.contents.pristine.__getitem__)
+
+    def _read(self, item: CatalogItem) -> tuple[Root, Manifest]:
+        data = self.contents.pristine[item.root_key]
+        try:
+            root, manifest = parse_root(data), self.read(data)
+            if not self.contents.harmed.isdisjoint(manifest.nodes):
+                return root, manifest  # the product cannot read it any more
+            ours = [(e.first, e.next, e.kind, e.size, e.epoch, e.uid) for e in manifest.leaves]
+            theirs = [
+                (e.first_offset, e.next_offset, int(e.kind), e.size, e.epoch, e.uid)
+                for e in leaves(root, self.fetch)
+            ]
+        except (ColdstreamError, MisreadError, KeyError) as exc:
+            raise self._broken(Invariant.PUBLISH_BEFORE_DELETE, f"no tree: {exc!r}") from exc
+        if ours != theirs or (root.first_offset, root.next_offset, root.total_size) != (
+            manifest.first, manifest.next, manifest.size,
+        ):  # fmt: skip
+            raise self._broken(Invariant.AGREEMENT, "the product reads another manifest than this")
+        return root, manifest
+
+    def _references(self, item: CatalogItem, manifest: Manifest) -> frozenset[str]:
+        keys = {item.root_key, manifest.quarantine, *manifest.nodes} - {""}
+        return frozenset(keys).union(self.key_of(leaf) for leaf in manifest.leaves)
+
+    # --- checks ---
+
+    def _enters_rightly(self, after: Manifest, old: Manifest | None) -> None:
+        """Leaves tile the offsets; what is new was let in by the ledger and holds what it says."""
+        known = {each.uid for each in old.leaves} if old is not None else set()
+        epoch, last = 0, None
+        at = after.leaves[0].first if after.leaves else after.first
+        for leaf in after.leaves:
+            if leaf.first != at:
+                raise self._broken(Invariant.COVERAGE, f"a leaf at {leaf.first}, not {at}", at)
+            at = leaf.next
+            new = leaf.uid not in known
+            if leaf.kind == HOLE:
+                last = None
+                if new:
+                    self._no_data_below(leaf, after.ledger)
                 continue
-            for identity in self.contents[entry.data_key(self.stream).path(self.prefix)]:
+            key, held = self.key_of(leaf), self.identities(leaf)
+            if new:
+                if not accepts(after.ledger, leaf.epoch, leaf.first, leaf.next) and not (
+                    leaf.next <= after.first
+                ):
+                    raise self._broken(Invariant.FENCING, "not acceptable", leaf.first, key)
+                last = self._holds_what_it_says(leaf, key, held, last)
+            if held[0][1] < epoch:
+                raise self._broken(
+                    Invariant.EPOCH_ORDER, f"epoch {held[0][1]} after {epoch}", held[0][0], key
+                )
+            epoch, last = held[-1][1], held[-1]
+        if at != after.next:
+            raise self._broken(Invariant.COVERAGE, f"the last leaf ends at {at}", at)
+        if last is not None and after.last_chunk != last:
+            raise self._broken(
+                Invariant.AGREEMENT, f"the last chunk is {last}, the root has {after.last_chunk}"
+            )
+
+    def _holds_what_it_says(
+        self, leaf: Leaf, key: str, held: tuple[ChunkId, ...], last: ChunkId | None
+    ) -> ChunkId | None:
+        """Committed chunks that tile the leaf's offsets, and follow what they followed."""
+        at = leaf.first
+        times: list[int] = []
+        for identity in held:
+            chunk = self.cluster.written[identity]
+            times.append(chunk.timestamp)
+            if identity not in self.cluster.committed:
+                raise self._broken(
+                    Invariant.DURABILITY,
+                    f"chunk {identity} in the manifest was never committed",
+                    identity[0],
+                    key,
+                )
+            if chunk.chunk_id != at:
+                raise self._broken(Invariant.COVERAGE, f"chunk at {at}", at, key)
+            at = chunk.next_offset
+            if last is not None and self._joins_wrongly(chunk, last):
+                raise self._broken(
+                    Invariant.CONTIGUOUS_ADVANCE,
+                    f"chunk {identity} follows {last}, which its writer never had: its log"
+                    f" had {chunk.previous} there",
+                    identity[0],
+                    key,
+                )
+            last = identity
+        size = self.contents.sizes[key]
+        records = leaf.next - leaf.first
+        if at != leaf.next or (size, records, min(times), max(times)) != (
+            leaf.size, leaf.records, leaf.low_ms, leaf.high_ms,
+        ):  # fmt: skip
+            raise self._broken(Invariant.COVERAGE, f"not what its entry says, to {at}", at, key)
+        return last
+
+    def _advances(self, old: Manifest, after: Manifest, what: str, *, anew: bool) -> None:
+        """Next grows, and falls only where a higher epoch claims; first only rises."""
+        cut = self._cut(old, after)
+        if after.next < min(old.next, cut):
+            raise self._broken(
+                Invariant.CONTIGUOUS_ADVANCE,
+                f"next fell from {old.next} to {after.next} within epoch {after.epoch}",
+                after.next,
+            )
+        end = min(old.next, cut)
+        for leaf in after.leaves:
+            if leaf.first < end < leaf.next:
+                raise self._broken(
+                    Invariant.CONTIGUOUS_ADVANCE, f"reaches over the old end {end}", leaf.first
+                )
+        if what == "adopt" or anew:
+            return
+        if after.epoch < old.epoch:
+            raise self._broken(Invariant.FENCING, f"epoch {after.epoch} after {old.epoch}")
+        if after.first < old.first:
+            raise self._broken(
+                Invariant.PREFIX_RETENTION, f"first fell from {old.first} to {after.first}"
+            )
+        data = [any(e.kind != HOLE for e in each.leaves) for each in (old, after)]
+        if data == [True, False] and after.epoch == old.epoch and not self.contents.rotten:
+            raise self._broken(Invariant.PREFIX_RETENTION, "the last fragment is gone")
+
+    def _survives(self, old: Manifest, after: Manifest, *, anew: bool) -> None:
+        """What could be read can be read, in the manifest, unless a claim or retention took it.
+
+        It may be cut otherwise. A chunk that the world has destroyed may become a hole; one that is
+        whole somewhere is never given up for one that is not.
+        """
+        if anew:
+            return
+        end = min(old.next, self._cut(old, after), *self._ceilings(old, after))
+        first = max(old.first, after.first)
+        kept = {leaf.uid for leaf in after.leaves}
+        there: dict[ChunkId, bool] = {}
+        for leaf in after.leaves:
+            sound = self.contents.sound.get(self.key_of(leaf), frozenset())
+            for identity in self.identities(leaf):
+                there[identity] = identity in sound
+        for leaf in old.leaves:
+            if leaf.uid in kept:
+                continue
+            sound = self.contents.sound.get(self.key_of(leaf), frozenset())
+            for identity in self.identities(leaf):
                 chunk = self.cluster.written[identity]
-                if chunk.next_offset <= max(floor, after.first_offset):
+                if not first < chunk.next_offset <= end or there.get(identity):
+                    continue
+                if identity in sound or (identity not in there and self._acceptable(identity, old)):
+                    what = "only damaged" if identity in there else "not"
+                    raise self._broken(
+                        Invariant.PREFIX_RETENTION,
+                        f"chunk {identity} is {what} in what was put in its manifest's place",
+                        identity[0],
+                        self.key_of(leaf),
+                    )
+
+    def _acceptable(self, identity: ChunkId, manifest: Manifest) -> bool:
+        """Whether a whole copy of a chunk lies in an object that the ledger lets in."""
+        for key in self.contents.holders.get(identity, ()):
+            parsed = parse_data_key(key, self.prefix)
+            if accepts(manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset):
+                return True
+        return False
+
+    @staticmethod
+    def _cut(old: Manifest, after: Manifest) -> int:
+        """The lowest floor that was claimed since: what lies above it may be cut off."""
+        claims = set(after.ledger) - set(old.ledger)
+        return min((floor for _, floor in claims), default=2**64 - 1)
+
+    @staticmethod
+    def _ceilings(old: Manifest, after: Manifest) -> list[int]:
+        return [floor for epoch, floor in after.ledger if epoch > old.epoch]
+
+    @staticmethod
+    def _anew(old: Manifest, after: Manifest) -> bool:
+        """Whether a claim has begun the stream anew: nothing of the old manifest is in it."""
+        return (
+            after.epoch > old.epoch
+            and dict(after.ledger).get(after.epoch) == after.first
+            and after.quarantine != old.quarantine
+        )
+
+    def _cut_for_a_reason(self, old: Manifest, after: Manifest) -> None:
+        """What a claim cuts off is in no log that follows its writer; a later one may have it."""
+        floor = dict(after.ledger).get(after.epoch)
+        if after.epoch == old.epoch or floor is None or floor >= old.next:
+            return
+        for leaf in old.leaves:
+            if leaf.kind == HOLE or leaf.next <= floor:
+                continue
+            for identity in self.identities(leaf):
+                chunk = self.cluster.written[identity]
+                if chunk.next_offset <= max(floor, after.first):
                     continue
                 for replica in self.cluster.replicas:
                     if (
@@ -292,7 +446,7 @@ class Oracle:
                             identity[0],
                         )
 
-    def _kept_for_a_reason(self, after: Root) -> None:
+    def _kept_for_a_reason(self, after: Manifest) -> None:
         """What a claim keeps at its end is in the log of every member that follows its writer."""
         last = after.last_chunk
         if last is None:
@@ -300,58 +454,15 @@ class Oracle:
         for replica in self.cluster.reachable:
             if not replica.joined or replica.epoch != after.epoch:
                 continue
-            if replica.begin <= last.chunk_id < replica.committed:
-                there = replica.chunk_at(last.chunk_id)
-                if there is None or there.epoch != last.epoch:
+            if replica.begin <= last[0] < replica.committed:
+                there = replica.chunk_at(last[0])
+                if there is None or there.identity != last:
                     raise self._broken(
                         Invariant.CONTIGUOUS_ADVANCE,
                         f"a claim of epoch {after.epoch} keeps chunk {last}, which {replica.name}"
                         " does not have",
-                        last.chunk_id,
+                        last[0],
                     )
-
-    def _contents_hold(self, root: Root, live: list[Entry], before: Known | None) -> None:
-        """Fragments hold committed chunks that tile their offsets; epochs never fall."""
-        known = {each.uid for each in before.leaves} if before is not None else set()
-        epoch = 0
-        last: ChunkId | None = None
-        for entry in live:
-            if entry.kind is EntryKind.HOLE:
-                last = None
-                continue
-            key = entry.data_key(self.stream).path(self.prefix)
-            held = self.contents[key]
-            if entry.uid not in known:
-                at = entry.first_offset
-                for identity in held:
-                    chunk = self.cluster.written[identity]
-                    if identity not in self.cluster.committed:
-                        raise self._broken(
-                            Invariant.DURABILITY,
-                            f"chunk {identity} in the manifest was never committed",
-                            identity[0],
-                            key=key,
-                        )
-                    if chunk.chunk_id != at:
-                        raise self._broken(Invariant.COVERAGE, f"chunk at {at}", at, key=key)
-                    at = chunk.next_offset
-                    if last is not None and self._joins_wrongly(chunk, last):
-                        raise self._broken(
-                            Invariant.CONTIGUOUS_ADVANCE,
-                            f"chunk {identity} follows {last}, which its writer never had: its log"
-                            f" had {chunk.previous} there",
-                            identity[0],
-                            key=key,
-                        )
-                    last = identity
-                if at != entry.next_offset or self.sizes[key] != entry.size:
-                    raise self._broken(Invariant.COVERAGE, f"ends at {at}", at, key=key)
-            if held[0][1] < epoch:
-                raise self._broken(
-                    Invariant.EPOCH_ORDER, f"epoch {held[0][1]} after {epoch}", held[0][0], key=key
-                )
-            epoch = held[-1][1]
-            last = held[-1]
 
     def _joins_wrongly(self, chunk: SimChunk, last: ChunkId) -> bool:
         """Whether some member shows that another chunk than `last` came before this one.
@@ -368,12 +479,16 @@ class Oracle:
             for replica in self.cluster.reachable
         )
 
+    # --- holes ---
+
     def _hole_is_true(self, key: str) -> None:
-        """No member that could be asked has any committed chunk of a hole that is uploaded."""
+        """No member that could be asked, nor any object that was seen, has any of a new hole."""
         hole = parse_data_key(key, self.prefix)
         current = self.current
-        if current is not None and hole.first_offset < current.root.next_offset:
-            return  # a part of one that is in the manifest: a claim cuts it back
+        if current is None or hole.first_offset < current.manifest.next:
+            return  # a part of one that is in the manifest: a claim or a repair cuts it back
+        span = Leaf(hole.first_offset, hole.next_offset, 0, 0, HOLE, 0, 0, hole.epoch, hole.uid)
+        self._no_data_below(span, current.manifest.ledger)
         for replica in self.cluster.reachable:
             if replica.reachable_since > self.asked:
                 continue
@@ -387,6 +502,32 @@ class Oracle:
                         f"a hole over chunk {chunk.identity}, which {replica.name} has",
                         hole.first_offset,
                     )
+
+    def _no_data_below(self, hole: Leaf, ledger: tuple[tuple[int, int], ...]) -> None:
+        """No acceptable fragment that was listed by whoever makes a hole has what it gives up."""
+        for key, parsed in self._seen_fragments():
+            if parsed.next_offset <= hole.first or parsed.first_offset >= hole.next:
+                continue
+            if not accepts(ledger, parsed.epoch, parsed.first_offset, parsed.next_offset):
+                continue
+            sound = self.contents.sound[key]
+            begins = {chunk_id for chunk_id, _ in sound}
+            whole = len(sound) == len(self.contents.chunks[key])
+            if hole.first in begins or (whole and parsed.first_offset > hole.first):
+                raise self._broken(
+                    Invariant.CONTIGUOUS_ADVANCE,
+                    f"a hole [{hole.first}, {hole.next}) over data that the bucket has",
+                    hole.first,
+                    key,
+                )
+
+    def _seen_fragments(self) -> Iterator[tuple[str, DataKey]]:
+        for key in self.seen():
+            if key in self.objects.objects and key in self.contents.chunks:
+                try:
+                    yield key, parse_data_key(key, self.prefix)
+                except InvalidInputError:
+                    continue
 
     def _broken(
         self, invariant: Invariant, message: str, offset: int | None = None, key: str = ""

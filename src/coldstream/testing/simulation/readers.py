@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.manifest.catalog import StreamState
 from coldstream.nodes import NodeCache
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.gap import Gap, GapReason
@@ -13,9 +19,9 @@ from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Offset
 from coldstream.reader.stream import StreamReader
 from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.cluster import ChunkId, Cluster
+from coldstream.testing.simulation.cluster import ChunkId
 from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.oracle import BrokenError
+from coldstream.testing.simulation.oracle import BrokenError, Oracle
 
 
 @dataclass(slots=True)
@@ -34,10 +40,8 @@ class ReadBack:
 def read(
     store: ObjectStore,
     catalog: Catalog,
-    cluster: Cluster,
+    oracle: Oracle,
     *,
-    prefix: str,
-    stream: str,
     start: int,
     clock: Callable[[], float],
     refresh_seconds: float,
@@ -50,11 +54,12 @@ def read(
         BrokenError: a chunk is missing, comes twice, is not what the broker wrote, or was never
             committed; or an object is missing that the manifest refers to.
     """
+    cluster = oracle.cluster
     reader = StreamReader(
         store,
         catalog,
-        prefix,
-        stream,
+        oracle.prefix,
+        oracle.stream,
         settings=ReaderSettings(pool=Inline, refresh_seconds=refresh_seconds),
         nodes=NodeCache(),
         clock=clock,
@@ -92,11 +97,17 @@ def read(
             ):
                 raise _broken(f"chunk {written.identity} follows {last} of another history", begins)
             at, last = following, written.identity
-    except UnavailableError:
+    except (UnavailableError, PermissionDeniedError):
         return None
+    except CorruptDataError as exc:
+        if oracle.contents.harmed:
+            return None  # told, as it should be
+        raise BrokenError([Violation(Invariant.DURABILITY, f"a reader: {exc}")]) from exc
     except NotFoundError as exc:
-        if exc.key is None or not exc.key:
-            return None  # no such stream yet
+        item = oracle.catalog().items.get(oracle.stream)
+        gone = item is None or item.state is StreamState.DELETED
+        if not exc.key or oracle.contents.harmed or gone:
+            return None  # no such stream (yet, or any more), or told of what the world has taken
         raise BrokenError(
             [Violation(Invariant.PUBLISH_BEFORE_DELETE, f"a reader: {exc}", key=exc.key)]
         ) from exc

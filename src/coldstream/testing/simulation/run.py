@@ -1,6 +1,7 @@
 """Many seeds on all cores: `python -m coldstream.testing.simulation.run --seeds 10000`.
 
-The last line is `seeds N violations N histories/s N`; the exit code is 1 if there is a violation.
+The last line is `seeds N violations N histories/s N`; the exit code is 1 if there is a violation, or
+if many histories have not met what they must (`coverage`).
 Every failing seed is told with what broke; the first ones are shrunk and their traces printed. A
 seed is played again by `--trace SEED`.
 """
@@ -24,6 +25,7 @@ from multiprocessing import get_context
 
 from coldstream.testing.simulation import history
 from coldstream.testing.simulation.choices import Choices
+from coldstream.testing.simulation.coverage import covered, missed
 from coldstream.testing.simulation.history import ACTIONS, set_up
 from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.scene import Scene
@@ -266,7 +268,8 @@ def _run(given: argparse.Namespace) -> int:
             )
     seconds = time.perf_counter() - began
     _report(total, seconds, given)
-    return 1 if total.failures else 0
+    whole = given.actions >= ACTIONS and not given.twin
+    return 1 if total.failures or (whole and missed(total.events, total.seeds)) else 0
 
 
 def _traced(seed: int, twin: str, actions: int) -> int:
@@ -316,6 +319,8 @@ def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:
             "median_steps": statistics.median(total.steps),
             "shapes": len(total.shapes),
             "events": dict(total.events.most_common()),
+            "coverage": covered(total.events),
+            "missed": missed(total.events, total.seeds),
         }
         json.dump(document, sys.stdout, indent=2)
         print()
@@ -333,6 +338,10 @@ def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:
             print("\n".join(lines))
     words = ", ".join(f"{name} {count}" for name, count in total.events.most_common())
     print(f"events: {words}")
+    words = ", ".join(f"{name} {count}" for name, count in covered(total.events).items())
+    print(f"coverage: {words}")
+    for name in missed(total.events, total.seeds):
+        print(f"NOT MET by {total.seeds} histories: {name}")
     print(
         f"{len(total.shapes)} different mixtures of events; a history has"
         f" {statistics.median(total.steps):.0f} steps (median), at most {max(total.steps)};"

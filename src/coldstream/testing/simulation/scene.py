@@ -1,59 +1,75 @@
-"""What a history plays with: a cluster, agents, AWS, and the oracle that watches all of them.
+"""What a history plays with: machines, streams, agents, AWS, and the oracles that watch all of it.
 
-Whatever happens goes through here, so that the oracle is told of every object that comes and goes
-and of every change of the catalog item. All times are far shorter than in life, in the same
+Whatever happens goes through here, so that the oracles are told of every object that comes and goes
+and of every change of a catalog item. All times are far shorter than in life, in the same
 proportions: the grace time is longer than twice what any Lambda, workflow or transfer may take.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.adapters.memory import MemoryObjectStore, MemoryPolicies
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
-from coldstream.manifest.entries import EntryKind
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster, Replica
+from coldstream.testing.simulation.events import Queue
 from coldstream.testing.simulation.inline import Inline
+from coldstream.testing.simulation.machines import Node
 from coldstream.testing.simulation.net import Net
 from coldstream.testing.simulation.nodes import SimAgent, SimMembers
 from coldstream.testing.simulation.oracle import Oracle
+from coldstream.testing.simulation.reading import HOLE
 from coldstream.testing.simulation.scheduler import Scheduler
 from coldstream.testing.simulation.services import SimCatalog, SimStore
-from coldstream.usecases import collect as collecting
-from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 
 STREAM = "__orders_1"
+SECOND = "__events_2"
 PREFIX = "rabbitmq/"
 BRANCHING = 4
 GRACE_MS = 120_000
 #: Lambdas and steps of workflows are ended after this long.
 TIMEOUT_MS = 50_000
-_SETTINGS = AgentSettings(
+SETTINGS = AgentSettings(
     target_size=400,
     flush_ms=2000,
     memory_budget=2**21,
     uploads=3,
-    poll_seconds=1,
+    poll_seconds=1.5,
     nudge_seconds=4,
     rescan_seconds=5,
 )
-_EVENT_DELAYS = (5, 400, 3000, 40_000)
-#: Clocks of brokers, and of the agents beside them, are wrong; S3's and AWS's is right.
+#: Clocks of machines are wrong; S3's and AWS's is right.
 _SKEWS_MS = (0, -20_000, 15_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many nodes there are, and how many chunks a full segment of theirs has."""
+    """How many machines there are, how many chunks a full segment has, and whose tree it begins on.
+
+    Attributes:
+        nodes: machines.
+        segment_chunks: of a full segment.
+        past: which history went before; see `prehistory`.
+    """
 
     nodes: int
     segment_chunks: int
+    past: int = 0
+
+
+@dataclass(slots=True)
+class Stream:
+    """One stream: who writes it, and who judges what becomes of it."""
+
+    name: str
+    cluster: Cluster
+    oracle: Oracle
 
 
 class Scene:
@@ -66,10 +82,11 @@ class Scene:
         page_size: keys in one LIST answer.
 
     Attributes:
-        event_percent: of all events, how many are lost, late or doubled.
+        streams: by name.
         buckets: what kinds of events it had, for coverage.
-        events: when each event on its way is due, ms.
         running: deadline and owner of Lambdas and steps of workflows.
+        before_change: told that a task is about to change something, and where; a conflict may be
+            made there.
     """
 
     def __init__(
@@ -83,33 +100,58 @@ class Scene:
         self.choices = choices
         self.shape = shape
         self.scheduler = Scheduler(choices, trace)
-        self.net = Net(self.scheduler)
-        self.objects = MemoryObjectStore(lambda: self.scheduler.now)
-        self.cluster = Cluster(
-            [f"n{number}" for number in range(shape.nodes)],
-            segment_chunks=shape.segment_chunks,
-            skews=_SKEWS_MS,
-        )
-        self.catalog = SimCatalog(self.net, self._landed)
-        self.store = SimStore(self.net, self.objects, self._created, self._deleted)
-        self._uid = 0
-        self.oracle = Oracle(
-            self.cluster,
-            self.objects,
-            lambda: self.catalog.inner,
-            PREFIX,
-            STREAM,
-            lambda: self.scheduler.now,
-            GRACE_MS,
-        )
-        self.event_percent = 0.0
-        self.agents: list[SimAgent] = []
-        self.events: list[int] = []  # when each is due
-        self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
         self.buckets: Counter[str] = Counter()
+        self.net = Net(self.scheduler, buckets=self.buckets)
+        self.objects = MemoryObjectStore(lambda: self.scheduler.now)
+        self.before_change: Callable[[str, str], None] | None = None
+        self.catalog = SimCatalog(self.net, self._landed, self._lost, self._edge)
+        self.store = SimStore(self.net, self.objects, self._created, self._deleted, self._edge)
+        self.policies = MemoryPolicies()
+        self._uid = 0
+        self.nodes = [
+            Node(f"n{number}", _SKEWS_MS[number % len(_SKEWS_MS)]) for number in range(shape.nodes)
+        ]
+        self.streams: dict[str, Stream] = {}
+        self.clusters: dict[str, Cluster] = {}
+        self.add_stream(STREAM)
+        self.queue = Queue(self)
+        self.agents: list[SimAgent] = []
+        self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
         self._page_size = page_size
         self._lives = 0
         self._lambdas = 0
+        self._warm: list[World] = []
+
+    def add_stream(self, name: str) -> Stream:
+        """A queue is declared: every machine has a member."""
+        cluster = Cluster(
+            [node.name for node in self.nodes], segment_chunks=self.shape.segment_chunks
+        )
+        oracle = Oracle(
+            cluster,
+            self.objects,
+            lambda: self.catalog.inner,
+            PREFIX,
+            name,
+            lambda: self.scheduler.now,
+            GRACE_MS,
+            self._seen,
+        )
+        self.streams[name] = Stream(name, cluster, oracle)
+        self._place(name, cluster)
+        return self.streams[name]
+
+    def _place(self, name: str, cluster: Cluster) -> None:
+        self.clusters[name] = cluster
+        for node, replica in zip(self.nodes, cluster.replicas, strict=True):
+            node.add(name, replica)
+
+    def _seen(self) -> Collection[str]:
+        return self.scheduler.task.seen if self.scheduler.task is not None else frozenset()
+
+    def pick(self) -> Stream:
+        """One of the streams."""
+        return self.choices.one_of(list(self.streams.values()))
 
     def new_uid(self) -> int:
         """Ids that look random and are not."""
@@ -117,7 +159,113 @@ class Scene:
         return (self._uid * 0x9E3779B97F4A7C15) & (2**64 - 1)
 
     def world(self) -> World:
-        """A process's own view: nothing is cached across processes."""
+        """A process's own view; a warm Lambda has caches from calls before."""
+        if self._warm and self.choices.chance(30):
+            return self.choices.one_of(self._warm)
+        world = World(
+            self.store,
+            self.catalog,
+            PREFIX,
+            self.new_uid,
+            pool=Inline,
+            hold_ms=TIMEOUT_MS,
+            page_size=self._page_size,
+        )
+        if len(self._warm) < 3:
+            self._warm.append(world)
+        return world
+
+    # --- told by the services ---
+
+    def _stream_of(self, key: str) -> Stream | None:
+        return self.streams.get(key.removeprefix(PREFIX).split("/")[1]) if "/" in key else None
+
+    def _created(self, key: str) -> None:
+        stream = self._stream_of(key)
+        if stream is None:
+            return
+        stream.oracle.created(key)
+        if "/data/" in key:
+            self.queue.object_created(key)
+
+    def _deleted(self, key: str) -> None:
+        self.buckets["deleted"] += 1
+        stream = self._stream_of(key)
+        if stream is not None:
+            stream.oracle.deleted(key)
+
+    def _lost(self, what: str) -> None:
+        task = self.scheduler.task
+        who = task.name.rpartition(" ")[0] if task is not None else ""
+        if what == "commit" and who:
+            what = who.partition(" ")[0]
+        self.buckets[f"conflict of {what}"] += 1
+
+    def _edge(self, what: str, where: str) -> None:
+        if self.before_change is not None:
+            self.before_change(what, where)
+
+    def _landed(self, item: Any, what: str) -> None:
+        self.buckets[what] += 1
+        stream = self.streams[item.stream]
+        before = stream.oracle.current
+        stream.oracle.landed(item, what)
+        after = stream.oracle.current
+        if before is None or after is None or after is before:
+            return
+        old, new = before.manifest, after.manifest
+        if new.quarantine != old.quarantine and what == "claim":
+            self.buckets["begun anew" if new.first == new.next else "truncated"] += 1
+        holes = [sum(e.kind == HOLE for e in each.leaves) for each in (old, new)]
+        self.buckets["hole"] += max(0, holes[1] - holes[0])
+
+    def post(self, stream: str) -> None:
+        """An agent asks for a commit."""
+        self.queue.ask(stream)
+
+    # --- machines and agents ---
+
+    def take_over(self, before: Scene) -> None:
+        """Begin where another history has ended."""
+        self.objects.take_over(before.objects)
+        self.catalog.inner.items = dict(before.catalog.inner.items)
+        self.scheduler.now = before.scheduler.now
+        self._uid = before._uid
+        for name, stream in before.streams.items():
+            own = self.streams[name]
+            own.cluster = own.oracle.cluster = stream.cluster.copy()
+            self._place(name, own.cluster)
+            own.oracle.take_over(stream.oracle)
+
+    def busy_node(self) -> Node:
+        """A machine whose agent is in the middle of something, if there is one."""
+        busy = [each.node for each in self.agents if each.looking]
+        if busy and self.choices.below(4):
+            return self.choices.one_of(busy)
+        return self.choices.one_of(self.nodes)
+
+    def node_of(self, replica: Replica) -> Node:
+        """The machine that a replica is on."""
+        return next(node for node in self.nodes if node.name == replica.name)
+
+    def start_agent(self, node: Node, settings: AgentSettings = SETTINGS) -> SimAgent:
+        """An agent begins its life beside a broker."""
+        self._lives += 1
+        agent = SimAgent(
+            self.scheduler,
+            node,
+            self.fresh_world(),
+            settings,
+            f"agent {node.name}.{self._lives}",
+            self.post,
+            SimMembers(self.scheduler, self.clusters, node, self._asked),
+        )
+        self.agents.append(agent)
+        agent.start()
+        return agent
+
+    def fresh_world(self) -> World:
+        """The view of a process that has just begun."""
         return World(
             self.store,
             self.catalog,
@@ -128,102 +276,43 @@ class Scene:
             page_size=self._page_size,
         )
 
-    def _created(self, key: str) -> None:
-        self.oracle.created(key)
-        if "/data/" in key:
-            self.post(STREAM)
+    def _asked(self, stream: str) -> None:
+        self.streams[stream].oracle.asked = self.scheduler.now
 
-    def _deleted(self, key: str) -> None:
-        self.buckets["deleted"] += 1
-        self.oracle.deleted(key)
-
-    def _landed(self, item: Any, what: str) -> None:
-        self.buckets[what] += 1
-        before = self.oracle.current
-        self.oracle.landed(item, what)
-        after = self.oracle.current
-        if before is None or after is None or after is before:
-            return
-        if after.root.quarantine_key != before.root.quarantine_key:
-            anew = after.root.first_offset == after.root.next_offset
-            self.buckets["begun anew" if anew else "truncated"] += 1
-        holes = [sum(e.kind is EntryKind.HOLE for e in each.leaves) for each in (before, after)]
-        self.buckets["hole"] += max(0, holes[1] - holes[0])
-
-    def post(self, stream: str) -> None:
-        """An event for a stream: it may be lost, late or doubled."""
-        del stream
-        now, choices = self.scheduler.now, self.choices
-        if self.event_percent and choices.chance(self.event_percent):
-            fate = choices.below(3)
-            if fate == 0:
-                self.buckets["event lost"] += 1
-                return
-            if fate == 1:
-                self.buckets["event doubled"] += 1
-                self.events.append(now + choices.one_of(_EVENT_DELAYS) * 10)
-            self.events.append(now + choices.one_of(_EVENT_DELAYS))
-            return
-        self.events.append(now + 5)
-
-    def take_over(self, before: Scene) -> None:
-        """Begin where another history has ended."""
-        self.cluster = before.cluster.copy()
-        self.oracle.cluster = self.cluster
-        self.objects.take_over(before.objects)
-        self.catalog.inner.items = dict(before.catalog.inner.items)
-        self.oracle.take_over(before.oracle)
-        self.scheduler.now = before.scheduler.now
-        self._uid = before._uid
-
-    def node(self) -> Replica:
-        """One of the nodes."""
-        return self.choices.one_of(self.cluster.replicas)
-
-    def busy_node(self) -> Replica:
-        """A node whose agent is in the middle of something, if there is one: the worst moment."""
-        busy = [each.replica for each in self.agents if each.looking]
-        return self.choices.one_of(busy) if busy and self.choices.below(4) else self.node()
-
-    def start_agent(self, replica: Replica) -> None:
-        """An agent begins its life beside a broker."""
-        self._lives += 1
-        agent = SimAgent(
-            self.scheduler,
-            replica,
-            self.world(),
-            STREAM,
-            _SETTINGS,
-            f"agent {replica.name}.{self._lives}",
-            self.post,
-            SimMembers(self.scheduler, self.cluster, replica, self._asked),
-        )
-        self.agents.append(agent)
-        agent.start()
-
-    def _asked(self) -> None:
-        self.oracle.asked = self.scheduler.now
+    # --- time, Lambdas, workflows ---
 
     def advance(self, ms: int) -> None:
         """Let time pass: sleepers wake, events arrive, what takes too long is ended."""
         scheduler = self.scheduler
         scheduler.advance(ms)
         now = scheduler.now
-        due = [each for each in self.events if each <= now]
-        if due:
-            self.events = [each for each in self.events if each > now]
-            # A batching window makes one call of many events.
-            self.spawn("commit", lambda: commit_runs(self.world(), STREAM, pause=self.pause))
+        self.queue.deliver()
         for deadline, owner in self.running:
             if deadline <= now and scheduler.kill(owner):
                 scheduler.say(f"{owner} times out")
+                self.buckets["timed out"] += 1
         self.running = [each for each in self.running if each[0] > now]
 
     def pause(self, attempt: int) -> None:
         """What a use case waits before it tries a lost commit again."""
         self.scheduler.sleep(20 * attempt)
 
-    def spawn(self, name: str, act: Callable[[], object]) -> None:
+    def time_left(self) -> Callable[[], bool]:
+        """Whether a step has time for more: for ever, or for some questions only."""
+        if not self.choices.chance(20):
+            return lambda: True
+        questions = self.choices.below(4)
+
+        def left() -> bool:
+            nonlocal questions
+            questions -= 1
+            if questions < 0:
+                self.buckets["out of time"] += 1
+            return questions >= 0
+
+        return left
+
+    def spawn(self, name: str, act: Callable[[], object]) -> str:
         """A Lambda or a step of a workflow: may fail, is ended when it takes too long."""
         self._lambdas += 1
         owner = f"{name} {self._lambdas}"
@@ -231,33 +320,23 @@ class Scene:
         def run() -> None:
             try:
                 act()
+                self.buckets[f"{name} done"] += 1
             except ColdstreamError as exc:
                 self.scheduler.say(f"{type(exc).__name__}: {exc}")
                 self.buckets[f"{name}: {type(exc).__name__}"] += 1
 
         self.running.append((self.scheduler.now + TIMEOUT_MS, owner))
         self.scheduler.spawn(owner, run, owner)
+        return owner
 
-    def collect(self) -> object:
-        """One step of collect, now."""
-        now = self.scheduler.now
-        return collecting.collect(
-            self.world(), self.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
-        )
-
-    def replicate_all(self) -> None:
-        """Let every replica copy all that it can."""
-        for _ in range(400):
-            news = [self.cluster.replicate(each, chunks=50) for each in self.cluster.replicas]
-            if not any(news):
-                return
-
-    def attempt(self, act: Callable[[], object]) -> None:
+    def attempt(self, act: Callable[[], object]) -> ColdstreamError | None:
         """Alone, outside any task: nothing interferes."""
         try:
             act()
         except ColdstreamError as exc:
             self.scheduler.say(f"{type(exc).__name__}: {exc}")
+            return exc
+        return None
 
     def drain(self) -> None:
         """Run whatever can run now."""
@@ -265,3 +344,11 @@ class Scene:
             if not self.scheduler.step():
                 return
         raise AssertionError("tasks that never rest")
+
+
+def replicate_all(cluster: Cluster) -> None:
+    """Let every replica copy all that it can."""
+    for _ in range(400):
+        news = [cluster.replicate(each, chunks=50) for each in cluster.replicas]
+        if not any(news):
+            return

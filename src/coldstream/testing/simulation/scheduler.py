@@ -27,7 +27,7 @@ class Task:
         owner: who dies with whom: `Scheduler.kill` takes all tasks of an owner.
     """
 
-    __slots__ = ("dead", "fiber", "name", "owner", "steps")
+    __slots__ = ("dead", "fiber", "name", "owner", "seen", "steps")
 
     def __init__(self, name: str, run: Callable[[], object], owner: object) -> None:
         self.name = name
@@ -35,6 +35,7 @@ class Task:
         self.fiber = greenlet(run)
         self.dead = False
         self.steps = 0
+        self.seen: set[str] = set()  # keys that it has listed
 
 
 class Scheduler:
@@ -56,6 +57,7 @@ class Scheduler:
         self.task: Task | None = None
         self.ready: list[Task] = []
         self.steps = 0
+        self._first: object = None  # tasks of this owner go before all others
         self._sleeping: list[tuple[int, int, Task]] = []
         self._count = 0
         self._failed: BaseException | None = None
@@ -90,6 +92,22 @@ class Scheduler:
         heappush(self._sleeping, (self.now + ms, self._count, task))
         self._leave(task)
 
+    def give_way(self, owner: object, *, most: int = 300) -> None:
+        """Let the tasks of another owner run until they end or sleep; what a conflict needs.
+
+        Args:
+            owner: of the tasks that go first.
+            most: steps of theirs at most.
+        """
+        before, self._first = self._first, owner
+        try:
+            for _ in range(most):
+                if not any(each.owner == owner for each in self.ready):
+                    return
+                self.pause()
+        finally:
+            self._first = before
+
     def _leave(self, task: Task) -> None:
         parent = getcurrent().parent
         assert parent is not None
@@ -119,12 +137,33 @@ class Scheduler:
         if not self.ready:
             return False
         ready = self.ready
-        number = self.choices.below(len(ready))
+        number = self._chosen()
         task = ready[number]
         ready[number] = ready[-1]
         ready.pop()
         self._run(task)
         return True
+
+    def _chosen(self) -> int:
+        if self._first is not None:
+            for number, task in enumerate(self.ready):
+                if task.owner == self._first:
+                    return number
+        return self.choices.below(len(self.ready))
+
+    def wake(self, task: Task) -> None:
+        """Let a task that sleeps go on now."""
+        for at, (_, _, each) in enumerate(self._sleeping):
+            if each is task:
+                del self._sleeping[at]
+                heapify(self._sleeping)
+                self.ready.append(task)
+                return
+
+    def rouse(self, owner: object) -> None:
+        """Let all tasks of an owner that sleep go on now."""
+        for task in [each for _, _, each in self._sleeping if each.owner == owner]:
+            self.wake(task)
 
     def _run(self, task: Task) -> None:
         self.steps += 1

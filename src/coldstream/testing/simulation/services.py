@@ -10,12 +10,14 @@ from coldstream.errors import UnavailableError, UnknownOutcomeError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
 from coldstream.ports import CatalogPage, CommitOutcome, Landed, ObjectInfo, Part, Unknown
-from coldstream.testing.simulation.net import LostError, Net
+from coldstream.testing.simulation.net import DYNAMODB, S3, LostError, Net
 
 T = TypeVar("T")
 
 #: Told of a key whose object has come or gone.
 Told = Callable[[str], None]
+#: Told that a task is about to change something, and of which stream; may let others act first.
+Edge = Callable[[str, str], None]
 
 
 def _short(key: str) -> str:
@@ -30,13 +32,22 @@ class SimStore:
         objects: what is in it.
         created: told of every new object, when it is there.
         deleted: told of every object that goes, when it is gone.
+        edge: told before a batch of deletes.
     """
 
-    def __init__(self, net: Net, objects: MemoryObjectStore, created: Told, deleted: Told) -> None:
+    def __init__(
+        self,
+        net: Net,
+        objects: MemoryObjectStore,
+        created: Told,
+        deleted: Told,
+        edge: Edge = lambda what, stream: None,
+    ) -> None:
         self._net = net
         self.inner = objects
         self._created = created
         self._deleted = deleted
+        self._edge = edge
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         data = bytes(body)
@@ -49,23 +60,25 @@ class SimStore:
                 self._created(key)
 
         try:
-            self._net.write(f"PUT {_short(key)}", effect)
+            self._net.write(S3, f"PUT {_short(key)}", effect)
         except LostError:
             raise UnknownOutcomeError("no answer", key=key) from None
 
     def get(self, key: str, start: int, end: int) -> Buffer:
-        return self._net.read("GET", lambda: self.inner.get(key, start, end))
+        return self._net.read(S3, "GET", lambda: self.inner.get(key, start, end))
 
     def get_all(self, key: str, *, limit: int) -> bytes:
-        return self._net.read("GET", lambda: self.inner.get_all(key, limit=limit))
+        return self._net.read(S3, "GET", lambda: self.inner.get_all(key, limit=limit))
 
     def get_suffix(self, key: str, length: int) -> bytes:
-        return self._net.read("GET", lambda: self.inner.get_suffix(key, length))
+        return self._net.read(S3, "GET", lambda: self.inner.get_suffix(key, length))
 
     def delete(self, keys: Sequence[str]) -> list[str]:
         """Some of the keys may stay; and of those that went, not all need be told."""
         scheduler = self._net.scheduler
-        scheduler.pause()
+        if keys:
+            self._edge("delete", keys[0])
+        self._net.read(S3, "DELETE", lambda: None)  # refused, or on its way for a while
         troubled = self._net.percent and scheduler.choices.chance(self._net.percent)
         gone: list[str] = []
         for key in keys:
@@ -89,14 +102,20 @@ class SimStore:
                 self._created(key)
 
         try:
-            self._net.write(f"COMPOSE {_short(key)}", effect)
+            self._net.write(S3, f"COMPOSE {_short(key)}", effect)
         except LostError:
             raise UnknownOutcomeError("no answer", key=key) from None
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        return self._net.read(
-            "LIST", lambda: self.inner.list(prefix, start_after=start_after, limit=limit)
-        )
+        def effect() -> list[ObjectInfo]:
+            rows = self.inner.list(prefix, start_after=start_after, limit=limit)
+            if task is not None:
+                task.seen.update(row.key for row in rows)
+            return rows
+
+        task = self._net.scheduler.task
+
+        return self._net.read(S3, "LIST", effect)
 
 
 class SimCatalog:
@@ -105,11 +124,21 @@ class SimCatalog:
     Args:
         net: between it and the tasks.
         landed: told of every item that a commit, an anchor or an adoption has made.
+        lost: told of every commit whose condition did not hold.
+        edge: told before every conditional write.
     """
 
-    def __init__(self, net: Net, landed: Callable[[CatalogItem, str], None]) -> None:
+    def __init__(
+        self,
+        net: Net,
+        landed: Callable[[CatalogItem, str], None],
+        lost: Callable[[str], None] = lambda what: None,
+        edge: Edge = lambda what, stream: None,
+    ) -> None:
         self._net = net
         self._landed = landed
+        self._lost = lost
+        self._edge = edge
         self.inner = MemoryCatalog("table 1")
         self._tables = 1
         self._backups: list[dict[str, CatalogItem]] = [{}]
@@ -129,13 +158,13 @@ class SimCatalog:
         return self.inner.table_id()
 
     def get(self, stream: str) -> CatalogItem | None:
-        return self._net.read("GetItem", lambda: self.inner.get(stream))
+        return self._net.read(DYNAMODB, "GetItem", lambda: self.inner.get(stream))
 
     def streams(self) -> Iterator[CatalogItem]:
-        return self._net.read("Scan", self.inner.streams)
+        return self._net.read(DYNAMODB, "Scan", self.inner.streams)
 
     def page(self, cursor: str | None, limit: int) -> CatalogPage:
-        return self._net.read("Query", lambda: self.inner.page(cursor, limit))
+        return self._net.read(DYNAMODB, "Query", lambda: self.inner.page(cursor, limit))
 
     def anchor(self, item: CatalogItem) -> CatalogItem:
         def effect() -> CatalogItem:
@@ -156,6 +185,7 @@ class SimCatalog:
             outcome = self.inner.adopt(item, replacing=replacing)
             return self._told(outcome, before, "adopt")
 
+        self._edge("adopt", item.stream)
         return self._outcome("adopt", effect)
 
     def commit(self, commit: Commit) -> CommitOutcome:
@@ -165,6 +195,7 @@ class SimCatalog:
             before = self.inner.items.get(commit.stream)
             return self._told(self.inner.commit(commit), before, what)
 
+        self._edge(what, commit.stream)
         return self._outcome(what, effect)
 
     def change_state(self, change: StateChange) -> CommitOutcome:
@@ -172,6 +203,7 @@ class SimCatalog:
             before = self.inner.items.get(change.stream)
             return self._told(self.inner.change_state(change), before, f"state {change.state}")
 
+        self._edge("state", change.stream)
         return self._outcome("state", effect)
 
     def set_name(self, stream: str, name: QueueName) -> None:
@@ -185,16 +217,18 @@ class SimCatalog:
                 f" [{item.first_offset}, {item.next_offset}) {_short(item.root_key)}"
             )
             self._landed(item, what)
+        elif not isinstance(outcome, Landed):
+            self._lost(what)
         return outcome
 
     def _outcome(self, what: str, effect: Callable[[], CommitOutcome]) -> CommitOutcome:
         try:
-            return self._net.write(what, effect)
+            return self._net.write(DYNAMODB, what, effect)
         except LostError:
             return Unknown(None)
 
     def _known(self, what: str, effect: Callable[[], T]) -> T:
         try:
-            return self._net.write(what, effect)
+            return self._net.write(DYNAMODB, what, effect)
         except LostError:
             raise UnavailableError(f"{what}: no answer") from None

@@ -28,6 +28,7 @@ from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.testing.simulation import drafts, drafts_of_deletion
+from coldstream.testing.simulation.cluster import Replica
 from coldstream.testing.simulation.history import ACTIONS
 from coldstream.testing.simulation.nodes import Delivered, SimMembers
 from coldstream.usecases import (
@@ -222,9 +223,8 @@ def _beginning_of_the_claim(world: World, stream: str, root: Root, old: Entry, c
 _beginning = truncate._beginning
 
 
-def _all_that_is_written(self: Delivered, stream: str) -> int:
-    del stream
-    return self.replica.tail if self.replica.up else 0
+def _all_that_is_written(self: Delivered, replica: Replica) -> int:
+    return replica.tail if replica.up else 0
 
 
 def _load_any_table(world: World, stream: str) -> CatalogItem:
@@ -351,7 +351,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 (
                     SimMembers,
                     "_enough",
-                    lambda self, answers: answers >= self._cluster.majority,
+                    lambda self, answers, cluster: answers >= cluster.majority,
                 )
             ],
         ),
@@ -371,7 +371,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         "commit-gate": Twin(
             "only what the local broker delivers is uploaded",
             500,
-            lambda: [(Delivered, "limit", _all_that_is_written)],
+            lambda: [(Delivered, "of", _all_that_is_written)],
         ),
         "write-id": Twin(
             "a PUT that finds its own write under the key has landed",

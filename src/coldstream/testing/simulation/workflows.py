@@ -1,16 +1,26 @@
-"""What may happen in AWS: time, Lambdas, steps of workflows, the table; and people who read."""
+"""What may happen in AWS: time, Lambdas, workflows, outages, the table; and people who read."""
 
 from __future__ import annotations
 
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.testing.simulation.net import DYNAMODB, S3, Outage
 from coldstream.testing.simulation.readers import read
-from coldstream.testing.simulation.scene import BRANCHING, GRACE_MS, PREFIX, STREAM, Scene
+from coldstream.testing.simulation.scene import (
+    BRANCHING,
+    GRACE_MS,
+    TIMEOUT_MS,
+    Scene,
+    Stream,
+)
+from coldstream.usecases import collect as collecting
+from coldstream.usecases import consolidate as consolidating
+from coldstream.usecases import rebalance as rebalancing
+from coldstream.usecases import rebuild as rebuilding
+from coldstream.usecases import reconcile as reconciling
+from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.rebalance import rebalance
-from coldstream.usecases.rebuild import rebuild
-from coldstream.usecases.reconcile import reconcile
-from coldstream.usecases.retention import retain
+
+_OUTAGES_MS = (3_000, 15_000, 90_000)
 
 
 def waits(scene: Scene) -> None:
@@ -18,27 +28,54 @@ def waits(scene: Scene) -> None:
     scene.advance(scene.choices.one_of((200, 1000, 5000, 30_000)))
 
 
-def commits(scene: Scene) -> None:
-    """A Lambda looks at the stream without an event."""
-    scene.spawn("commit", lambda: commit_runs(scene.world(), STREAM, pause=scene.pause))
+def days_pass(scene: Scene) -> None:
+    """Nobody does anything for more than a grace time."""
+    scene.advance(2 * GRACE_MS)
 
 
-def rebalances(scene: Scene) -> None:
-    """The step rebalance runs."""
-    scene.spawn(
-        "rebalance",
-        lambda: rebalance(scene.world(), STREAM, branching=BRANCHING, pause=scene.pause),
+def all_goes_on(scene: Scene) -> bool:
+    """Whatever can run runs until it waits for something."""
+    if not scene.scheduler.ready:
+        return False
+    for _ in range(60):
+        if not scene.scheduler.step():
+            break
+    return True
+
+
+def commits(scene: Scene, stream: Stream | None = None) -> str:
+    """A Lambda looks at a stream without an event."""
+    name = (stream or scene.pick()).name
+    left = scene.time_left()
+    return scene.spawn(
+        "commit", lambda: commit_runs(scene.world(), name, pause=scene.pause, time_left=left)
     )
 
 
-def retains(scene: Scene) -> None:
-    """The step retention runs, with few or many bytes to keep."""
-    limits = Rule("r", max_bytes=scene.choices.one_of((6000, 2000, 800)))
-    scene.spawn(
+def rebalances(scene: Scene, stream: Stream | None = None) -> str:
+    """The step rebalance runs."""
+    name = (stream or scene.pick()).name
+    return scene.spawn(
+        "rebalance",
+        lambda: rebalancing.rebalance(scene.world(), name, branching=BRANCHING, pause=scene.pause),
+    )
+
+
+def retains(scene: Scene, stream: Stream | None = None) -> str:
+    """The step retention runs, with few or many bytes to keep, or by age."""
+    chosen = stream or scene.pick()
+    current = chosen.oracle.current
+    size = current.manifest.size if current is not None else 4000
+    some = scene.choices.below(4)
+    if some == 3:
+        limits = Rule("r", max_age_ms=scene.choices.one_of((600_000, 60_000, 5_000)))
+    else:
+        limits = Rule("r", max_bytes=max(1, (size * 3 // 4, size // 2, 800)[some]))
+    return scene.spawn(
         "retain",
-        lambda: retain(
+        lambda: retaining.retain(
             scene.world(),
-            STREAM,
+            chosen.name,
             PolicySet((limits,)),
             now_ms=scene.scheduler.now,
             pause=scene.pause,
@@ -46,14 +83,15 @@ def retains(scene: Scene) -> None:
     )
 
 
-def consolidates(scene: Scene) -> None:
+def consolidates(scene: Scene, stream: Stream | None = None) -> str:
     """The step consolidate runs."""
-    scene.spawn(
+    name = (stream or scene.pick()).name
+    return scene.spawn(
         "consolidate",
-        lambda: consolidate(
+        lambda: consolidating.consolidate(
             scene.world(),
             scene.store,
-            STREAM,
+            name,
             target_size=2000,
             branching=BRANCHING,
             pause=scene.pause,
@@ -61,22 +99,46 @@ def consolidates(scene: Scene) -> None:
     )
 
 
-def collects(scene: Scene) -> None:
+def collects(scene: Scene) -> str:
     """The step collect runs."""
-    scene.spawn("collect", scene.collect)
+    stream = scene.pick()
+    left = scene.time_left()
+    return scene.spawn("collect", lambda: collect(scene, stream, left))
 
 
-def rebuilds(scene: Scene) -> None:
-    """An operator installs a manifest that is made anew from the bucket."""
-    scene.spawn(
-        "rebuild",
-        lambda: rebuild(scene.world(), STREAM, branching=BRANCHING, dry_run=False),
+def collect(scene: Scene, stream: Stream, left: object = None) -> object:
+    """One step of collect, now."""
+    now = scene.scheduler.now
+    return collecting.collect(
+        scene.fresh_world(),
+        scene.store,
+        stream.name,
+        grace_ms=GRACE_MS,
+        run_ms=now,
+        now_ms=now,
+        time_left=left if callable(left) else lambda: True,
     )
 
 
-def reconciles(scene: Scene) -> None:
+def rebuilds(scene: Scene, stream: Stream | None = None) -> str:
+    """An operator installs a manifest that is made anew from the bucket."""
+    chosen = stream or scene.pick()
+    return scene.spawn("rebuild", lambda: rebuild(scene, chosen))
+
+
+def rebuild(scene: Scene, stream: Stream) -> object:
+    """A rebuild that lands, if it may."""
+    return rebuilding.rebuild(scene.fresh_world(), stream.name, branching=BRANCHING, dry_run=False)
+
+
+def reconciles(scene: Scene) -> str:
     """The step reconcile runs."""
-    scene.spawn("reconcile", lambda: reconcile(scene.world(), STREAM, pause=scene.pause))
+    name = scene.pick().name
+    left = scene.time_left()
+    return scene.spawn(
+        "reconcile",
+        lambda: reconciling.reconcile(scene.world(), name, pause=scene.pause, time_left=left),
+    )
 
 
 def lambda_dies(scene: Scene) -> bool:
@@ -90,6 +152,23 @@ def lambda_dies(scene: Scene) -> bool:
     return died
 
 
+def lambda_is_slow(scene: Scene) -> bool:
+    """A Lambda or a step stops for a while, in the middle of anything, within its time-out."""
+    if not scene.running:
+        return False
+    _, owner = scene.choices.one_of(scene.running)
+    scene.scheduler.freeze(owner, scene.choices.one_of((2000, 20_000, TIMEOUT_MS - 5000)))
+    scene.scheduler.say(f"{owner} stands still")
+    return True
+
+
+def service_fails(scene: Scene) -> None:
+    """S3 or DynamoDB answers nothing, or denies everything, for seconds or minutes."""
+    service = scene.choices.one_of((DYNAMODB, S3))
+    how = Outage.DENIED if scene.choices.below(4) == 3 else Outage.SILENT
+    scene.net.break_down(service, how, scene.choices.one_of(_OUTAGES_MS))
+
+
 def backs_up(scene: Scene) -> None:
     """The table is backed up."""
     scene.catalog.back_up()
@@ -100,24 +179,24 @@ def table_is_restored(scene: Scene) -> bool:
     if not scene.objects.objects:
         return False
     scene.catalog.restore(scene.choices.below(3))
-    scene.oracle.restored()
+    for stream in scene.streams.values():
+        stream.oracle.restored()
+    scene.buckets["table restored"] += 1
     scene.scheduler.say("the table is restored from a backup")
     return True
 
 
 def reads(scene: Scene) -> None:
     """Somebody reads from some offset to the end."""
-    current = scene.oracle.current
-    following = 1 if current is None else current.root.next_offset + 1
-    start = scene.choices.below(following)
+    stream = scene.pick()
+    current = stream.oracle.current
+    start = scene.choices.below(1 if current is None else current.manifest.next + 1)
 
     def act() -> object:
         got = read(
             scene.store,
             scene.catalog,
-            scene.cluster,
-            prefix=PREFIX,
-            stream=STREAM,
+            stream.oracle,
             start=start,
             clock=lambda: scene.scheduler.now / 1000,
             refresh_seconds=GRACE_MS / 4000,

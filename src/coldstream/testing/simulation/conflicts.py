@@ -1,0 +1,73 @@
+"""Conflicts are sought, not hoped for: a task stops between its load and its change, another lands.
+
+Whatever is about to move an item or to delete objects may be stopped right there, and a rival, who
+has everything to land a change of the same stream, runs to its end first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coldstream.testing.simulation import brokers, operators, workflows
+from coldstream.testing.simulation.scene import PREFIX, Scene, Stream, replicate_all
+
+Rival = Callable[[Scene, Stream], str | None]
+
+
+def seek(scene: Scene, percent: float) -> None:
+    """Make conflicts from now on, before so many of a hundred changes."""
+
+    def before_change(what: str, where: str) -> None:
+        task = scene.scheduler.task
+        if task is None or task.owner == "rival" or not scene.choices.chance(percent):
+            return
+        name = where.removeprefix(PREFIX).split("/")[1] if "/" in where else where
+        stream = scene.streams.get(name)
+        if stream is None:
+            return
+        rival = scene.choices.one_of(_OF_DELETES if what == "delete" else _OF_CHANGES)
+        # A rival's own change must not look for a rival in its turn.
+        scene.before_change, before = None, scene.before_change
+        try:
+            owner = rival(scene, stream)
+            if owner is not None:
+                scene.buckets["rivals"] += 1
+                scene.scheduler.say(f"{owner} goes first")
+                scene.scheduler.give_way(owner)
+        finally:
+            scene.before_change = before
+
+    scene.before_change = before_change
+
+
+def _appends(scene: Scene, stream: Stream) -> str:
+    return workflows.commits(scene, stream)
+
+
+def _claims(scene: Scene, stream: Stream) -> str | None:
+    """Another writer is elected, and its agent claims."""
+    if not brokers.goes_on(scene, stream.cluster):
+        return None
+    writer = stream.cluster.writer
+    assert writer is not None
+    replicate_all(stream.cluster)
+    agent = next((a for a in scene.agents if a.node.name == writer.name), None)
+    if agent is None:
+        agent = scene.start_agent(scene.node_of(writer))
+    scene.scheduler.rouse(agent.owner)
+    return agent.owner
+
+
+def _repairs(scene: Scene, stream: Stream) -> str:
+    return operators.repairs(scene, stream)
+
+
+_OF_CHANGES: tuple[Rival, ...] = (
+    _appends,
+    _appends,
+    workflows.retains,
+    workflows.rebalances,
+    workflows.consolidates,
+    _claims,
+)
+_OF_DELETES: tuple[Rival, ...] = (_appends, workflows.rebuilds, _repairs, _claims)

@@ -1,0 +1,147 @@
+"""The end of a history: no more trouble, so everything must come to rest, and then hold."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coldstream.manifest.catalog import StreamState
+from coldstream.testing.simulation import workflows
+from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
+from coldstream.testing.simulation.operators import SWEEP_MS, repair
+from coldstream.testing.simulation.oracle import BrokenError
+from coldstream.testing.simulation.scene import (
+    BRANCHING,
+    GRACE_MS,
+    Scene,
+    Stream,
+    replicate_all,
+)
+from coldstream.usecases.delete_stream import undelete_stream
+from coldstream.usecases.reconcile import reconcile
+
+_SECONDS = 120
+
+
+def quiescence(scene: Scene) -> None:
+    """No more trouble: everything must come to rest, and then hold."""
+    scheduler = scene.scheduler
+    scheduler.say("quiescence")
+    scene.net.percent = scene.net.slow_percent = scene.queue.percent = 0
+    scene.net.outages.clear()
+    for node in scene.nodes:
+        node.disk_percent = 0
+    if scene.choices.chance(60):
+        # What is under way may end as it would have: with conflicts, but without other trouble.
+        for _ in range(3):
+            scene.drain()
+            scene.advance(1000)
+    scene.before_change = None
+    for agent in scene.agents:
+        scheduler.kill(agent.owner)
+    scene.agents.clear()
+    for _, owner in scene.running:
+        scheduler.kill(owner)
+    scene.running.clear()
+    scene.drain()
+    for stream in scene.streams.values():
+        for replica in stream.cluster.replicas:
+            replica.cut_off = False
+            stream.cluster.start(replica, scheduler.now)
+        _mends(scene, stream)
+        scene.attempt(partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause))
+        cluster = stream.cluster
+        if cluster.writer is None:
+            cluster.elect(cluster.reachable)
+        assert cluster.writer is not None
+        cluster.write(cluster.writer, scheduler.now, records=1)
+        replicate_all(cluster)
+    _agents_finish(scene)
+    for stream in scene.streams.values():
+        _check(scene, stream)
+
+
+def _mends(scene: Scene, stream: Stream) -> None:
+    """Operators take up what trouble has left: deletions, rebuilds, lost metadata, damage."""
+    item = scene.catalog.inner.items.get(stream.name)
+    if item is not None and item.state is StreamState.DELETING:
+        scene.attempt(lambda: undelete_stream(scene.fresh_world(), stream.name))
+    current, contents = stream.oracle.current, stream.oracle.contents
+    lost = current is not None and not contents.harmed.isdisjoint(
+        {current.item.root_key, *current.manifest.nodes}
+    )
+    if (
+        lost
+        or (item is not None and item.state is StreamState.REBUILDING)
+        or (item is None and contents.harmed)
+    ):
+        error = scene.attempt(lambda: workflows.rebuild(scene, stream))
+        scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
+    if contents.rotten or contents.harmed:
+        scene.attempt(lambda: repair(scene, stream, lost=True, members=9))
+
+
+def _agents_finish(scene: Scene) -> None:
+    """The writer's agent, and a little later all others, until all has arrived."""
+    writers = {stream.cluster.writer.name for stream in scene.streams.values()
+               if stream.cluster.writer is not None}  # fmt: skip
+    for node in scene.nodes:
+        if node.name in writers:
+            scene.start_agent(node)
+    for second in range(_SECONDS):
+        scene.drain()
+        scene.advance(1000)
+        for stream in scene.streams.values():
+            item = scene.catalog.inner.items.get(stream.name)
+            if item is not None and item.state is StreamState.REBUILDING:
+                scene.attempt(partial(workflows.rebuild, scene, stream))
+        if second == 12:
+            # Only another member may have what the writer's own log has lost.
+            for node in scene.nodes:
+                if node.name not in writers:
+                    scene.start_agent(node)
+        if all(_has_arrived(scene, stream) for stream in scene.streams.values()):
+            break
+    scene.drain()
+
+
+def _is_deleted(scene: Scene, stream: Stream) -> bool:
+    item = scene.catalog.inner.items.get(stream.name)
+    return item is not None and item.state is StreamState.DELETED
+
+
+def _has_arrived(scene: Scene, stream: Stream) -> bool:
+    if _is_deleted(scene, stream):
+        return True
+    try:
+        arrived(stream.oracle, stream.cluster, ())
+    except BrokenError:
+        return False
+    return True
+
+
+def _check(scene: Scene, stream: Stream) -> None:
+    if _is_deleted(scene, stream):
+        return
+    oracle = stream.oracle
+    errors = [
+        str(row.error)
+        for agent in scene.agents
+        for row in agent.progress()
+        if row.stream == stream.name
+    ]
+    arrived(oracle, stream.cluster, errors)
+    current = oracle.current
+    if current is None:
+        return
+    store, catalog = scene.objects, scene.catalog.inner
+    if scene.choices.below(3):  # the rest takes as long as all before it
+        reads_back(store, catalog, oracle)
+        return
+    for agent in scene.agents:
+        scene.scheduler.kill(agent.owner)
+    for _ in range(5):
+        scene.scheduler.now += 2 * GRACE_MS + SWEEP_MS
+        workflows.collect(scene, stream)
+    nothing_leaks(store, oracle)
+    reads_back(store, catalog, oracle)
+    rebuilds(scene.fresh_world(), oracle, branching=BRANCHING)
