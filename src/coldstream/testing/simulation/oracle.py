@@ -335,7 +335,13 @@ class Oracle:
     def _advances(self, old: Manifest, after: Manifest, what: str, *, anew: bool) -> None:
         """Next grows, and falls only where a higher epoch claims; first only rises."""
         cut = self._cut(old, after)
-        if after.next < min(old.next, cut):
+        lost = what == "adopt" and not any(
+            self._acceptable(identity, after)
+            for leaf in old.leaves
+            if leaf.first >= after.next
+            for identity in self.identities(leaf)
+        )
+        if after.next < min(old.next, cut) and not lost:
             raise self._broken(
                 Invariant.CONTIGUOUS_ADVANCE,
                 f"next fell from {old.next} to {after.next} within epoch {after.epoch}",
@@ -393,8 +399,11 @@ class Oracle:
                     )
 
     def _acceptable(self, identity: ChunkId, manifest: Manifest) -> bool:
-        """Whether a whole copy of a chunk lies in an object that the ledger lets in."""
+        """Whether a whole copy of a chunk was listed, in an object that the ledger lets in."""
+        seen = self.seen()
         for key in self.contents.holders.get(identity, ()):
+            if key not in seen:
+                continue
             parsed = parse_data_key(key, self.prefix)
             if accepts(manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset):
                 return True

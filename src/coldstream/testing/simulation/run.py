@@ -1,7 +1,7 @@
 """Many seeds on all cores: `python -m coldstream.testing.simulation.run --seeds 10000`.
 
-The last line is `seeds N violations N histories/s N`; the exit code is 1 if there is a violation, or
-if many histories have not met what they must (`coverage`).
+The last line is `seeds N violations N histories/s N`; the exit code is 1 if there is a violation,
+or if many histories have not met what they must (`coverage`).
 Every failing seed is told with what broke; the first ones are shrunk and their traces printed. A
 seed is played again by `--trace SEED`.
 """

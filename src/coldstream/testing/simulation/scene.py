@@ -147,7 +147,8 @@ class Scene:
             node.add(name, replica)
 
     def _seen(self) -> Collection[str]:
-        return self.scheduler.task.seen if self.scheduler.task is not None else frozenset()
+        task = self.scheduler.task
+        return task.seen if task is not None else self.objects.objects.keys()
 
     def pick(self) -> Stream:
         """One of the streams."""
