@@ -45,9 +45,9 @@ test-fast: setup ## Tests that need no embedded AWS
 simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=60)
 	$(BIN)/python -m coldstream.testing.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),60)
 
-.PHONY: twins
-twins: setup ## Take each guard out: after how many seeds the simulator catches it
-	$(BIN)/python -m coldstream.testing.simulation.run --twins --first $(or $(FIRST),0)
+.PHONY: mutants
+mutants: setup ## Take each guard out: after how many seeds the simulator catches it
+	$(BIN)/python -m coldstream.testing.simulation.run --mutants --first $(or $(FIRST),0)
 
 KERNEL_FUZZ := build/kernel/fuzz.so
 FUZZ_SECONDS ?= 60

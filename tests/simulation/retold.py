@@ -26,7 +26,7 @@ from coldstream.reader.gap import Gap
 from coldstream.testing.bucket import referenced
 from coldstream.testing.fragments import START_MS, SyntheticFragment
 from coldstream.testing.simulation.points import Place
-from coldstream.testing.simulation.twins import without
+from coldstream.testing.simulation.mutants import without
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -260,7 +260,7 @@ class History:
 
     Attributes:
         story: tells it; raises an AssertionError if it ends badly.
-        rule: name of the twin without the rule that it taught.
+        rule: name of the mutant without the rule that it taught.
         words: how it ends then.
     """
 

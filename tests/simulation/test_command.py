@@ -23,11 +23,11 @@ from coldstream.testing.simulation import run
         "--first -1",
         "--trace -1",
         "--json --trace 3",
-        "--json --twins",
-        "--seeds 5 --twins",
+        "--json --mutants",
+        "--seeds 5 --mutants",
         "--seeds 5 --trace 3",
-        "--twins --trace 3",
-        "--twins --twin no_fence",
+        "--mutants --trace 3",
+        "--mutants --mutant no_fence",
     ],
 )
 def test_options_that_ask_for_nothing_or_exclude_each_other_are_usage_errors(

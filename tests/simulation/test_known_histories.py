@@ -12,7 +12,7 @@ import pytest
 from coldstream.errors import ConflictError, InternalError
 from coldstream.reader import StreamReader, Timestamp
 from coldstream.testing.fragments import START_MS, build_fragment
-from coldstream.testing.simulation.twins import without
+from coldstream.testing.simulation.mutants import without
 from coldstream.usecases.quarantine import current_record, lost_data
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair

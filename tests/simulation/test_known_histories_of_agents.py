@@ -26,7 +26,7 @@ from coldstream.fragment import Placement
 from coldstream.names import DataKey
 from coldstream.plans.cut import cut
 from coldstream.testing.simulation.cluster import ReplicaFiles
-from coldstream.testing.simulation.twins import without
+from coldstream.testing.simulation.mutants import without
 from tests.simulation.retold import History, Stream
 from tests.simulation.retold_agents import Node, Others
 from tests.simulation.stage import PREFIX, STREAM, history
@@ -225,7 +225,7 @@ def test_a_truncation_under_a_memory_map_kills_the_process() -> None:
     """8c without its rule: no exception tells of it, so it happens to another process."""
     words = (
         f"from {__name__} import a_segment_is_truncated_while_it_is_read as story\n"
-        "from coldstream.testing.simulation.twins import without\n"
+        "from coldstream.testing.simulation.mutants import without\n"
         "with without('pread'):\n"
         "    story()\n"
     )

@@ -3,7 +3,7 @@
 Choices mean something only to the simulator that drew them. When it changes so that one of these
 does not break any more without its rule, look for another seed of the same bug:
 
-    python -m coldstream.testing.simulation.run --twin NAME --seeds 5000
+    python -m coldstream.testing.simulation.run --mutant NAME --seeds 5000
 
 prints failing seeds shrunk.
 """
@@ -16,7 +16,7 @@ import pytest
 
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.run import play
-from coldstream.testing.simulation.twins import without
+from coldstream.testing.simulation.mutants import without
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Regression:
     """A history that broke.
 
     Attributes:
-        twin: the rule that came out of it, or that it needs.
+        mutant: the rule that came out of it, or that it needs.
         choices: of the simulator.
         words: in what it says without the rule.
     """
 
-    twin: str
+    mutant: str
     choices: tuple[int, ...]
     words: str
 
@@ -79,7 +79,7 @@ def test_a_history_that_broke_once_holds_now(name: str) -> None:
 
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_without_its_rule_it_breaks_again(name: str) -> None:
-    with without(REGRESSIONS[name].twin):
+    with without(REGRESSIONS[name].mutant):
         failure = play(Choices(0, REGRESSIONS[name].choices))[1]
 
     assert failure is not None

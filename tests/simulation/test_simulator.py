@@ -17,7 +17,7 @@ from coldstream.testing.simulation.history import prehistory
 from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.run import Failure, play, play_seeds, shrunk
 from coldstream.testing.simulation.shrink import shrink
-from coldstream.testing.simulation.twins import TWINS, without
+from coldstream.testing.simulation.mutants import MUTANTS, without
 
 
 def trace_of(seed: int, hash_seed: str) -> str:
@@ -106,18 +106,18 @@ def test_shrinking_keeps_the_kind_of_failure_and_drops_what_it_does_not_need() -
 
 
 def test_a_failure_is_found_shrunk_and_still_the_same_failure() -> None:
-    twin = "anchor-empty"
-    with without(twin):
+    mutant = "anchor-empty"
+    with without(mutant):
         failed = next(
             failure
-            for seed in range(900, 900 + (TWINS[twin].seeds or 0))
+            for seed in range(900, 900 + (MUTANTS[mutant].seeds or 0))
             if (failure := _failure_of(seed)) is not None
         )
-    small, lines = shrunk(failed.seed, twin)
+    small, lines = shrunk(failed.seed, mutant)
 
     assert len(small) < 120
     assert lines
-    with without(twin):
+    with without(mutant):
         found = play(Choices(0, small))[1]
     assert found is not None
     assert found.kind == failed.kind

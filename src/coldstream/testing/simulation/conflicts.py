@@ -40,6 +40,17 @@ def seek(scene: Scene, percent: float) -> None:
     scene.before_change = before_change
 
 
+def rewrite(scene: Scene, percent: float) -> None:
+    """Let the cluster forget, and write anew in place, between a cut and the read of its slice."""
+
+    def before_upload() -> None:
+        if scene.choices.chance(percent):
+            scene.buckets["files rewritten before an upload"] += 1
+            brokers.forgets(scene)
+
+    scene.before_upload = before_upload
+
+
 def _appends(scene: Scene, stream: Stream) -> str:
     return workflows.commits(scene, stream)
 

@@ -17,6 +17,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "consolidations that lost a conflict": ("conflict of consolidate",),
     "repairs that lost a conflict": ("conflict of repair",),
     "rivals before a change or a delete": ("rivals",),
+    "files rewritten before an upload": ("files rewritten before an upload",),
     "holes": ("hole",),
     "truncations": ("truncated",),
     "streams begun anew": ("begun anew",),

@@ -1,4 +1,4 @@
-"""What drafts of the protocol did instead of a rule: the parts of some twins (see `twins`).
+"""What drafts of the protocol did instead of a rule: the parts of some mutants (see `mutants`).
 
 Each was once thought to be enough, and each lost data in a history that is known by now. Here is
 what is about claims, commits, holes and files; the rest is in `drafts_of_deletion`.

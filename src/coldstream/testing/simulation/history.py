@@ -11,7 +11,7 @@ from functools import cache
 
 from coldstream.testing.simulation import brokers, harm, operators, workflows
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.conflicts import seek
+from coldstream.testing.simulation.conflicts import rewrite, seek
 from coldstream.testing.simulation.quiescence import quiescence
 from coldstream.testing.simulation.scene import SECOND, STREAM, Scene, Shape, replicate_all
 
@@ -44,6 +44,8 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
     scene.net.slow_percent = choices.one_of((0.0, 0.0, 4.0))
     scene.queue.percent = choices.one_of((0.0, 15.0, 60.0))
     seek(scene, choices.one_of((0.0, 30.0, 80.0)))
+    if theme == "brokers":
+        rewrite(scene, 5.0)
     table = _table(choices, _THEMES[theme])
     try:
         for stream in scene.streams.values():

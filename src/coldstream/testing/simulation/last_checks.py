@@ -19,9 +19,14 @@ from coldstream.names import (
     parse_metadata_key,
     stream_prefix,
 )
+from coldstream.nodes import NodeCache
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.spec import Last, Timestamp
+from coldstream.reader.stream import StreamReader
 from coldstream.testing.bucket import referenced
 from coldstream.testing.invariants import Invariant, Violation
 from coldstream.testing.simulation.cluster import ChunkId, Cluster
+from coldstream.testing.simulation.inline import Inline
 from coldstream.testing.simulation.oracle import BrokenError, Oracle
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.walk import object_path
@@ -57,7 +62,9 @@ def arrived(oracle: Oracle, cluster: Cluster, errors: Iterable[str]) -> None:
     lacks = [
         chunk.identity
         for chunk in writer.chunks()
-        if manifest.first < chunk.next_offset <= committed and chunk.identity not in there
+        if manifest.first < chunk.next_offset <= committed
+        and chunk.identity not in there
+        and chunk.identity not in oracle.contents.rotten  # given up before its log was asked
     ]
     if lacks:
         raise _broken(
@@ -84,11 +91,39 @@ def reads_back(store: MemoryObjectStore, catalog: MemoryCatalog, oracle: Oracle)
     )
     if got is None and any(not oracle.contents.whole(oracle.key_of(e)) for e in manifest.leaves):
         return  # damage that no source could repair is told
+    _finds(store, catalog, oracle)
     if got is None or got.next_offset != manifest.next:
         end = None if got is None else got.next_offset
         raise _broken(
             Invariant.DURABILITY, f"a read of [{manifest.first}, {manifest.next}) ends at {end}"
         )
+
+
+def _finds(store: MemoryObjectStore, catalog: MemoryCatalog, oracle: Oracle) -> None:
+    """A read by time begins at the first chunk at or after it; one of the last at the last."""
+    assert oracle.current is not None
+    manifest = oracle.current.manifest
+    chunks = [
+        oracle.cluster.written[identity]
+        for leaf in manifest.leaves
+        for identity in oracle.identities(leaf)
+    ]
+    live = [chunk for chunk in chunks if chunk.next_offset > manifest.first]
+    reader = StreamReader(
+        store, catalog, oracle.prefix, oracle.stream, settings=ReaderSettings(pool=Inline),
+        nodes=NodeCache(),
+    )  # fmt: skip
+    for chunk in live[:: max(1, len(live) // 3)]:
+        for time in (chunk.timestamp, chunk.timestamp + 1):
+            later = [c.chunk_id for c in live if c.timestamp >= time]
+            should = max(later[0], manifest.first) if later else manifest.next
+            found = reader.locate(Timestamp(time))
+            if found != should:
+                raise _broken(
+                    Invariant.AGREEMENT, f"a read from {time} ms begins at {found}, not {should}"
+                )
+    if live and reader.locate(Last()) != max(live[-1].chunk_id, manifest.first):
+        raise _broken(Invariant.AGREEMENT, "a read of the last chunk begins elsewhere")
 
 
 def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:

@@ -163,7 +163,9 @@ class _Workers:
 
     def _work(self) -> None:
         while self._queue:
-            self._queue.pop(0)()
+            act = self._queue.pop(0)
+            self._host.before_work()
+            act()
         self._busy -= 1
 
 
@@ -177,6 +179,7 @@ class SimHost:
 
     Attributes:
         idle: whether the loop waits for something to do; else it is in the middle of a look.
+        before_work: called when a worker is about to begin; the files may change there.
     """
 
     def __init__(self, scheduler: Scheduler, node: Node, owner: str) -> None:
@@ -184,6 +187,7 @@ class SimHost:
         self.node = node
         self.owner = owner
         self.idle = True
+        self.before_work: Callable[[], None] = lambda: None
         self._files = NodeFiles(node, scheduler)
 
     @property

@@ -488,6 +488,41 @@ class Oracle:
             for replica in self.cluster.reachable
         )
 
+    def retired(
+        self, old: Manifest, after: Manifest, most: int | None, oldest_ms: int | None
+    ) -> None:
+        """Retention took what breaks its rule, all of it, and nothing else.
+
+        Args:
+            old: before it.
+            after: what it made.
+            most: bytes that may stay, None if any number may.
+            oldest_ms: a fragment whose chunks are all older goes, None if none does.
+        """
+
+        def goes(leaf: Leaf, left: int) -> bool:
+            return (most is not None and left > most) or (
+                oldest_ms is not None and leaf.high_ms < oldest_ms
+            )
+
+        left = old.size
+        fragments = [leaf.first for leaf in old.leaves if leaf.kind != HOLE]
+        stays = fragments[-1] if fragments else old.first
+        for leaf in old.leaves:
+            if leaf.next > after.first:
+                if leaf.first == after.first and goes(leaf, left) and leaf.next <= stays:
+                    raise self._broken(
+                        Invariant.PREFIX_RETENTION,
+                        "retention left what breaks its rule",
+                        leaf.first,
+                    )
+                return
+            if not goes(leaf, left) or leaf.next > stays:
+                raise self._broken(
+                    Invariant.PREFIX_RETENTION, "retention took what no rule retires", leaf.first
+                )
+            left -= leaf.size
+
     # --- holes ---
 
     def _hole_is_true(self, key: str) -> None:

@@ -35,7 +35,7 @@ def quiescence(scene: Scene) -> None:
         for _ in range(3):
             scene.drain()
             scene.advance(1000)
-    scene.before_change = None
+    scene.before_change, scene.before_upload = None, lambda: None
     for agent in scene.agents:
         scheduler.kill(agent.owner)
     scene.agents.clear()

@@ -27,10 +27,10 @@ from coldstream.testing.simulation import history
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.coverage import covered, missed
 from coldstream.testing.simulation.history import ACTIONS, set_up
+from coldstream.testing.simulation.mutants import MUTANTS, without
 from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.scene import Scene
 from coldstream.testing.simulation.shrink import shrink
-from coldstream.testing.simulation.twins import TWINS, without
 
 _BATCH = 100
 _SEEDS = 2000
@@ -97,11 +97,11 @@ def play(
     return scene, None
 
 
-def play_seeds(seeds: range, twin: str = "", *, actions: int = ACTIONS) -> Tally:
-    """Play some seeds, one after the other, with the guard of `twin` taken out."""
+def play_seeds(seeds: range, mutant: str = "", *, actions: int = ACTIONS) -> Tally:
+    """Play some seeds, one after the other, with the guard of `mutant` taken out."""
     tally = Tally()
     began = time.perf_counter()
-    with _no_collector(), without(twin) if twin else contextlib.nullcontext():
+    with _no_collector(), without(mutant) if mutant else contextlib.nullcontext():
         for seed in seeds:
             scene, failure = play(Choices(seed), actions=actions)
             tally.seeds += 1
@@ -132,8 +132,8 @@ def _shape(events: Counter[str]) -> bytes:
 
 
 def _batch(task: tuple[int, int, str, int]) -> Tally:
-    first, following, twin, actions = task
-    return play_seeds(range(first, following), twin, actions=actions)
+    first, following, mutant, actions = task
+    return play_seeds(range(first, following), mutant, actions=actions)
 
 
 def play_many(
@@ -141,13 +141,13 @@ def play_many(
     seeds: int,
     *,
     processes: int,
-    twin: str = "",
+    mutant: str = "",
     actions: int = ACTIONS,
     until_failure: bool = False,
 ) -> Iterator[Tally]:
     """Play seeds on some processes; a tally for each batch, as they are done."""
     tasks = [
-        (begin, min(begin + _BATCH, first + seeds), twin, actions)
+        (begin, min(begin + _BATCH, first + seeds), mutant, actions)
         for begin in range(first, first + seeds, _BATCH)
     ]
     if processes == 1:
@@ -170,12 +170,12 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
-    """After how many seeds a twin is caught, and how; None if it is not within `most`."""
+def caught(mutant: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
+    """After how many seeds a mutant is caught, and how; None if it is not within `most`."""
     seeds = 0
-    actions = TWINS[twin].actions
+    actions = MUTANTS[mutant].actions
     for tally in play_many(
-        first, most, processes=processes, twin=twin, actions=actions, until_failure=True
+        first, most, processes=processes, mutant=mutant, actions=actions, until_failure=True
     ):
         if tally.failures:
             failure = min(tally.failures, key=lambda each: each.seed)
@@ -184,9 +184,9 @@ def caught(twin: str, first: int, most: int, *, processes: int) -> tuple[int, Fa
     return seeds, None
 
 
-def shrunk(seed: int, twin: str = "", *, actions: int = ACTIONS) -> tuple[list[int], list[str]]:
+def shrunk(seed: int, mutant: str = "", *, actions: int = ACTIONS) -> tuple[list[int], list[str]]:
     """The choices of a failing seed made small, and the trace of what is left."""
-    with without(twin) if twin else contextlib.nullcontext():
+    with without(mutant) if mutant else contextlib.nullcontext():
         choices = Choices(seed)
         _, failure = play(choices, actions=actions)
         if failure is None:
@@ -209,8 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--actions", type=int, default=ACTIONS, help="of a history, before peace")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    options.add_argument("--twin", default="", choices=["", *TWINS], help="take a guard out")
-    options.add_argument("--twins", action="store_true", help="after how many seeds each is caught")
+    options.add_argument("--mutant", default="", choices=["", *MUTANTS], help="take a guard out")
+    options.add_argument(
+        "--mutants", action="store_true", help="after how many seeds each is caught"
+    )
     options.add_argument("--trace", type=int, help="play this seed alone and print what happens")
     options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
     options.add_argument("--json", action="store_true", help="the result as a JSON object")
@@ -230,13 +232,13 @@ def _check(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         if value is not None and value < least:
             options.error(f"--{name} must be at least {least}, not {value}")
     given.seeds = _SEEDS if (asked := given.seeds) is None else asked
-    alone = "trace" if given.trace is not None else "twins" if given.twins else ""
+    alone = "trace" if given.trace is not None else "mutants" if given.mutants else ""
     others = {
         "--json": given.json,
         "--no-shrink": given.no_shrink,
         "--seeds": asked is not None,
-        "--twins": given.twins and alone != "twins",
-        "--twin": bool(given.twin) and alone == "twins",
+        "--mutants": given.mutants and alone != "mutants",
+        "--mutant": bool(given.mutant) and alone == "mutants",
     }
     for name, there in others.items():
         if alone and there:
@@ -245,16 +247,16 @@ def _check(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     if given.trace is not None:
-        return _traced(given.trace, given.twin, given.actions)
-    if given.twins:
-        return _all_twins(given.first, given.processes)
+        return _traced(given.trace, given.mutant, given.actions)
+    if given.mutants:
+        return _all_mutants(given.first, given.processes)
     total = Tally()
     began = told = time.perf_counter()
     for tally in play_many(
         given.first,
         given.seeds,
         processes=given.processes,
-        twin=given.twin,
+        mutant=given.mutant,
         actions=given.actions,
     ):
         total.add(tally)
@@ -268,13 +270,13 @@ def _run(given: argparse.Namespace) -> int:
             )
     seconds = time.perf_counter() - began
     _report(total, seconds, given)
-    whole = given.actions >= ACTIONS and not given.twin
+    whole = given.actions >= ACTIONS and not given.mutant
     return 1 if total.failures or (whole and missed(total.events, total.seeds)) else 0
 
 
-def _traced(seed: int, twin: str, actions: int) -> int:
+def _traced(seed: int, mutant: str, actions: int) -> int:
     lines: list[str] = []
-    with without(twin) if twin else contextlib.nullcontext():
+    with without(mutant) if mutant else contextlib.nullcontext():
         scene, failure = play(Choices(seed), lines=lines, actions=actions)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     lines.append(failure.message if failure is not None else "no violation")
@@ -283,23 +285,23 @@ def _traced(seed: int, twin: str, actions: int) -> int:
     return 1 if failure is not None else 0
 
 
-def _all_twins(first: int, processes: int) -> int:
-    """A line for each twin; those that nothing needs alone (`seeds` 0) must not be caught."""
+def _all_mutants(first: int, processes: int) -> int:
+    """A line for each mutant; those that nothing needs alone (`seeds` 0) must not be caught."""
     wrong = 0
-    for name, twin in TWINS.items():
-        if twin.seeds is None:
+    for name, mutant in MUTANTS.items():
+        if mutant.seeds is None:
             print(
-                f"twin {name:<18} left to the known histories and regressions in tests/simulation"
+                f"mutant {name:<18} left to the known histories and regressions in tests/simulation"
             )
             continue
-        seeds, failure = caught(name, first, twin.seeds or 1000, processes=processes)
-        right = (failure is not None) == (twin.seeds > 0)
+        seeds, failure = caught(name, first, mutant.seeds or 1000, processes=processes)
+        right = (failure is not None) == (mutant.seeds > 0)
         wrong += not right
         verdict = f"caught by seed {failure.seed}: {failure.kind}" if failure else "not caught"
-        limit = f"<= {twin.seeds}" if twin.seeds else "never"
-        limit += f", of {twin.actions} actions" if twin.actions != ACTIONS else ""
-        print(f"twin {name:<18} {seeds:>6} seeds ({limit}) {'' if right else 'WRONG '}{verdict}")
-    print(f"twins {len(TWINS)} wrong {wrong}")
+        limit = f"<= {mutant.seeds}" if mutant.seeds else "never"
+        limit += f", of {mutant.actions} actions" if mutant.actions != ACTIONS else ""
+        print(f"mutant {name:<18} {seeds:>6} seeds ({limit}) {'' if right else 'WRONG '}{verdict}")
+    print(f"mutants {len(MUTANTS)} wrong {wrong}")
     return 1 if wrong else 0
 
 
@@ -333,7 +335,7 @@ def _report(total: Tally, seconds: float, given: argparse.Namespace) -> None:
     if not given.no_shrink:
         for kind in list(kinds)[:_SHRUNK]:
             seed = next(each.seed for each in failures if each.kind == kind)
-            small, lines = shrunk(seed, given.twin, actions=given.actions)
+            small, lines = shrunk(seed, given.mutant, actions=given.actions)
             print(f"--- seed {seed}, shrunk to {len(small)} choices: {small}")
             print("\n".join(lines))
     words = ", ".join(f"{name} {count}" for name, count in total.events.most_common())

@@ -87,6 +87,8 @@ class Scene:
         running: deadline and owner of Lambdas and steps of workflows.
         before_change: told that a task is about to change something, and where; a conflict may be
             made there.
+        before_upload: told that a slice that was cut is about to be read.
+        rules: of the retention that a task carries out, by owner: bytes, and the oldest time in ms.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Scene:
         self.net = Net(self.scheduler, buckets=self.buckets)
         self.objects = MemoryObjectStore(lambda: self.scheduler.now)
         self.before_change: Callable[[str, str], None] | None = None
+        self.before_upload: Callable[[], None] = lambda: None
         self.catalog = SimCatalog(self.net, self._landed, self._lost, self._edge)
         self.store = SimStore(self.net, self.objects, self._created, self._deleted, self._edge)
         self.policies = MemoryPolicies()
@@ -117,6 +120,7 @@ class Scene:
         self.queue = Queue(self)
         self.agents: list[SimAgent] = []
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
+        self.rules: dict[object, tuple[int | None, int | None]] = {}
         self._page_size = page_size
         self._lives = 0
         self._lambdas = 0
@@ -215,6 +219,9 @@ class Scene:
         if before is None or after is None or after is before:
             return
         old, new = before.manifest, after.manifest
+        task = self.scheduler.task
+        if task is not None and task.owner in self.rules:
+            stream.oracle.retired(old, new, *self.rules[task.owner])
         if new.quarantine != old.quarantine and what == "claim":
             self.buckets["begun anew" if new.first == new.next else "truncated"] += 1
         holes = [sum(e.kind == HOLE for e in each.leaves) for each in (old, new)]
@@ -261,6 +268,7 @@ class Scene:
             self.post,
             SimMembers(self.scheduler, self.clusters, node, self._asked),
         )
+        agent.host.before_work = lambda: self.before_upload()
         self.agents.append(agent)
         agent.start()
         return agent

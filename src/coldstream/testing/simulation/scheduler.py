@@ -13,6 +13,13 @@ from greenlet import getcurrent, greenlet
 
 from coldstream.testing.simulation.choices import Choices
 
+#: A history of more steps than this never rests.
+MAX_STEPS = 30_000
+
+
+class RestlessError(Exception):
+    """Tasks that ask again and again without end."""
+
 
 class Crash(BaseException):
     """The process is gone. No error of ours: nothing may catch it and go on."""
@@ -167,6 +174,8 @@ class Scheduler:
 
     def _run(self, task: Task) -> None:
         self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise RestlessError(f"{MAX_STEPS} steps, and no rest: {task.name} asks on")
         task.steps += 1
         before, self.task = self.task, task
         # Whoever runs a task is its parent: a task started from within another comes back here.

@@ -71,16 +71,17 @@ def retains(scene: Scene, stream: Stream | None = None) -> str:
         limits = Rule("r", max_age_ms=scene.choices.one_of((600_000, 60_000, 5_000)))
     else:
         limits = Rule("r", max_bytes=max(1, (size * 3 // 4, size // 2, 800)[some]))
-    return scene.spawn(
-        "retain",
-        lambda: retaining.retain(
-            scene.world(),
-            chosen.name,
-            PolicySet((limits,)),
-            now_ms=scene.scheduler.now,
-            pause=scene.pause,
-        ),
-    )
+
+    def act() -> object:
+        task, now = scene.scheduler.task, scene.scheduler.now
+        if task is not None:
+            age = limits.max_age_ms
+            scene.rules[task.owner] = limits.max_bytes, None if age is None else now - age
+        return retaining.retain(
+            scene.world(), chosen.name, PolicySet((limits,)), now_ms=now, pause=scene.pause
+        )
+
+    return scene.spawn("retain", act)
 
 
 def consolidates(scene: Scene, stream: Stream | None = None) -> str:

@@ -1,7 +1,7 @@
-"""Guards taken out one by one: each twin is the product without one rule, and must be caught.
+"""Guards taken out one by one: each mutant is the product without one rule, and must be caught.
 
-A twin replaces a function, or a method of a fake, for as long as its context lasts. What it leaves
-out is the rule and nothing else, so that the violation it leads to is the reason for the rule.
+A mutant replaces a function, or a method of a fake, for as long as its context lasts. It leaves
+out the rule and nothing else, so that the violation it leads to is the reason for the rule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
-from unittest.mock import patch
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
@@ -29,6 +28,7 @@ from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.testing.simulation import drafts, drafts_of_deletion
 from coldstream.testing.simulation.cluster import Replica
+from coldstream.testing.simulation.edits import applied
 from coldstream.testing.simulation.history import ACTIONS
 from coldstream.testing.simulation.nodes import Delivered, SimMembers
 from coldstream.usecases import (
@@ -46,7 +46,7 @@ from coldstream.usecases.load import Loaded, World, publish
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class Mutant:
     """One guard, and how it is taken out.
 
     Attributes:
@@ -66,14 +66,8 @@ class Twin:
 @contextmanager
 def without(name: str) -> Iterator[None]:
     """The product without a guard."""
-    patches = [patch.object(*each) for each in TWINS[name].patches()]
-    for each in patches:
-        each.start()
-    try:
+    with applied(MUTANTS[name].patches()):
         yield
-    finally:
-        for each in reversed(patches):
-            each.stop()
 
 
 def _commit_unless(*left_out: str) -> Callable[[MemoryCatalog, Commit], CommitOutcome]:
@@ -245,14 +239,14 @@ def _put_without_reading_back(
 
 _put = MemoryObjectStore.put
 
-TWINS: Mapping[str, Twin] = MappingProxyType(
+MUTANTS: Mapping[str, Mutant] = MappingProxyType(
     {
-        "version": Twin(
+        "version": Mutant(
             "a commit holds only if nobody has committed since: version and uid of the item",
             2000,
             _clauses("version", "uid"),
         ),
-        "table-id": Twin(
+        "table-id": Mutant(
             "nothing is committed by an item of another table",
             2000,
             lambda: [
@@ -260,17 +254,17 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 (MemoryCatalog, "commit", _commit_unless("table")),
             ],
         ),
-        "ledger-ceiling": Twin(
+        "ledger-ceiling": Mutant(
             "what a lower epoch uploads above the floor of a higher one never enters",
             2000,
             lambda: [(Ledger, "accepts", _accepts_above_any_floor)],
         ),
-        "ledger-minimum": Twin(
+        "ledger-minimum": Mutant(
             "the minimum of ALL higher floors counts, not the next one",
             20_000,
             lambda: [(Ledger, "ceiling", _ceiling_of_next_epoch)],
         ),
-        "three-outcomes": Twin(
+        "three-outcomes": Mutant(
             "a failed condition may mean landed, or unknown; no committer deletes",
             2000,
             lambda: [
@@ -278,73 +272,73 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 *_publishing(_cleaning_up),
             ],
         ),
-        "groups-first": Twin(
+        "groups-first": Mutant(
             "groups are PUT before the root that refers to them",
             2000,
             lambda: _publishing(_root_before_groups),
         ),
-        "grace": Twin(
+        "grace": Mutant(
             "a grace time passes between being seen unreferenced and being deleted",
             2000,
             lambda: [(collect, "collect", _collect_at_once)],
         ),
-        "two-sightings": Twin(
+        "two-sightings": Mutant(
             "a record of a grace time ago must name what is deleted",
             2000,
             lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
             actions=160,
         ),
-        "re-read": Twin(
+        "re-read": Mutant(
             "the item is read again right before each batch of deletes",
             None,
             lambda: [(collect._Step, "_proved_again", lambda self, batch: list(batch))],
         ),
-        "rivals": Twin(
+        "rivals": Mutant(
             "what a root refers to that may be adopted yet is kept",
             None,
             lambda: [(judge, "rivals", lambda world, item: [])],
         ),
-        "adopt-complete": Twin(
+        "adopt-complete": Mutant(
             "no root is adopted that misses anything",
             None,
             lambda: [(adopt, "first_missing", lambda world, stream, root: None)],
         ),
-        "anchor-empty": Twin(
+        "anchor-empty": Mutant(
             "an item is made only where the bucket has no object of the stream",
             2000,
             lambda: [(follower, "anchor", _anchor_anywhere)],
         ),
-        "anchor-first": Twin(
+        "anchor-first": Mutant(
             "the item is there before the first object",
             500,
             lambda: [(follower, "anchor", _never_anchored)],
         ),
-        "evidence": Twin(
+        "evidence": Mutant(
             "a local log that is merely shorter is no evidence",
             None,
             lambda: [(parting._Comparison, "result", _shorter_is_evidence)],
         ),
-        "claim-proof": Twin(
+        "claim-proof": Mutant(
             "the log still has a chunk of the claimed epoch when it is compared",
             20_000,
             lambda: [(CommittedHistory, "_proved", lambda self, near: near)],
         ),
-        "alone": Twin(
+        "alone": Mutant(
             "a log that does not reach down to what is compared leaves the claim to a longer one",
             20_000,
             lambda: [(gaps, "check_alone", lambda *given, **named: None)],
         ),
-        "divergence": Twin(
+        "divergence": Mutant(
             "a claim compares the end of the manifest with the writer's own log",
             2000,
             lambda: [(claim, "parting", lambda *given, **named: None)],
         ),
-        "members": Twin(
+        "members": Mutant(
             "a hole is declared only over what no other member has",
             2000,
             lambda: [(gaps, "check_lost", lambda *given, **named: None)],
         ),
-        "all-members": Twin(
+        "all-members": Mutant(
             "every member is asked before a range is declared lost or a short log claims",
             None,
             lambda: [
@@ -355,7 +349,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 )
             ],
         ),
-        "content-proof": Twin(
+        "content-proof": Mutant(
             "what the ledger refuses is garbage only if the manifest holds its last chunk",
             5000,
             lambda: [
@@ -363,33 +357,33 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 (truncate, "write_record", lambda world, stream, epoch, record: ""),
             ],
         ),
-        "replacement-epoch": Twin(
+        "replacement-epoch": Mutant(
             "what a claim carries over has the epoch of what it replaces",
             2000,
             lambda: [(truncate, "_beginning", _beginning_of_the_claim)],
         ),
-        "commit-gate": Twin(
+        "commit-gate": Mutant(
             "only what the local broker delivers is uploaded",
             500,
             lambda: [(Delivered, "of", _all_that_is_written)],
         ),
-        "write-id": Twin(
+        "write-id": Mutant(
             "a PUT that finds its own write under the key has landed",
             0,
             lambda: [(MemoryObjectStore, "put", _put_without_reading_back)],
         ),
-        "uid": Twin(
+        "uid": Mutant(
             "a commit holds only if the item has the uid that was read",
             0,
             _clauses("uid"),
         ),
-        "epoch": Twin(
+        "epoch": Mutant(
             "a claim is the first of its epoch; no other commit lowers it",
             0,
             _clauses("epoch"),
         ),
         **{
-            name: Twin(guard, None, patches)
+            name: Mutant(guard, None, patches)
             for some in (drafts.DRAFTS, drafts_of_deletion.DRAFTS)
             for name, (guard, patches) in some.items()
         },
