@@ -25,8 +25,8 @@ from coldstream.reader import First, StreamReader
 from coldstream.reader.gap import Gap
 from coldstream.testing.bucket import referenced
 from coldstream.testing.fragments import START_MS, SyntheticFragment
-from coldstream.testing.simulation.points import Place
 from coldstream.testing.simulation.mutants import without
+from coldstream.testing.simulation.points import Place
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.consolidate import consolidate

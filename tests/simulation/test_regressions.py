@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pytest
 
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.run import play
 from coldstream.testing.simulation.mutants import without
+from coldstream.testing.simulation.run import play
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from coldstream.testing.invariants import Invariant, Violation
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster
 from coldstream.testing.simulation.history import prehistory
+from coldstream.testing.simulation.mutants import MUTANTS, without
 from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.run import Failure, play, play_seeds, shrunk
 from coldstream.testing.simulation.shrink import shrink
-from coldstream.testing.simulation.mutants import MUTANTS, without
 
 
 def trace_of(seed: int, hash_seed: str) -> str:

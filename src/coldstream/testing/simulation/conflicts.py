@@ -25,7 +25,10 @@ def seek(scene: Scene, percent: float) -> None:
         stream = scene.streams.get(name)
         if stream is None:
             return
-        rival = scene.choices.one_of(_OF_DELETES if what == "delete" else _OF_CHANGES)
+        rivals = _OF_DELETES if what == "delete" else _OF_CHANGES
+        if stream.oracle.contents.rotten:
+            rivals = (*rivals, _repairs)
+        rival = scene.choices.one_of(rivals)
         # A rival's own change must not look for a rival in its turn.
         scene.before_change, before = None, scene.before_change
         try:

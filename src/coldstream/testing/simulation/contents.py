@@ -33,6 +33,7 @@ class Contents:
         born: when each object came, ms.
         harmed: keys of what the world has damaged, cut or taken away.
         rotten: chunks that the world has damaged somewhere.
+        strays: keys of what others have PUT, and no manifest may refer to.
     """
 
     cluster: Callable[[], Cluster]
@@ -44,6 +45,7 @@ class Contents:
     born: dict[str, int] = field(default_factory=dict)
     harmed: set[str] = field(default_factory=set)
     rotten: set[ChunkId] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)
 
     def take_over(self, before: Contents) -> None:
         """Know what another one knew."""
@@ -83,7 +85,7 @@ class Contents:
                 )
                 if body[at : at + len(chunk.data)] == chunk.data:
                     sound.append(chunk.identity)
-                elif chunk.identity not in self.rotten:
+                else:
                     wrong.append(f"chunk {chunk.identity} is not what the broker wrote")
                 at += len(chunk.data)
             if len(sound) == len(pieces) and not wrong:
@@ -91,10 +93,15 @@ class Contents:
         except (MisreadError, IndexError, ValueError) as exc:
             wrong.append(f"unreadable: {exc}")
         self.chunks[key] = tuple((each.chunk_id, each.epoch) for each in pieces)
-        if len(sound) < len(pieces):
-            self.harmed.add(key)  # a copy of what was harmed
         self._holds(key, frozenset(sound))
         return wrong
+
+    def add_stray(self, key: str, size: int) -> None:
+        """An object of another principal: it holds nothing that counts."""
+        self.sizes[key] = size
+        self.chunks[key], self.sound[key] = (), frozenset()
+        self.harmed.add(key)
+        self.strays.add(key)
 
     def _holds(self, key: str, sound: frozenset[ChunkId]) -> None:
         for identity in self.sound.get(key, frozenset()) - sound:

@@ -46,6 +46,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "agents run once": ("agent run once",),
     "second streams": ("second stream",),
     "odd keys": ("odd key",),
+    "stray uploads": ("stray upload",),
+    "uploads that hang": ("upload hangs",),
     "late copies": ("late copy done",),
     "deletions": ("state deleting",),
     "deletions called off": ("undelete done",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from coldstream.testing.simulation import brokers, harm, operators, workflows
+from coldstream.testing.simulation import brokers, harm, operators, strays, workflows
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.conflicts import rewrite, seek
 from coldstream.testing.simulation.quiescence import quiescence
@@ -185,6 +185,8 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("agent dies", 1, brokers.agent_dies),
     ("agent begins", 2, brokers.agent_begins),
     ("agent is stopped", 1, brokers.agent_sleeps),
+    ("upload hangs", 1, brokers.upload_hangs),
+    ("stray upload", 0, strays.stray),
     ("commit", 3, workflows.commits),
     ("rebalance", 2, workflows.rebalances),
     ("retention", 2, workflows.retains),
@@ -220,14 +222,14 @@ _WORKFLOWS = {"rebalance": 10, "retention": 8, "consolidate": 10, "commit": 8, "
 _THEMES: Mapping[str, Mapping[str, int]] = {
     "agents": {"agent dies": 3, "agent begins": 6, "agent is stopped": 3, "disk fails": 2,
                "service fails": 4, "local retention": 5, "local retention is short": 2},
-    "brokers": {"election": 4, "fail-over": 4, "cluster forgets": 3, "broker stops": 3,
+    "brokers": {"upload hangs": 6, "election": 4, "fail-over": 4, "cluster forgets": 3, "broker stops": 3,
                 "cluster forgets in a claim": 3, "broker loses power": 4, "broker is cut off": 3,
                 "disks are synced": 3, "member is replaced": 2, "agent begins": 4, "drop": 1,
                 "local retention": 5},
-    "holes": {"local retention is short": 8, "local retention": 6, "agent dies": 6,
+    "holes": {"local retention is short": 8, "upload hangs": 12, "days pass": 2, "collect": 4, "local retention": 6, "agent dies": 6,
               "agent begins": 8, "election": 3, "read": 5, "chunks are written": 25},
     "workflows": {**_WORKFLOWS, "read": 6, "Lambda is slow": 4},
-    "garbage": {**_WORKFLOWS, "collect": 14, "days pass": 8, "late copy": 8, "election": 3,
+    "garbage": {**_WORKFLOWS, "upload hangs": 6, "local retention": 4, "collect": 14, "days pass": 8, "late copy": 8, "election": 3,
                 "cluster forgets": 2, "Lambda is slow": 5, "drop": 2, "rebuild": 2},
     "harm": {"chunk rots": 8, "trailer rots": 3, "object is cut": 2, "object vanishes": 2,
              "repair": 14, "rebuild": 5, "collect": 8, "days pass": 6, "late copy": 4,
@@ -239,7 +241,7 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
               "days pass": 3, "rebuild": 3, "election": 3, "commit": 6},
     "deletion": {"delete": 8, "undelete": 6, "sweep": 12, "hold": 8, "collect": 5, "days pass": 4,
                  "backup": 2, "table is restored": 2, "reconcile": 3, "name": 2},
-    "odd keys": {"odd key": 8, "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4,
+    "odd keys": {"odd key": 8, "stray upload": 16, "election": 4, "cluster forgets": 2, "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4,
                  "consolidate": 4, "delete": 1, "sweep": 2},
 }  # fmt: skip
 #: How often a history of a theme has a second stream, which begins bare.

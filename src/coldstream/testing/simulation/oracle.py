@@ -180,6 +180,8 @@ class Oracle:
             return
         root, after = self._read(item)
         keys = self._references(item, after)
+        if strays := keys & self.contents.strays:
+            raise self._broken(Invariant.FENCING, "a stray upload is live", key=min(strays))
         missing = keys - self.objects.objects.keys() - self.contents.harmed
         found = agreement(item, root)
         found += [
