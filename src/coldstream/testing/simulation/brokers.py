@@ -230,6 +230,21 @@ def disk_fails(scene: Scene) -> None:
     scene.scheduler.say(f"{node.name}: {node.disk_percent} % of all looks at files fail")
 
 
+def file_rots(scene: Scene) -> bool:
+    """Bits of one chunk change on the disk of one member; its index does not."""
+    stream = scene.pick()
+    replica = scene.choices.one_of(stream.cluster.replicas)
+    segment = replica.segments[-1]
+    if not segment.chunks:
+        return False
+    chunk = scene.choices.one_of(segment.chunks)
+    at = 8 + sum(len(each.data) for each in segment.chunks if each.chunk_id < chunk.chunk_id)
+    segment.data[at + len(chunk.data) - 1] ^= 0x40
+    scene.buckets["local file rots"] += 1
+    scene.scheduler.say(f"chunk {chunk.identity} rots on the disk of {replica.name}")
+    return True
+
+
 def agent_dies(scene: Scene) -> bool:
     """The process of an agent ends, in the middle of anything."""
     if not scene.agents:

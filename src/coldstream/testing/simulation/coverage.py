@@ -45,6 +45,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "members made anew": ("member replaced",),
     "agents run once": ("agent run once",),
     "second streams": ("second stream",),
+    "rotten local files": ("local file rots",),
     "odd keys": ("odd key",),
     "stray uploads": ("stray upload",),
     "uploads that hang": ("upload hangs",),

@@ -231,8 +231,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "retention counts what has gone already",
             lambda: edit(
                 retention._Scan._level,
-                "                self._left -= size\n",
-                "                pass\n",
+                "self._left -= size",
+                "pass",
             ),
         ),
         "retention-group": (

@@ -45,7 +45,7 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
     scene.queue.percent = choices.one_of((0.0, 15.0, 60.0))
     seek(scene, choices.one_of((0.0, 30.0, 80.0)))
     if theme == "brokers":
-        rewrite(scene, 5.0)
+        rewrite(scene, choices.one_of((0.0, 20.0)))
     table = _table(choices, _THEMES[theme])
     try:
         for stream in scene.streams.values():
@@ -182,6 +182,7 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("member is replaced", 0, brokers.member_is_replaced),
     ("clock jumps", 1, brokers.clock_jumps),
     ("disk fails", 0, brokers.disk_fails),
+    ("local file rots", 0, brokers.file_rots),
     ("agent dies", 1, brokers.agent_dies),
     ("agent begins", 2, brokers.agent_begins),
     ("agent is stopped", 1, brokers.agent_sleeps),
@@ -222,15 +223,19 @@ _WORKFLOWS = {"rebalance": 10, "retention": 8, "consolidate": 10, "commit": 8, "
 _THEMES: Mapping[str, Mapping[str, int]] = {
     "agents": {"agent dies": 3, "agent begins": 6, "agent is stopped": 3, "disk fails": 2,
                "service fails": 4, "local retention": 5, "local retention is short": 2},
-    "brokers": {"upload hangs": 6, "election": 4, "fail-over": 4, "cluster forgets": 3, "broker stops": 3,
-                "cluster forgets in a claim": 3, "broker loses power": 4, "broker is cut off": 3,
-                "disks are synced": 3, "member is replaced": 2, "agent begins": 4, "drop": 1,
-                "local retention": 5},
-    "holes": {"local retention is short": 8, "upload hangs": 12, "days pass": 2, "collect": 4, "local retention": 6, "agent dies": 6,
-              "agent begins": 8, "election": 3, "read": 5, "chunks are written": 25},
+    "brokers": {"upload hangs": 6, "election": 4, "fail-over": 4, "cluster forgets": 3,
+                "broker stops": 3, "cluster forgets in a claim": 3, "broker loses power": 4,
+                "broker is cut off": 3, "disks are synced": 3, "member is replaced": 2,
+                "agent begins": 4, "drop": 1, "local retention": 5, "local file rots": 1},
+    "holes": {"local retention is short": 8, "upload hangs": 12, "days pass": 2, "collect": 4,
+              "local retention": 6, "agent dies": 6, "agent begins": 8, "election": 3, "read": 5,
+              "chunks are written": 25},
     "workflows": {**_WORKFLOWS, "read": 6, "Lambda is slow": 4},
-    "garbage": {**_WORKFLOWS, "upload hangs": 6, "local retention": 4, "collect": 14, "days pass": 8, "late copy": 8, "election": 3,
-                "cluster forgets": 2, "Lambda is slow": 5, "drop": 2, "rebuild": 2},
+    "readers": {"read": 30, "cluster forgets": 5, "election": 3, "retention": 8, "consolidate": 5,
+                "collect": 8, "days pass": 5, "Lambda is slow": 8, "local retention is short": 2},
+    "garbage": {**_WORKFLOWS, "upload hangs": 6, "local retention": 4, "collect": 14,
+                "days pass": 8, "late copy": 8, "election": 3, "cluster forgets": 3,
+                "Lambda is slow": 5, "drop": 2, "rebuild": 2},
     "harm": {"chunk rots": 8, "trailer rots": 3, "object is cut": 2, "object vanishes": 2,
              "repair": 14, "rebuild": 5, "collect": 8, "days pass": 6, "late copy": 4,
              "local retention is short": 2, "retention": 3, "consolidate": 6, "read": 4},
@@ -241,8 +246,9 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
               "days pass": 3, "rebuild": 3, "election": 3, "commit": 6},
     "deletion": {"delete": 8, "undelete": 6, "sweep": 12, "hold": 8, "collect": 5, "days pass": 4,
                  "backup": 2, "table is restored": 2, "reconcile": 3, "name": 2},
-    "odd keys": {"odd key": 8, "stray upload": 16, "election": 4, "cluster forgets": 2, "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4,
-                 "consolidate": 4, "delete": 1, "sweep": 2},
+    "strangers": {"odd key": 8, "stray upload": 16, "election": 4, "cluster forgets": 2,
+                  "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4, "consolidate": 4,
+                  "delete": 1, "sweep": 2},
 }  # fmt: skip
 #: How often a history of a theme has a second stream, which begins bare.
 _SECONDS = {"agents": 60.0, "brokers": 20.0, "deletion": 40.0, "holes": 30.0, "table": 30.0}

@@ -70,9 +70,8 @@ def retains(scene: Scene, stream: Stream | None = None) -> str:
     if some == 3:
         limits = Rule("r", max_age_ms=scene.choices.one_of((600_000, 60_000, 5_000)))
     else:
-        limits = Rule(
-            "r", max_bytes=max(1, (size * 3 // 4, size // 2, scene.choices.one_of((800, 1)))[some])
-        )
+        few = scene.choices.one_of((800, 1)) if some == 2 else 1
+        limits = Rule("r", max_bytes=max(1, (size * 3 // 4, size // 2, few)[some]))
 
     def act() -> object:
         task, now = scene.scheduler.task, scene.scheduler.now
