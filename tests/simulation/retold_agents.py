@@ -59,7 +59,7 @@ class Node:
         self.follower = StreamFollower(
             world=self.world,
             log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
-            committed=Delivered(self.replica),
+            committed=Delivered({STREAM: self.replica}),
             settings=AgentSettings(
                 target_size=2 * len(chunk(0, 1)),
                 flush_ms=0,
