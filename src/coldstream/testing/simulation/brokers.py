@@ -268,17 +268,6 @@ def agent_begins(scene: Scene) -> None:
         scene.start_agent(node)
 
 
-def upload_hangs(scene: Scene) -> bool:
-    """An upload that has been read is on its way for a while, whatever happens meanwhile."""
-    tasks = [each for each in scene.scheduler.ready if each.name.endswith(" upload")]
-    if not tasks:
-        return False
-    task = scene.choices.one_of(tasks)
-    scene.scheduler.hold_up(task, scene.choices.one_of((5_000, 40_000, 3 * GRACE_MS)))
-    scene.scheduler.say(f"an {task.name} hangs")
-    return True
-
-
 def agent_sleeps(scene: Scene) -> bool:
     """The process of an agent is suspended, and goes on later where it was."""
     if not scene.agents:

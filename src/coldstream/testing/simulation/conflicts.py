@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coldstream.testing.simulation import brokers, operators, workflows
-from coldstream.testing.simulation.scene import PREFIX, Scene, Stream, replicate_all
+from coldstream.testing.simulation.scene import GRACE_MS, PREFIX, Scene, Stream, replicate_all
+
+_HANG_MS = (5_000, 40_000, 3 * GRACE_MS)
 
 Rival = Callable[[Scene, Stream], str | None]
 
@@ -41,6 +43,21 @@ def seek(scene: Scene, percent: float) -> None:
             scene.before_change = before
 
     scene.before_change = before_change
+
+
+def hang(scene: Scene, percent: float) -> None:
+    """Let uploads that have been read be on their way for long, whatever happens meanwhile."""
+
+    def before_put(key: str) -> None:
+        task = scene.scheduler.task
+        if task is None or not key.endswith(".fragment") or not scene.choices.chance(percent):
+            return
+        ms = scene.choices.one_of(_HANG_MS)
+        scene.buckets["upload hangs"] += 1
+        scene.scheduler.say(f"its PUT hangs for {ms} ms")
+        scene.scheduler.sleep(ms)
+
+    scene.before_put = before_put
 
 
 def rewrite(scene: Scene, percent: float) -> None:

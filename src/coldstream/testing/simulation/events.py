@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DELAYS_MS = (5, 400, 3000, 40_000)
 #: A message that was taken and not settled comes again after this long; twice the time-out.
 VISIBILITY_MS = 100_000
-_MOST_RECEIVES = 5
+_MOST_RECEIVES = 3
 
 
 @dataclass(slots=True)

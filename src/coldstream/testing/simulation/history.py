@@ -11,7 +11,7 @@ from functools import cache
 
 from coldstream.testing.simulation import brokers, harm, operators, strays, workflows
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.conflicts import rewrite, seek
+from coldstream.testing.simulation.conflicts import hang, rewrite, seek
 from coldstream.testing.simulation.quiescence import quiescence
 from coldstream.testing.simulation.scene import SECOND, STREAM, Scene, Shape, replicate_all
 
@@ -35,18 +35,22 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
         BrokenError: an invariant does not hold.
     """
     scene.take_over(prehistory(scene.shape))
-    theme = choices.one_of(list(_THEMES))
-    scene.buckets[f"theme {theme}"] += 1
-    if choices.chance(_SECONDS.get(theme, 10)):
+    themes = [choices.one_of(list(_THEMES))]
+    if choices.chance(50):
+        themes.append(choices.one_of(list(_THEMES)))
+    scene.buckets.update(f"theme {theme}" for theme in themes)
+    if choices.chance(_SECONDS.get(themes[0], 10)):
         scene.add_stream(SECOND)
         scene.buckets["second stream"] += 1
     scene.net.percent = choices.one_of((0.0, 2.0, 8.0))
     scene.net.slow_percent = choices.one_of((0.0, 0.0, 4.0))
     scene.queue.percent = choices.one_of((0.0, 15.0, 60.0))
     seek(scene, choices.one_of((0.0, 30.0, 80.0)))
-    if theme == "brokers":
+    if not {"holes", "brokers", "garbage"}.isdisjoint(themes):
+        hang(scene, choices.one_of((0.0, 15.0, 40.0)))
+    if "brokers" in themes:
         rewrite(scene, choices.one_of((0.0, 20.0)))
-    table = _table(choices, _THEMES[theme])
+    table = _table(choices, [_THEMES[theme] for theme in themes])
     try:
         for stream in scene.streams.values():
             writer = stream.cluster.writer or stream.cluster.elect(stream.cluster.reachable)
@@ -76,13 +80,13 @@ def set_up(choices: Choices, trace: Callable[[str], None] | None = None) -> Scen
     return Scene(choices, shape, trace, page_size=choices.one_of((1000, 3, 8)))
 
 
-def _table(choices: Choices, theme: Mapping[str, int]) -> list[tuple[str, int, Act]]:
+def _table(choices: Choices, themes: list[Mapping[str, int]]) -> list[tuple[str, int, Act]]:
     """What may happen in this history, and how often."""
     found = []
     for name, weight, act in _ACTIONS:
-        often = theme.get(name, weight)
+        often = max(theme.get(name, weight) for theme in themes)
         if name not in _ALWAYS:
-            often *= choices.below(3)
+            often *= 1 + choices.below(2) if name in themes[0] else choices.below(3)
         if often:
             found.append((name, often, act))
     return found
@@ -90,7 +94,7 @@ def _table(choices: Choices, theme: Mapping[str, int]) -> list[tuple[str, int, A
 
 def _act(choices: Choices, scene: Scene, table: list[tuple[str, int, Act]]) -> None:
     """Let a task go on, or have something else happen."""
-    if scene.scheduler.ready and choices.below(10) < 7:
+    if scene.scheduler.ready and choices.below(2):
         scene.scheduler.step()
         return
     name, _, act = table[choices.weighted([weight for _, weight, _ in table])]
@@ -186,7 +190,6 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("agent dies", 1, brokers.agent_dies),
     ("agent begins", 2, brokers.agent_begins),
     ("agent is stopped", 1, brokers.agent_sleeps),
-    ("upload hangs", 1, brokers.upload_hangs),
     ("stray upload", 0, strays.stray),
     ("commit", 3, workflows.commits),
     ("rebalance", 2, workflows.rebalances),
@@ -223,17 +226,17 @@ _WORKFLOWS = {"rebalance": 10, "retention": 8, "consolidate": 10, "commit": 8, "
 _THEMES: Mapping[str, Mapping[str, int]] = {
     "agents": {"agent dies": 3, "agent begins": 6, "agent is stopped": 3, "disk fails": 2,
                "service fails": 4, "local retention": 5, "local retention is short": 2},
-    "brokers": {"upload hangs": 6, "election": 4, "fail-over": 4, "cluster forgets": 3,
+    "brokers": {"election": 4, "fail-over": 4, "cluster forgets": 3,
                 "broker stops": 3, "cluster forgets in a claim": 3, "broker loses power": 4,
                 "broker is cut off": 3, "disks are synced": 3, "member is replaced": 2,
                 "agent begins": 4, "drop": 1, "local retention": 5, "local file rots": 1},
-    "holes": {"local retention is short": 8, "upload hangs": 12, "days pass": 2, "collect": 4,
+    "holes": {"local retention is short": 8, "days pass": 2, "collect": 4,
               "local retention": 6, "agent dies": 6, "agent begins": 8, "election": 3, "read": 5,
               "chunks are written": 25},
     "workflows": {**_WORKFLOWS, "read": 6, "Lambda is slow": 4},
     "readers": {"read": 30, "cluster forgets": 5, "election": 3, "retention": 8, "consolidate": 5,
                 "collect": 8, "days pass": 5, "Lambda is slow": 8, "local retention is short": 2},
-    "garbage": {**_WORKFLOWS, "upload hangs": 6, "local retention": 4, "collect": 14,
+    "garbage": {**_WORKFLOWS, "local retention": 4, "collect": 14,
                 "days pass": 8, "late copy": 8, "election": 3, "cluster forgets": 3,
                 "Lambda is slow": 5, "drop": 2, "rebuild": 2},
     "harm": {"chunk rots": 8, "trailer rots": 3, "object is cut": 2, "object vanishes": 2,

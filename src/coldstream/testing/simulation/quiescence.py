@@ -36,6 +36,7 @@ def quiescence(scene: Scene) -> None:
             scene.drain()
             scene.advance(1000)
     scene.before_change, scene.before_upload = None, lambda: None
+    scene.before_put = lambda key: None
     for agent in scene.agents:
         scheduler.kill(agent.owner)
     scene.agents.clear()

@@ -88,6 +88,7 @@ class Scene:
         before_change: told that a task is about to change something, and where; a conflict may be
             made there.
         before_upload: told that a slice that was cut is about to be read.
+        before_put: told that an object is about to be PUT; the PUT may hang there.
         rules: of the retention that a task carries out, by owner: bytes, and the oldest time in ms.
     """
 
@@ -107,8 +108,11 @@ class Scene:
         self.objects = MemoryObjectStore(lambda: self.scheduler.now)
         self.before_change: Callable[[str, str], None] | None = None
         self.before_upload: Callable[[], None] = lambda: None
+        self.before_put: Callable[[str], None] = lambda key: None
         self.catalog = SimCatalog(self.net, self._landed, self._lost, self._edge)
-        self.store = SimStore(self.net, self.objects, self._created, self._deleted, self._edge)
+        self.store = SimStore(
+            self.net, self.objects, self._created, self._deleted, self._edge, self._put
+        )
         self.policies = MemoryPolicies()
         self._uid = 0
         self.nodes = [
@@ -205,6 +209,9 @@ class Scene:
         if what == "commit" and who:
             what = who.partition(" ")[0]
         self.buckets[f"conflict of {what}"] += 1
+
+    def _put(self, key: str) -> None:
+        self.before_put(key)
 
     def _edge(self, what: str, where: str) -> None:
         if self.before_change is not None:

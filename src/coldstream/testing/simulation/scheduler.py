@@ -208,12 +208,6 @@ class Scheduler:
             self._sleeping.append((self.now + ms, self._count, each))
         heapify(self._sleeping)
 
-    def hold_up(self, task: Task, ms: int) -> None:
-        """Stop a task that is ready where it is, and let it go on `ms` later."""
-        self.ready.remove(task)
-        self._count += 1
-        heappush(self._sleeping, (self.now + ms, self._count, task))
-
     def kill(self, owner: object) -> int:
         """End all tasks of an owner where they are; how many there were."""
         doomed = [each for each in self.ready if each.owner == owner]

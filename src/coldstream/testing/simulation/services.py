@@ -33,6 +33,7 @@ class SimStore:
         created: told of every new object, when it is there.
         deleted: told of every object that goes, when it is gone.
         edge: told before a batch of deletes.
+        before_put: told before every PUT.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class SimStore:
         created: Told,
         deleted: Told,
         edge: Edge = lambda what, stream: None,
+        before_put: Told = lambda key: None,
     ) -> None:
         self._net = net
+        self._before_put = before_put
         self.inner = objects
         self._created = created
         self._deleted = deleted
@@ -51,6 +54,7 @@ class SimStore:
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         data = bytes(body)
+        self._before_put(key)
 
         def effect() -> None:
             known = key in self.inner.objects
