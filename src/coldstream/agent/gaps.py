@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
+from coldstream.agent.progress import Notices
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.listing import data_pages
@@ -57,7 +58,7 @@ class Gaps:
     members: Members | None
     pause: Callable[[int], None]
     holes: list[tuple[int, int]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    notices: Notices = field(default_factory=Notices)
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
         """Declare holes until the chain reaches the local log, or until nothing more is lost.

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.follower import StreamFollower
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import Uploaded, fragment_size, upload
+from coldstream.agent.upload import Job, Uploaded, fragment_size, upload
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,

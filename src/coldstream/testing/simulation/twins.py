@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent import follower, gaps
+from coldstream.agent import gaps, opening
 from coldstream.agent.history import CommittedHistory
 from coldstream.errors import AlreadyExistsError, NotFoundError
 from coldstream.fragment import Buffer
@@ -312,12 +312,12 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         "anchor-empty": Twin(
             "an item is made only where the bucket has no object of the stream",
             2000,
-            lambda: [(follower, "anchor", _anchor_anywhere)],
+            lambda: [(opening, "anchor", _anchor_anywhere)],
         ),
         "anchor-first": Twin(
             "the item is there before the first object",
             500,
-            lambda: [(follower, "anchor", _never_anchored)],
+            lambda: [(opening, "anchor", _never_anchored)],
         ),
         "evidence": Twin(
             "a local log that is merely shorter is no evidence",
