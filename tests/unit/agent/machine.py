@@ -147,8 +147,11 @@ class Faults:
     error: Callable[[], BaseException] = lambda: ColdstreamError("no answer")
     calls: int = 0
     names: list[str] = field(default_factory=list)
+    breaks: tuple[str, ...] = ("",)
 
     def call(self, name: str) -> None:
+        if not name.startswith(self.breaks):
+            return
         self.calls += 1
         self.names.append(name)
         if self.first <= self.calls < self.first + self.length:
@@ -238,6 +241,8 @@ class Run:
     after: bool = False
     happens: dict[int, Callable[[], object]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    breaks: tuple[str, ...] = ("",)  # begins of the names of calls that may fail
+    never: bool = False  # nobody ever commits
     looks: int = 0
     most_looks: int = 1500
     agent: Agent = field(init=False)
@@ -245,6 +250,7 @@ class Run:
     def __post_init__(self) -> None:
         world = self.site.world()
         self.clean = self.site.world()
+        self.faults.breaks = self.breaks
         self.machine.files = FailingFiles(self.faults)
         self.agent = Agent(
             world=World(
@@ -272,7 +278,7 @@ class Run:
         )
 
     def ask(self, stream: str) -> None:
-        if self.commits:
+        if self.commits and not self.never:
             with suppress(ColdstreamError):
                 commit_runs(self.clean, stream, pause=no_pause)
 
@@ -280,7 +286,7 @@ class Run:
         self.looks += 1
         for stream, item in list(self.site.catalog.items.items()):
             # An agent never is the first to commit.
-            if self.commits or not item.fragments:
+            if not self.never and (self.commits or not item.fragments):
                 with suppress(ColdstreamError):
                     commit_runs(self.clean, stream, pause=no_pause)
         if self.looks in self.happens:
