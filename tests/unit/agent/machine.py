@@ -15,7 +15,7 @@ from coldstream.agent.files import DISK, LogFile
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
-from coldstream.errors import ColdstreamError
+from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 
@@ -144,7 +144,7 @@ class Faults:
 
     first: int = 0
     length: int = 0
-    error: Callable[[], BaseException] = lambda: ColdstreamError("no answer")
+    error: Callable[[], BaseException] = lambda: UnavailableError("no answer")
     calls: int = 0
     names: list[str] = field(default_factory=list)
     breaks: tuple[str, ...] = ("",)
@@ -156,6 +156,11 @@ class Faults:
         self.names.append(name)
         if self.first <= self.calls < self.first + self.length:
             raise self.error()
+
+
+def no_answer() -> BaseException:
+    """What a network says."""
+    return UnavailableError("no answer")
 
 
 class Failing:
