@@ -138,9 +138,10 @@ class Gaps:
             f" key {key.path(self.world.prefix)})"
         )
         if gap.holding:
+            named = [f"{key} ({why})" for key, why in zip(gap.holding, gap.why, strict=True)]
             words += (
-                f"; {len(gap.holding)} objects in the bucket may still hold some of them, such as"
-                f" {', '.join(gap.holding[:_NAMED])}: `coldstream repair` puts in place what the"
+                f"; {len(named)} objects in the bucket may still hold some of them, such as"
+                f" {', '.join(named[:_NAMED])}: `coldstream repair` puts in place what the"
                 " ledger accepts"
             )
         self.holes.append((gap.first_offset, gap.next_offset))

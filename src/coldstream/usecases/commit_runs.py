@@ -376,7 +376,7 @@ def commit_runs(
             version=item.version,
             next_offset=item.next_offset,
             root=root,
-            refused=(*refused.values(), *ends.at(item.next_offset)),
+            refused=(*refused.values(), *ends.told(item.next_offset, holes)),
             more=extension.more or ends.out_of_time,
             holes=tuple(holes),
             waiting=extension.waiting,

@@ -224,13 +224,20 @@ class Ends:
         self.left |= {each.key: each for each in taken.left if each.key is not None}
         return True
 
-    def at(self, end: int) -> list[RefusedFragmentError]:
-        """Why what reaches over an end could not follow."""
-        return [
-            each
-            for path, each in self.left.items()
-            if parse_data_key(path, self._world.prefix).next_offset > end
-        ]
+    def told(self, end: int, holes: Sequence[tuple[int, int]] = ()) -> list[RefusedFragmentError]:
+        """Why what has data behind the manifest's end, or over a new hole of it, could not follow.
+
+        Args:
+            end: of the manifest.
+            holes: ranges [first, next) that were appended as lost.
+        """
+        found = []
+        for path, each in self.left.items():
+            key = parse_data_key(path, self._world.prefix)
+            over = any(first < key.next_offset and key.first_offset < last for first, last in holes)
+            if over or key.next_offset > end:
+                found.append(each)
+        return found
 
 
 def _left(each: Listed, exc: CorruptDataError | NotFoundError) -> RefusedFragmentError:
