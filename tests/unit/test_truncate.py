@@ -15,7 +15,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import LastChunk
 from coldstream.manifest.tree import leaves
-from coldstream.names import data_prefix, quarantine_prefix
+from coldstream.names import data_prefix, parse_data_key, quarantine_prefix
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.truncate import Truncation
@@ -157,13 +157,16 @@ def test_what_was_only_listed_and_good_is_named_because_the_landed_root_lacks_it
 
 def test_history_6_what_was_uploaded_behind_a_gap_is_named_too() -> None:
     remote = tier()
-    ahead = remote.upload(piece(120, 130), piece(60, 110, uid=3))
+    ahead, across = remote.upload(piece(120, 130), piece(60, 110, uid=3))
     remote.upload(piece(10, 20, uid=4), piece(70, 80, epoch=2, floor=70))
 
     take(remote)
 
     (timeline,) = record(remote).timelines
-    assert sorted(row.key for row in timeline.listed) == sorted(ahead)
+    part, behind = sorted(row.key for row in timeline.listed)
+    assert behind == ahead
+    assert (parse_data_key(part, PREFIX).first_offset, part != across) == (100, True)
+    assert across in remote.memory.objects
 
 
 @pytest.mark.parametrize(

@@ -21,39 +21,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.faults import check_not_deleted, explained
+from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
-from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
-from coldstream.agent.progress import Progress, of_new_root, of_truncation, place, translated
+from coldstream.agent.opening import open_stream
+from coldstream.agent.progress import Progress, place, translated
 from coldstream.agent.pursuit import Pursuit
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import FragmentNumbers, Uploaded
-from coldstream.errors import (
-    ColdstreamError,
-    CorruptDataError,
-    InternalError,
-    UnavailableError,
-)
+from coldstream.agent.standstill import StandstillWatch
+from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
+from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
 from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
-from coldstream.plans.cut import Slice, cut
+from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream.ports import CommitRequests
-from coldstream.usecases.claim import anchor, claim
-from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 
+_END = 2**64 - 1
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A slice to upload, and under which claim."""
-
-    log: StreamLog
-    piece: Slice
-    placement: Placement
 
 
 @dataclass(slots=True)
@@ -84,6 +70,7 @@ class StreamFollower:
     members: Members | None = None
     progress: Progress = field(init=False)
     _gaps: Gaps = field(init=False)
+    _standing: StandstillWatch = field(init=False)
     _pursuit: Pursuit = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
     _floor: int = 0
@@ -104,12 +91,15 @@ class StreamFollower:
     _watched_at: float = float("-inf")  # last look at the manifest
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
     _hole_end: int | None = None  # what begins here is cut at once, because the hole waits for it
+    _until: int | None = None  # with `once`: what is committed above came after the start
+    _reclaimed_at: float = float("-inf")  # when its claim was last found missing
 
     def __post_init__(self) -> None:
         members = self.members or (LastCopy() if self.settings.last_copy else None)
         self._gaps = Gaps(self.world, self.log, members, self.pause)
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
+        self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._pursuit = Pursuit(
             self.world, self.log.stream, self.settings, self.requests, self.pause, notices
         )
@@ -130,40 +120,53 @@ class StreamFollower:
     def step(self, now: float, now_ms: int, *, most: int) -> list[Job]:
         """Look at the directory and the manifest; give at most `most` slices to upload.
 
-        Never raises for a fault of this stream: that is `progress.error`, and other streams go on.
+        Never raises: a fault is `progress.error`, and what was cut before it is given all the same.
 
         Args:
             now: monotonic seconds.
             now_ms: the wall clock, ms since the Unix epoch, as chunk timestamps have it.
             most: how many uploads may start.
         """
+        jobs: list[Job] = []
         if self._pursuit.hopeless:
-            return []
+            return jobs
+        try:
+            self._advance(now, now_ms, most, jobs)
+        except Exception as exc:  # it is this stream's, and what was cut before it is uploaded
+            self._fail(translated(exc, self.log), now)
+        self._tell_standstill(now, now_ms)
+        return jobs
+
+    def note_end(self) -> None:
+        """With `once`: upload what is committed now, nothing above it; raises as any look does."""
+        if self._until is None and self.settings.once:
+            committed = self.committed.limit(self.log.stream)
+            if committed:
+                self.log.check_indexes(0)
+            newest = self.log.chunks_near(_END, committed=committed)
+            self._until = newest[-1].next_offset if newest else 0
+
+    def _advance(self, now: float, now_ms: int, most: int, jobs: list[Job]) -> None:
+        """A step; what it cuts is in `jobs`, whatever fails behind it."""
+        self.note_end()
         if now < self._retry_at:
             if self._blocked_at is None:
                 self._watch_quietly(now)
-                return []
+                return
         elif self._blocked_at is not None and not self.settings.once:
             # Perhaps the file was mended; a second fault blocks again.
             self._suspect_at, self._blocked_at = self._blocked_at, None
-        try:
-            closed = self._outdated or self._epoch == 0
-            if closed and (self._in_flight or not self._open(now, now_ms)):
-                return []
-            if self._blocked_at is None:
-                self.progress.error = self._pursuit.stuck
-            if self._suspect_at is not None:
-                # What lies behind it would be uploaded at every try, and committed at none.
-                most = 0 if self._in_flight else min(most, 1)
-            jobs = self._cut(now, now_ms, most) if most > 0 else []
-            self._watch(now)
-        except ColdstreamError as exc:
-            self._fail(exc, now)
-            return []
-        except OSError as exc:
-            self._fail(translated(exc, self.log), now)
-            return []
-        return jobs
+        closed = self._outdated or self._epoch == 0
+        if closed and (self._in_flight or not self._open(now, now_ms)):
+            return
+        if self._blocked_at is None:
+            self.progress.error = self._pursuit.stuck
+        if self._suspect_at is not None:
+            # What lies behind it would be uploaded at every try, and committed at none.
+            most = 0 if self._in_flight else min(most, 1)
+        if most > 0:
+            self._cut(now, now_ms, most, jobs)
+        self._watch(now)
 
     def finished(self, uploaded: Uploaded, now: float) -> None:
         """An upload has landed in the store."""
@@ -200,60 +203,34 @@ class StreamFollower:
         return explained(error, self.log, place(self.settings, self.world.prefix))
 
     def _limit(self) -> int:
-        limit = self.committed.limit(self.log.stream)
-        return limit if self._blocked_at is None else min(limit, self._blocked_at)
+        limits = (self.committed.limit(self.log.stream), self._blocked_at, self._until)
+        return min(each for each in limits if each is not None)
 
     def _open(self, now: float, now_ms: int) -> bool:
-        """Anchor and claim the stream; False while it has no committed chunk.
-
-        The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
-        """
-        limit = self._limit()
-        if limit:
-            self.log.check_indexes(0)
-        segments = self.log.segments()
-        newest = self.log.chunks_near(2**64 - 1, committed=limit)
-        if not segments or not newest:
-            return False
-        stream, epoch = self.log.stream, newest[-1].epoch
-        if segments[0] and self.world.catalog.get(stream) is None:
-            # What a longer log has below it would never be uploaded, and nobody would say so.
-            self._gaps.check_alone(segments[0], segments[0])
-        item = anchor(self.world, stream, segments[0], self.name)
-        check_not_deleted(item)
-        if self.name.queue and item.name != self.name:
-            self.world.catalog.set_name(stream, self.name)
-        if 0 < item.epoch < epoch and segments[0] > item.next_offset:
-            # What an older writer has uploaded behind a gap would lie above the new floor, and no
-            # manifest would ever take it.
-            self._gaps.bridge(item.epoch, segments[0], committed=limit, to_log=False)
-        claimed = claim(
+        """Anchor and claim the stream; False while it has no committed chunk."""
+        opened = open_stream(
             self.world,
-            stream,
-            epoch,
-            log=CommittedHistory(self.log, limit, epoch),
+            self.log,
+            self._gaps,
+            limit=self._limit(),
+            settings=self.settings,
+            name=self.name,
+            notices=self.progress.notices,
             pause=self.pause,
             now_ms=now_ms,
-            alone=self._gaps.check_alone,
         )
-        if claimed.rooted:
-            self.progress.notices.append(of_new_root(stream, self.world.prefix, self.settings))
-        if claimed.truncated is not None:
-            self.progress.notices.append(of_truncation(claimed.truncated))
-        floor = claimed.loaded.item.ledger.floor(epoch)
-        if floor is None:
-            raise InternalError("a claim that is not in the ledger", stream=stream)
-        # What an earlier life of this agent has uploaded may have lost its events.
-        report = commit_runs(self.world, stream, pause=self.pause)
-        self._epoch, self._floor = epoch, floor
+        if opened is None:
+            return False
+        report = opened.report
+        self._epoch, self._floor = opened.epoch, opened.floor
         self._outdated = False
         if report.waiting:
             # Of fragments that land out of order the second could make a hole count over the first.
             self._suspect_at = report.next_offset
-        elif self.settings.once and (waits := self._gaps.pending(report)) is not None:
+        elif opened.waits_at is not None:
             # Something below it could not be uploaded. If that is still so, what lies behind it
             # must not be uploaded by every run; if not, the next claim takes what waits.
-            self._suspect_at = waits - 1
+            self._suspect_at = opened.waits_at - 1
             self._joins = self._pending_from != report.next_offset
             self._pending_from = report.next_offset
         self._restart_at(report.next_offset)
@@ -269,21 +246,21 @@ class StreamFollower:
         self._remaining = True
         self.progress.cut_offset = offset
 
-    def _cut(self, now: float, now_ms: int, most: int) -> list[Job]:
+    def _cut(self, now: float, now_ms: int, most: int, jobs: list[Job]) -> None:
+        """Put up to `most` slices into `jobs`. Each counts as under way from then on."""
         limit = self._limit()
         segments = self.log.segments()
         if not segments:
-            return []
+            return
         if segments[0] > self._position:
             self._go_on_behind_the_gap(segments[0], limit, now)
-            return []
+            return
         seen = (segments[-1], self.log.index_size(segments[-1]), limit)
         waiting = self._wake_ms is not None and now_ms >= self._wake_ms
         if seen == self._seen and not self._remaining and not waiting:
-            return []
+            return
         self.log.check_indexes(self._position)
         self._seen, self._remaining, self._wake_ms = seen, False, None
-        jobs: list[Job] = []
         for at in range(bisect_right(segments, self._position) - 1, len(segments)):
             first = segments[at]
             try:
@@ -297,39 +274,44 @@ class StreamFollower:
                 if not jobs:
                     raise
                 self._remaining = True  # first what lies before it, then the fault is told
-                break
-            if view is None:
-                continue
-            newer_epoch = view.chunk(-1).epoch > self._epoch
-            ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
-            pieces = cut(
-                view,
-                target_size=self.settings.target_size,
-                committed=limit,
-                epoch=self._epoch,
-                flush=self.settings.once
-                or newer_epoch
-                or self._position == self._hole_end
-                or self._blocked_at is not None
-                or now_ms >= ripe_ms,
-            )[: most - len(jobs)]
-            jobs += [Job(self.log, piece, self._place(piece)) for piece in pieces]
-            taken = sum(len(piece.records) for piece in pieces)
-            self._read = (first, view.skipped + taken)
-            if taken < len(view.records):
-                waiting_chunk = view.chunk(taken)
-                self._position = waiting_chunk.chunk_id
-                self._wake_ms = ripe_ms
-                self._remaining = len(jobs) == most
-                if waiting_chunk.epoch > self._epoch and waiting_chunk.next_offset <= limit:
-                    self._outdated = True  # it needs a claim, after all before it is uploaded
-                break
-            self._position = view.next_offset
-        if jobs:
-            self._in_flight += len(jobs)
+                return
+            if view is not None and not self._cut_segment(view, limit, now, now_ms, most, jobs):
+                return
+
+    def _cut_segment(
+        self, view: SegmentView, limit: int, now: float, now_ms: int, most: int, jobs: list[Job]
+    ) -> bool:
+        """Cut what there is of one segment; False if something of it is left."""
+        ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
+        pieces = cut(
+            view,
+            target_size=self.settings.target_size,
+            committed=limit,
+            epoch=self._epoch,
+            flush=self.settings.once
+            or view.chunk(-1).epoch > self._epoch
+            or self._position == self._hole_end
+            or self._blocked_at is not None
+            or now_ms >= ripe_ms,
+        )[: most - len(jobs)]
+        new = [Job(self.log, piece, self._place(piece)) for piece in pieces]
+        taken = sum(len(piece.records) for piece in pieces)
+        waiting = view.chunk(taken) if taken < len(view.records) else None
+        # From here on nothing can fail: what is in `jobs` is what is under way.
+        jobs += new
+        self._in_flight += len(new)
+        self._read = (view.first_offset, view.skipped + taken)
+        self._position = view.next_offset if waiting is None else waiting.chunk_id
+        if new:
             self._moved_at = now
             self.progress.cut_offset = self._position
-        return jobs
+        if waiting is None:
+            return True
+        self._wake_ms = ripe_ms
+        self._remaining = len(jobs) == most
+        if waiting.epoch > self._epoch and waiting.next_offset <= limit:
+            self._outdated = True  # it needs a claim, after all before it is uploaded
+        return False
 
     def _go_on_behind_the_gap(self, begin: int, limit: int, now: float) -> None:
         """The local log begins above all that was cut: see what is really missing."""
@@ -346,6 +328,17 @@ class StreamFollower:
         self._hole_end = there.position if there.waiting else None
         self._moved_at = now
 
+    def _tell_standstill(self, now: float, now_ms: int) -> None:
+        """Say of a stream that waits and makes no progress that it does, every few minutes."""
+        wake_ms = self._wake_ms
+        self._standing.look(
+            now,
+            in_flight=self._in_flight,
+            position=self._position,
+            waits=self._remaining or self._outdated,
+            odd_time=wake_ms is not None and not 0 < wake_ms - now_ms <= self.settings.flush_ms,
+        )
+
     def _place(self, piece: Slice) -> Placement:
         return Placement(
             epoch=self._epoch,
@@ -361,7 +354,7 @@ class StreamFollower:
             return
         try:
             self._watch(now)
-        except ColdstreamError:
+        except Exception:
             self._gave_up = True
 
     def _watch(self, now: float) -> None:
@@ -378,6 +371,11 @@ class StreamFollower:
             raise UnavailableError("the stream's item is gone", stream=self.log.stream)
         if item.epoch > self._epoch:
             self._outdated = True
+            return
+        if item.ledger.floor(self._epoch) != self._floor:
+            # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
+            self._outdated = now - self._reclaimed_at >= self.settings.rescan_seconds
+            self._reclaimed_at = now if self._outdated else self._reclaimed_at
             return
         if item.next_offset > self.progress.next_offset:
             self.progress.next_offset = item.next_offset

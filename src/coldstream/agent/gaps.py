@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
+from coldstream.agent.progress import Notices
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.listing import data_pages
@@ -57,7 +58,7 @@ class Gaps:
     members: Members | None
     pause: Callable[[int], None]
     holes: list[tuple[int, int]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    notices: Notices = field(default_factory=Notices)
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
         """Declare holes until the chain reaches the local log, or until nothing more is lost.
@@ -137,9 +138,10 @@ class Gaps:
             f" key {key.path(self.world.prefix)})"
         )
         if gap.holding:
+            named = [f"{key} ({why})" for key, why in zip(gap.holding, gap.why, strict=True)]
             words += (
-                f"; {len(gap.holding)} objects in the bucket may still hold some of them, such as"
-                f" {', '.join(gap.holding[:_NAMED])}: `coldstream repair` puts in place what the"
+                f"; {len(named)} objects in the bucket may still hold some of them, such as"
+                f" {', '.join(named[:_NAMED])}: `coldstream repair` puts in place what the"
                 " ledger accepts"
             )
         self.holes.append((gap.first_offset, gap.next_offset))

@@ -12,6 +12,7 @@ from typing import Protocol
 from coldstream.agent.faults import LostLocallyError
 from coldstream.usecases.holes import Gap
 
+_NAMED = 3
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
 _SEARCH = (
     "look on the other nodes for the older log and run the agent of one that has it; if none has,"
@@ -60,7 +61,7 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
         LostRangeError: somebody has, or may have, some of it. The message says what to do.
         UnavailableError: a member does not answer.
     """
-    where = f"the local log begins at {local_first}, and {gap} were never uploaded"
+    where = f"the local log begins at {local_first}, and {gap} {_fate(gap)}"
     if members is None:
         raise LostLocallyError(
             f"{where}; if another node still has them, run its agent; if none has, start this one"
@@ -78,6 +79,20 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
             stream=stream,
             offset=gap.first_offset,
         )
+
+
+def _fate(gap: Gap) -> str:
+    """Why the manifest lacks a gap: never that nothing was uploaded where an object holds some."""
+    if not gap.holding:
+        return "were never uploaded"
+    named = "; ".join(
+        f"{key}: {why}" for key, why in list(zip(gap.holding, gap.why, strict=True))[:_NAMED]
+    )
+    more = len(gap.holding) - _NAMED
+    return (
+        "are not in the manifest, although objects in the bucket hold some of them that cannot"
+        f" follow it ({named}{f'; and {more} more' if more > 0 else ''})"
+    )
 
 
 def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -> None:

@@ -6,8 +6,35 @@ from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
-from coldstream.errors import ColdstreamError, UnavailableError
+from coldstream.agent.standstill import Standstill
+from coldstream.errors import ColdstreamError, InternalError, UnavailableError
 from coldstream.plans.truncate import Truncation
+
+_MOST_NOTICES = 200
+
+
+class Notices(list[str]):
+    """The last things that a person should know, oldest first; an agent runs for months.
+
+    Attributes:
+        total: how many there have ever been.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def append(self, notice: str) -> None:
+        """Take one, unless the very same is among the last ones; the oldest goes."""
+        if notice in self:
+            return
+        super().append(notice)
+        self.total += 1
+        del self[:-_MOST_NOTICES]
+
+    def since(self, total: int) -> list[str]:
+        """Those that have come since there were `total`, as far as they are here."""
+        return self[max(0, len(self) - (self.total - total)) :]
 
 
 @dataclass(slots=True)
@@ -24,6 +51,7 @@ class Progress:
         error: why it stands still, None while it does not.
         holes: ranges [first, next) that this agent has declared lost.
         notices: what a person should know although the stream goes on.
+        standstill: what was last told of a stream that makes no progress; None while it does.
     """
 
     stream: str
@@ -34,7 +62,8 @@ class Progress:
     durable_seconds: float | None = None
     error: ColdstreamError | None = None
     holes: list[tuple[int, int]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    notices: Notices = field(default_factory=Notices)
+    standstill: Standstill | None = None
 
 
 def of_truncation(done: Truncation) -> str:
@@ -61,8 +90,12 @@ def place(settings: AgentSettings, prefix: str) -> str:
     return (f"bucket {settings.bucket}, " if settings.bucket else "") + f"prefix {prefix}"
 
 
-def translated(exc: OSError, log: StreamLog) -> ColdstreamError:
-    """A file that cannot be read right now: gone by retention or deletion, or forbidden."""
+def translated(exc: Exception, log: StreamLog) -> ColdstreamError:
+    """An error of ours: itself, a file that cannot be read right now, or something unexpected."""
+    if isinstance(exc, ColdstreamError):
+        return exc
+    if not isinstance(exc, OSError):
+        return InternalError(f"an unexpected error: {exc!r}", stream=log.stream)
     return UnavailableError(
         f"a file cannot be read: {exc.strerror or exc}",
         stream=log.stream,

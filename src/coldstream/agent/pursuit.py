@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldstream.agent.faults import StuckManifestError, check_not_deleted
-from coldstream.agent.progress import place
+from coldstream.agent.progress import Notices, place
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.catalog import CatalogItem
@@ -53,7 +53,7 @@ class Pursuit:
     settings: AgentSettings
     requests: CommitRequests | None
     pause: Callable[[int], None]
-    notices: list[str]
+    notices: Notices
     stuck: StuckManifestError | None = None
     hopeless: bool = False
     _asked: int = 0

@@ -6,19 +6,20 @@ not answer, with a growing pause, and its buffer is given back meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.directory import nothing_found, some, unnamed
-from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.follower import StreamFollower
 from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import BufferPool, Uploaded, fragment_size, upload
+from coldstream.agent.upload import BufferPool, Job, Uploaded, fragment_size, upload
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -32,6 +33,7 @@ from coldstream.ports import CommitRequests
 from coldstream.usecases.load import World
 
 _LONGEST_PAUSE = 30.0
+_MOST_GONE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Agent:
     _results: Mailbox[_Result] = field(init=False)
     _stop: Flag = field(init=False)
     _waiting: int = 0
+    _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
+    _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _turn: int = 0
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
@@ -106,7 +110,9 @@ class Agent:
                 while not self._stop.is_set():
                     self._discover()
                     self._look(pool, buffers)
-                    self.report(self.progress())
+                    # Where stderr cannot be written, a full disk for one, uploads go on.
+                    with suppress(OSError, ValueError):
+                        self.report(self.progress())
                     if self.settings.once and self._settled():
                         self.interrupted = False
                         break
@@ -120,8 +126,9 @@ class Agent:
         return all(follower.settled for follower in self._followers.values())
 
     def progress(self) -> list[Progress]:
-        """What every stream has come to so far, by name."""
-        return [self._followers[stream].progress for stream in sorted(self._followers)]
+        """What every stream has come to so far, by name; also what is to be told of gone ones."""
+        rows = {stream: each.progress for stream, each in self._followers.items()}
+        return [row for _, row in sorted((self._gone | rows).items())]
 
     def _discover(self) -> None:
         try:
@@ -133,14 +140,28 @@ class Agent:
             # It was there before: a mount that comes back, or a broker that is set up anew.
             self.warnings = [f"{trouble}; it is tried again (key {self.data_dir})"]
             return
+        begun = self._seen and self.settings.once
         self._seen = True
         self.skipped.update(found.strange)
         for stream in found.streams:
-            if stream not in self._followers:
+            if stream not in self._followers and not begun:
                 self._followers[stream] = self._follower(stream)
+        if not self.settings.once:
+            self._forget(self._followers.keys() - set(found.streams))
         if self.settings.once and not self._followers:
             raise InvalidInputError(nothing_found(self.data_dir), key=str(self.data_dir))
         self._warn(found.bare)
+
+    def _forget(self, vanished: Collection[str]) -> None:
+        """Follow no directory that is gone, once nothing of it is under way."""
+        busy = {job.log.stream for job in self._jobs.values()}
+        for stream in set(vanished) - busy:
+            row = self._followers.pop(stream).progress
+            if row.error is not None or row.holes or row.notices:
+                self._gone.pop(stream, None)
+                self._gone[stream] = row
+        while len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
 
     def _warn(self, bare: Sequence[str]) -> None:
         silent, missing = unnamed(self.committed, self._followers)
@@ -163,7 +184,8 @@ class Agent:
         self.warnings = warnings
 
     def _follower(self, stream: str) -> StreamFollower:
-        return StreamFollower(
+        self._gone.pop(stream, None)
+        follower = StreamFollower(
             world=self.world,
             log=StreamLog(self.data_dir / stream, self.host.files),
             committed=self.committed,
@@ -174,6 +196,9 @@ class Agent:
             started=self.host.monotonic(),
             members=self.members,
         )
+        with suppress(ColdstreamError, OSError):  # its first step says so
+            follower.note_end()
+        return follower
 
     def _look(self, pool: Workers, buffers: BufferPool) -> None:
         """One step of every stream, beginning with another one each time, so that none starves."""
@@ -182,7 +207,11 @@ class Agent:
             jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=room)
             for job in jobs:
                 self._waiting += 1
-                pool.submit(self._upload, follower, job, buffers)
+                self._jobs[id(job)] = job
+                try:
+                    pool.submit(self._upload, follower, job, buffers)
+                except Exception as exc:  # no thread, for one; a worker may have it all the same
+                    self._results.put(_Result(follower, job, _not_begun(job, exc)))
         self._turn += 1
 
     def _in_turn(self) -> Iterator[StreamFollower]:
@@ -204,6 +233,8 @@ class Agent:
             result = self._results.get(0)
 
     def _note(self, result: _Result) -> None:
+        if self._jobs.pop(id(result.job), None) is None:
+            return  # it could not be submitted, and was carried out all the same
         self._waiting -= 1
         now = self.host.monotonic()
         if isinstance(result.outcome, Uploaded):
@@ -255,3 +286,9 @@ class Agent:
             finally:
                 buffers.give_back(buffer)
             self._stop.wait(self.host.jitter(min(_LONGEST_PAUSE, 0.2 * 2 ** min(attempt, 10))))
+
+
+def _not_begun(job: Job, exc: Exception) -> UnavailableError:
+    return UnavailableError(
+        f"an upload could not begin: {exc!r}", stream=job.log.stream, offset=job.piece.first_offset
+    )

@@ -19,8 +19,10 @@ class AgentSettings:
         uploads: PUTs at the same time.
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
-        once: upload what is there, wait until the manifests have followed, end.
+        once: upload what is there at the start, wait until the manifests have followed, end.
         rescan_seconds: a stream that failed is tried again after this long.
+        standstill_seconds: a stream that waits may stand still for this long before it is told.
+        standstill_again_seconds: from one time that it is told to the next.
         last_copy: no other member of any stream has older data than the directories here; what they
             have lost before it was uploaded is declared lost.
         bucket: what messages call the bucket; "" if nobody has said so.
@@ -39,6 +41,8 @@ class AgentSettings:
     rescan_seconds: float = 30.0
     last_copy: bool = False
     bucket: str = ""
+    standstill_seconds: float = 180.0
+    standstill_again_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         rules = (
@@ -51,6 +55,10 @@ class AgentSettings:
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),
             (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),
+            (
+                self.standstill_seconds > 0 and self.standstill_again_seconds > 0,
+                "time before a stream without progress is told: more than 0 s",
+            ),
         )
         for holds, words in rules:
             if not holds:

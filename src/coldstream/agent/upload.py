@@ -57,8 +57,9 @@ class BufferPool:
                 while self._free and self._used + size > self._budget:
                     self._used -= len(self._free.pop())
                 if self._used + size <= self._budget or self._used == 0:
+                    made = bytearray(size)  # counted only once it is there: memory may be short
                     self._used += size
-                    return bytearray(size)
+                    return made
                 self._changed.wait(0.2)
         return None
 
@@ -70,6 +71,15 @@ class BufferPool:
             else:
                 self._free.append(buffer)
             self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A slice to upload, and under which claim."""
+
+    log: StreamLog
+    piece: Slice
+    placement: Placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,10 @@ import secrets
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +63,11 @@ def run(
     ],
     once: Annotated[
         bool,
-        typer.Option("--once", help="Upload what is there, wait for the manifests, end."),
+        typer.Option(
+            "--once",
+            help="Upload what is committed at the start, wait until the manifests have it, end."
+            " What comes meanwhile, or a stream that appears, is for the next run.",
+        ),
     ] = False,
     names: Annotated[
         Path | None,
@@ -191,15 +198,15 @@ def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
             'not a JSON object {directory: {"vhost": V, "queue": Q}}', key=str(path)
         ) from exc
     for stream, name in names.items():
-        for field in ("cluster", "vhost", "queue"):
-            text = getattr(name, field)
+        for part in ("cluster", "vhost", "queue"):
+            text = getattr(name, part)
             if len(text) > MAX_NAME:
                 trouble = f"has {len(text)} characters, more than {MAX_NAME}"
             elif any("\ud800" <= each <= "\udfff" for each in text):
                 trouble = "has a surrogate"
             else:
                 continue
-            raise InvalidInputError(f"{field} {trouble}", stream=stream, key=str(path))
+            raise InvalidInputError(f"{part} {trouble}", stream=stream, key=str(path))
     return names
 
 
@@ -209,7 +216,7 @@ def _with_remedy(error: ColdstreamError) -> str:
 
 
 def _row(progress: Progress) -> dict[str, object]:
-    error = progress.error
+    error, standstill = progress.error, progress.standstill
     return {
         "stream": progress.stream,
         "next": progress.next_offset,
@@ -218,44 +225,82 @@ def _row(progress: Progress) -> dict[str, object]:
         "seconds_to_durable": progress.durable_seconds,
         "holes": [{"first": first, "next": following} for first, following in progress.holes],
         "notices": progress.notices,
+        "standstill": None if standstill is None else asdict(standstill),
         "error": None if error is None else {"kind": error.kind, "message": str(error)},
     }
 
 
+@dataclass(slots=True)
+class _Told:
+    """What was already said of a stream.
+
+    Attributes:
+        row: of the stream; another one is of another life of it.
+        notices: how many of its notices.
+        errors: the last ones.
+    """
+
+    row: Progress
+    notices: int = 0
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=8))
+
+
 class _ProgressLine:
-    """One line on stderr that says how far all streams are; a line a minute without a terminal."""
+    """One line on stderr that says how far all streams are; a line a minute without a terminal.
+
+    What cannot be written, because a disk is full, is said at a later look.
+    """
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._last = 0.0
-        self._shown: set[str] = set()
+        self._told: dict[str, _Told] = {}
+        self._warned: deque[str] = deque(maxlen=64)
 
-    def show(self, rows: list[Progress], warnings: Sequence[str] = ()) -> None:
-        for row in rows:
-            if row.error is not None and str(row.error) not in self._shown:
-                self._shown.add(str(row.error))
-                print(f"\ncoldstream: {_with_remedy(row.error)}", file=sys.stderr)  # noqa: T201
-        self._tell(rows, warnings)
+    def show(self, rows: Sequence[Progress], warnings: Sequence[str] = ()) -> None:
+        """Say what is new, and now and then how far all streams are.
+
+        Raises:
+            OSError: stderr cannot be written.
+        """
+        self._told = {row.stream: self._told_of(row) for row in rows}
+        for told in self._told.values():
+            error = told.row.error
+            if error is not None and str(error) not in told.errors:
+                _say(_with_remedy(error))
+                told.errors.append(str(error))
+        self._tell(warnings)
         now = time.monotonic()
         if now - self._last < (0.2 if self._terminal else 60.0):
             return
         self._last = now
         self._print(rows, end="" if self._terminal else "\n")
 
-    def _tell(self, rows: list[Progress], warnings: Sequence[str]) -> None:
-        """Each notice once, on a line of its own: the stream goes on, but a person should know."""
-        for notice in [*warnings, *(notice for row in rows for notice in row.notices)]:
-            if notice not in self._shown:
-                self._shown.add(notice)
-                print(f"\ncoldstream: WARNING: {notice}", file=sys.stderr)  # noqa: T201
+    def _told_of(self, row: Progress) -> _Told:
+        told = self._told.get(row.stream)
+        return told if told is not None and told.row is row else _Told(row)
 
-    def _print(self, rows: list[Progress], *, end: str) -> None:
+    def _tell(self, warnings: Sequence[str]) -> None:
+        """Each notice once, on a line of its own: the stream goes on, but a person should know."""
+        for warning in warnings:
+            if warning not in self._warned:
+                _say(f"WARNING: {warning}")
+                self._warned.append(warning)
+        for told in self._told.values():
+            notices = told.row.notices
+            new = notices.since(told.notices)
+            for number, notice in enumerate(new, notices.total - len(new) + 1):
+                _say(f"WARNING: {notice}")
+                told.notices = number
+
+    def _print(self, rows: Sequence[Progress], *, end: str) -> None:
         behind = sum(each.next_offset < each.cut_offset for each in rows)
+        standing = sum(each.standstill is not None for each in rows)
         mib = sum(each.bytes for each in rows) / _MIB
         fragments = sum(each.fragments for each in rows)
         text = (
             f"{len(rows)} streams, {fragments} fragments, {mib:,.1f} MiB uploaded,"
-            f" {behind} manifests behind"
+            f" {behind} manifests behind" + (f", {standing} without progress" if standing else "")
         )
         print(  # noqa: T201
             f"\r\x1b[K{text}" if self._terminal else text,
@@ -264,7 +309,13 @@ class _ProgressLine:
             flush=True,
         )
 
-    def end(self, rows: list[Progress], warnings: Sequence[str] = ()) -> None:
+    def end(self, rows: Sequence[Progress], warnings: Sequence[str] = ()) -> None:
         """The last line holds the totals, whenever the one before it was printed."""
-        self._tell(rows, warnings)
-        self._print(rows, end="\n")
+        with suppress(OSError, ValueError):
+            self._told = {row.stream: self._told_of(row) for row in rows}
+            self._tell(warnings)
+            self._print(rows, end="\n")
+
+
+def _say(text: str) -> None:
+    print(f"\ncoldstream: {text}", file=sys.stderr, flush=True)  # noqa: T201

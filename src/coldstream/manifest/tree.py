@@ -84,6 +84,30 @@ def _backwards(entries: Entries, first: int, fetch: Fetch) -> Iterator[Entry]:
             yield entry
 
 
+def last_bytes(root: Root, size: int, fetch: Fetch) -> int | None:
+    """First offset of the fragment with which the youngest live ones come to `size` bytes.
+
+    Fetches one path: three nodes at the most.
+
+    Returns:
+        None if all together have fewer.
+    """
+    entries, number = root.entries, len(root.entries)
+    while number:
+        number -= 1
+        entry = entries[number]
+        if entry.next_offset <= root.first_offset:
+            return None
+        if entry.size < size:
+            size -= entry.size
+        elif entry.kind.level:
+            entries = fetch(entry).entries
+            number = len(entries)
+        else:
+            return entry.first_offset
+    return None
+
+
 def fragments_reaching(root: Root, timestamp: int, fetch: Fetch) -> Iterator[Entry]:
     """Live fragments that hold a chunk at or after `timestamp` (ms), in offset order.
 

@@ -2,13 +2,16 @@
 
 A stream is a directory of segment files (`segment`), each with an index (`index`). A segment holds
 chunks (`chunk`), a chunk holds entries (`entry`), a filter (`bloom`) and `tracking` data, and an
-entry holds messages, mostly of AMQP 1.0 (`amqp`, `amqp_types`).
+entry holds messages, mostly of AMQP 1.0 (`amqp`, `amqp_types`). What needs numpy is imported when
+it is asked for: the Lambdas have none.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from coldstream.osiris.amqp import BodyKind, Message, decode_message, encode_data, to_jsonable
 from coldstream.osiris.bloom import FilterMatcher, encode_bloom
 from coldstream.osiris.chunk import (
-    CHUNK_DTYPE,
     CHUNK_HEADER_SIZE,
     Buffer,
     Chunk,
@@ -26,7 +29,6 @@ from coldstream.osiris.entry import (
     iter_messages,
     iter_records,
 )
-from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER, check_index, index_records
 from coldstream.osiris.segment import (
     SEGMENT_HEADER,
     SEGMENT_HEADER_SIZE,
@@ -36,6 +38,10 @@ from coldstream.osiris.segment import (
     segment_name,
 )
 from coldstream.osiris.tracking import Tracked, TrackingType, parse_tracking
+
+if TYPE_CHECKING:
+    from coldstream.osiris.headers import CHUNK_DTYPE
+    from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER, check_index, index_records
 
 __all__ = [
     "CHUNK_DTYPE",
@@ -74,3 +80,13 @@ __all__ = [
     "segment_name",
     "to_jsonable",
 ]
+
+_OF_NUMPY = {"CHUNK_DTYPE": "headers"} | dict.fromkeys(
+    ("INDEX_DTYPE", "INDEX_HEADER", "check_index", "index_records"), "index"
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_NUMPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_OF_NUMPY[name]}"), name)

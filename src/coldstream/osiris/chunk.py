@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.names import MAX_OFFSET
@@ -50,23 +48,6 @@ CHUNK_HEADER = struct.Struct(
     "I"  # trailer size
     "B"  # bloom filter size
     "3x"  # reserved
-)
-#: The same for numpy, field for field of `ChunkHeader`, to look at many headers at once.
-CHUNK_DTYPE = np.dtype(
-    [
-        ("magic_version", "u1"),
-        ("chunk_type", "u1"),
-        ("entries", ">u2"),
-        ("records", ">u4"),
-        ("timestamp", ">i8"),
-        ("epoch", ">u8"),
-        ("chunk_id", ">u8"),
-        ("crc", ">u4"),
-        ("data_size", ">u4"),
-        ("trailer_size", ">u4"),
-        ("bloom_size", "u1"),
-        ("reserved", "V3"),
-    ]
 )
 
 

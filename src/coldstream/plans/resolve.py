@@ -14,8 +14,8 @@ offset at which any acceptable fragment begins. Hence
   * what a manifest has taken already changes nothing, because only offsets from the end of the run
     on are looked at: who begins at an older manifest, or at none, decides alike.
 
-A fragment that begins below the end of the run and reaches over it takes no part, as it never does:
-it would have to be cut (`coldstream repair` does, once the hole is in the manifest).
+A fragment that begins below the end of the run and reaches over it takes no part as it is. It is
+data all the same: what it has behind the end is made a fragment first (`usecases.overlap`).
 """
 
 from __future__ import annotations
@@ -197,6 +197,11 @@ class Candidates:
         end = bisect_right(self._fragments, offset, lo=begin, key=_first_offset)
         return self._fragments[begin:end]
 
+    def reaching_over(self, offset: int) -> list[Listed]:
+        """The fragments that begin below an offset and end above it."""
+        below = self._fragments[: _number_of(self._fragments, offset)]
+        return [each for each in below if each.data_key.next_offset > offset]
+
     def resolved(self) -> Resolution:
         """The run; see `resolve`."""
         fragments, holes = self._fragments, self._holes
@@ -253,12 +258,8 @@ class Candidates:
     def over(self, offset: int) -> list[Listed]:
         """The fragments that can be reached, begin below an offset and end above it."""
         ways = _ways(self._start, self._fragments, 0)
-        below = self._fragments[: _number_of(self._fragments, offset)]
-        return [
-            each
-            for each in below
-            if each.data_key.next_offset > offset and each.data_key.first_offset in ways
-        ]
+        found = self.reaching_over(offset)
+        return [each for each in found if each.data_key.first_offset in ways]
 
 
 def _first_offset(listed: Listed) -> int:

@@ -19,7 +19,6 @@ from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import INDEX_HEADER, Buffer, FragmentIndex, Trailer
 from coldstream.osiris.chunk import (
-    CHUNK_DTYPE,
     CHUNK_HEADER_SIZE,
     CHUNK_MAGIC_VERSION,
     Chunk,
@@ -27,6 +26,7 @@ from coldstream.osiris.chunk import (
     ChunkType,
     parse_chunk_header,
 )
+from coldstream.osiris.headers import CHUNK_DTYPE
 
 USER = ChunkType.USER
 

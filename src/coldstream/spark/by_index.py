@@ -17,7 +17,8 @@ import numpy as np
 
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entry, EntryKind
-from coldstream.osiris.chunk import CHUNK_DTYPE, CHUNK_HEADER_SIZE, ChunkType, parse_chunk_header
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, parse_chunk_header
+from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import Checked
 from coldstream.reader.fragments import Fragments, OpenFragment

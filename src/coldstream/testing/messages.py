@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coldstream.osiris.chunk import CHUNK_DTYPE, ChunkHeader, ChunkType, iter_chunks
+from coldstream.osiris.chunk import ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch
+from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.osiris.tracking import Tracked, TrackingType, encode_tracked
 
 _TEXTS = ("", "a", "orders", "größe", "日本", "😀", "x" * 300, 'quote"\\', "line\nbreak", "\u0000")

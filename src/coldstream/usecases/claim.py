@@ -15,6 +15,7 @@ from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import extend
 from coldstream.usecases.load import Loaded, World, load, load_item, publish
+from coldstream.usecases.overlap import Ends
 from coldstream.usecases.parting import Alone, parting
 from coldstream.usecases.truncate import cut_off
 
@@ -131,7 +132,8 @@ def claim(
     """Claim the stream for `epoch`, once; a second call finds the claim and returns.
 
     What is already uploaded and good is appended in the same commit, so the floor of the new epoch
-    lies above all of it and nothing below the floor can be missing for want of a writer. Where the
+    lies above all of it and nothing below the floor can be missing for want of a writer. That goes
+    for the part of a fragment that reaches over the end, too. Where the
     local log proves that the end of it is another history, that end is cut off in the same commit,
     and named in a quarantine record: nothing is deleted.
 
@@ -161,6 +163,7 @@ def claim(
         InvalidInputError: the quarantine is full; nothing was changed.
     """
     failed = 0
+    ends = Ends(world, stream, thorough=True, time_left=lambda: True)
     planned: Truncation | None = None
     rooted = False
     while True:
@@ -179,10 +182,14 @@ def claim(
                 )
             _check_history(world, stream, loaded.root, log)
             return Claimed(loaded, planned if _is_ours(planned, loaded.root) else None, rooted)
-        extension = extend(world, stream, loaded.root, limit=limit)
+        extension = extend(world, stream, loaded.root, limit=limit, left=ends.left)
         planned = None
         if extension.more:
             outcome = publish(world, loaded, extension.root)
+        elif ends.go_on(extension, stalled=True):
+            continue  # the floor would shut out for ever what reaches over it
+        elif ends.out_of_time:
+            raise ConflictError("fragments overlap without end", stream=stream)
         else:
             root = extension.root
             cut = parting(world, stream, root, log, alone=alone)

@@ -7,16 +7,15 @@ nothing in it to GET.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from coldstream.errors import (
     ConflictError,
     CorruptDataError,
-    NotFoundError,
     RefusedFragmentError,
 )
-from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.fragment import parse_trailer
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.resolve import (
@@ -33,8 +32,9 @@ from coldstream.plans.resolve import (
 from coldstream.ports import Landed
 from coldstream.usecases.continuing import Listing
 from coldstream.usecases.load import World, load, publish
+from coldstream.usecases.overlap import Ends, reaching_over
+from coldstream.usecases.tails import fetch_tails, refusal
 
-_TRAILERS_AT_ONCE = 16
 _SUSPECTS_AT_ONCE = 64  # fragments that are looked at before their turn, at the same time
 _MOST_SUSPECTS = 1024  # before the time is looked at again
 #: After so many, what is settled is committed: else every invocation would meet all of them anew.
@@ -51,6 +51,9 @@ class Extension:
         refused: one error a fragment that was left out, each with stream, offset and key.
         more: whether the run was cut, at the limit or after many refusals, so more may follow.
         waiting: whether a hole behind the run waits for a fragment; see `Resolution`.
+        over: fragments that begin below the end of the run and reach over it; nothing of them is
+            behind the run yet.
+        kept_out: whether the run ends before a hole because of them.
     """
 
     root: Root
@@ -58,6 +61,8 @@ class Extension:
     refused: tuple[RefusedFragmentError, ...]
     more: bool
     waiting: bool = False
+    over: tuple[Listed, ...] = ()
+    kept_out: bool = False
 
     @property
     def fragments(self) -> int:
@@ -111,10 +116,12 @@ def extend(
     *,
     limit: int,
     time_left: Callable[[], bool] = lambda: True,
+    left: Collection[str] = (),
 ) -> Extension:
     """Resolve and verify the longest acceptable run of about `limit` objects behind `root`.
 
-    A run never ends in a hole: what follows the last one is taken with it, or the hole is not.
+    A run never ends in a hole: what follows the last one is taken with it, or the hole is not. It
+    has no hole that a fragment reaches into from below.
 
     After many refusals only the begin of the run is given that none of the others can change, or,
     if there is no such begin and no time, nothing; the next call goes on from there.
@@ -125,6 +132,7 @@ def extend(
         root: what the run continues.
         limit: objects in the run, about.
         time_left: whether there is time for more refusals; asked only after many of them.
+        left: paths of fragments of which no part can follow, although they reach over the end.
 
     Raises:
         UnavailableError: the store did not answer; nothing was changed.
@@ -138,7 +146,7 @@ def extend(
         resolution = listing.resolved()
         resolved = resolution.run
         part = _part(resolved, limit)
-        tails |= _fetch_tails(
+        tails |= fetch_tails(
             world,
             [e for e in part if e.data_key.kind == "fragment" and e.path not in tails],
         )
@@ -160,13 +168,12 @@ def extend(
             run.append(verified)
             last_chunk = last_chunk_of([verified], last_chunk)
         if bad is None:
-            return Extension(
-                root=append_run(root, run),
-                run=tuple(run),
-                refused=tuple(refused.values()),
-                more=len(resolved) > len(part),
-                waiting=resolution.waiting and len(resolved) == len(part),
+            whole = len(resolved) == len(part)
+            waiting = resolution.waiting and whole
+            found = Extension(
+                append_run(root, run), tuple(run), tuple(refused.values()), not whole, waiting
             )
+            return _data_first(world, stream, root, found, listing, left={*left, *refused})
         doubles = listing.candidates.beginning_at(bad.data_key.first_offset)[:_MOST_SUSPECTS]
         _refuse_bad(world, root.ledger, last_chunk, doubles, listing, tails, refused)
         if len(refused) < due:
@@ -181,9 +188,54 @@ def extend(
             settled = listing.settled(run)
         if settled or late:
             taken = tuple(run[:settled])
-            return Extension(append_run(root, taken), taken, tuple(refused.values()), more=True)
+            found = Extension(append_run(root, taken), taken, tuple(refused.values()), more=True)
+            return _data_first(world, stream, root, found, listing, left={*left, *refused})
         late = not time_left()  # one look more: what was refused now may have been the last
         due = len(refused) + (0 if late else _REFUSALS)
+
+
+def _data_first(
+    world: World,
+    stream: str,
+    root: Root,
+    found: Extension,
+    listing: Listing,
+    *,
+    left: Collection[str],
+) -> Extension:
+    """`found` up to the first hole that a fragment reaches into from below; and what reaches over
+    its end.
+
+    Where there is a hole, all such fragments are looked for, however far below they begin.
+    """
+    below: list[Listed] | None = None
+    for number, step in enumerate(found.run):
+        if not isinstance(step, VerifiedHole):
+            continue
+        if below is None:
+            below = reaching_over(world, stream, root, without=left)
+        at = step.listed.data_key.first_offset
+        over = _over(at, [*below, *listing.reaching_over(at)], left)
+        if over:
+            run = found.run[:number]
+            return replace(
+                found,
+                root=append_run(root, run),
+                run=run,
+                more=False,
+                waiting=True,
+                over=over,
+                kept_out=True,
+            )
+    if found.more:
+        return found
+    end = found.root.next_offset
+    return replace(found, over=_over(end, listing.reaching_over(end), left))
+
+
+def _over(offset: int, fragments: Iterable[Listed], left: Collection[str]) -> tuple[Listed, ...]:
+    found = {each.path: each for each in fragments if each.data_key.next_offset > offset}
+    return tuple(each for path, each in found.items() if path not in left)
 
 
 def _part(resolved: Sequence[Listed], limit: int) -> Sequence[Listed]:
@@ -219,7 +271,7 @@ def _refuse_bad(
     """
     for begin in range(0, len(suspects), _SUSPECTS_AT_ONCE):
         batch = suspects[begin : begin + _SUSPECTS_AT_ONCE]
-        tails |= _fetch_tails(world, [each for each in batch if each.path not in tails])
+        tails |= fetch_tails(world, [each for each in batch if each.path not in tails])
         good = len(batch)
         for each in batch:
             try:
@@ -243,32 +295,8 @@ def _verify(
     try:
         trailer = parse_trailer(tail)
     except CorruptDataError as exc:
-        raise _refusal(each, exc.reason) from exc
+        raise refusal(each, exc.reason) from exc
     return check_fragment(each, trailer, ledger=ledger, last_chunk=last_chunk)
-
-
-def _refusal(each: Listed, why: str) -> RefusedFragmentError:
-    return RefusedFragmentError(
-        f"fragment refused: {why}",
-        stream=each.data_key.stream,
-        offset=each.data_key.first_offset,
-        key=each.path,
-    )
-
-
-def _fetch_tail(world: World, each: Listed) -> bytes | RefusedFragmentError:
-    try:
-        return world.store.get_suffix(each.path, TRAILER_SIZE)
-    except NotFoundError:
-        return _refusal(each, "it vanished after it was listed")
-
-
-def _fetch_tails(world: World, wanted: Sequence[Listed]) -> dict[str, bytes | RefusedFragmentError]:
-    if len(wanted) < 2:
-        return {each.path: _fetch_tail(world, each) for each in wanted}
-    with world.pool(min(_TRAILERS_AT_ONCE, len(wanted))) as pool:
-        tails = pool.map(lambda each: _fetch_tail(world, each), wanted)
-        return {each.path: tail for each, tail in zip(wanted, tails, strict=True)}
 
 
 def commit_runs(
@@ -279,10 +307,13 @@ def commit_runs(
     attempts: int = 8,
     limit: int = 500,
     time_left: Callable[[], bool] = lambda: True,
+    thorough: bool = False,
 ) -> CommitReport:
     """Append every acceptable run behind the stream's manifest, and say what was refused.
 
-    Where nothing but a declared hole leads on, the hole is appended with what follows it.
+    Where nothing but a declared hole leads on, the hole is appended with what follows it. Where
+    nothing leads on at all, or a hole would, the part of a fragment that reaches over the end is
+    made a fragment of its own, and appended.
 
     After a conflict, or an answer that nobody can know, the item is read again and the run is
     resolved from the new root; a plan is never applied twice.
@@ -295,6 +326,8 @@ def commit_runs(
         limit: fragments in one commit.
         time_left: whether there is time for another commit; asked after each, and now and then
             where very much is refused.
+        thorough: whether to look for all that reaches over the end, however far below it begins,
+            also where something was appended: before anything is said to be lost.
 
     Raises:
         NotFoundError: the catalog does not know the stream, or its root is gone.
@@ -305,12 +338,14 @@ def commit_runs(
     commits = conflicts = fragments = size = lost_in_a_row = 0
     holes: list[tuple[int, int]] = []
     refused: dict[str | None, RefusedFragmentError] = {}
+    ends = Ends(world, stream, thorough=thorough, time_left=time_left)
     while True:
         loaded = load(world, stream)
-        extension = extend(world, stream, loaded.root, limit=limit, time_left=time_left)
+        extension = extend(
+            world, stream, loaded.root, limit=limit, time_left=time_left, left=ends.left
+        )
         refused.update((each.key, each) for each in extension.refused)
         item, root = loaded.item, loaded.root
-        more = extension.more
         if extension.run:
             outcome = publish(world, loaded, extension.root)
             if isinstance(outcome, Landed):
@@ -327,18 +362,22 @@ def commit_runs(
                     raise ConflictError(f"{attempts} commits in a row did not land", stream=stream)
                 pause(lost_in_a_row)
                 continue
-        if not more or not time_left():
-            return CommitReport(
-                stream=stream,
-                commits=commits,
-                conflicts=conflicts,
-                fragments=fragments,
-                bytes=size,
-                version=item.version,
-                next_offset=item.next_offset,
-                root=root,
-                refused=tuple(refused.values()),
-                more=more,
-                holes=tuple(holes),
-                waiting=extension.waiting,
-            )
+        if extension.more:
+            if time_left():
+                continue
+        elif ends.go_on(extension, stalled=not commits):
+            continue
+        return CommitReport(
+            stream=stream,
+            commits=commits,
+            conflicts=conflicts,
+            fragments=fragments,
+            bytes=size,
+            version=item.version,
+            next_offset=item.next_offset,
+            root=root,
+            refused=(*refused.values(), *ends.told(item.next_offset, holes)),
+            more=extension.more or ends.out_of_time,
+            holes=tuple(holes),
+            waiting=extension.waiting,
+        )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, list_start
+from coldstream.plans.overlap import recent
 from coldstream.plans.resolve import Candidates, Listed, Resolution, Step
 from coldstream.usecases.listing import data_objects
 from coldstream.usecases.load import World
@@ -19,6 +20,9 @@ class Listing:
     seen. And once the run has more than `limit` fragments, one commit takes no more: what a
     manifest that is far behind lacks beyond them is for the next one.
 
+    It begins a few fragments below the end of the manifest, so that what reaches over the end is
+    seen at no cost in requests, unless it is very much larger than those.
+
     Args:
         world: where.
         stream: directory name.
@@ -28,10 +32,12 @@ class Listing:
 
     def __init__(self, world: World, stream: str, root: Root, limit: int) -> None:
         self.candidates = Candidates(root.next_offset, root.ledger)
+        self._root = root
+        self._across: list[Listed] = []
         self._world = world
         self._stream = stream
         self._limit = limit
-        self._start = list_start(world.prefix, stream, root.next_offset)
+        self._start = list_start(world.prefix, stream, recent(root))
         self._last_offset = -1
         self._ended = False
         self._begun = False
@@ -49,6 +55,11 @@ class Listing:
             if self._ended or len(found.run) > self._limit or self._last_offset > found.listed_to:
                 return found
             self._next_page()
+
+    def reaching_over(self, offset: int) -> list[Listed]:
+        """What was seen of the fragments that begin below an offset and end above it."""
+        found = [each for each in self._across if each.data_key.next_offset > offset]
+        return found + self.candidates.reaching_over(offset)
 
     def refuse(self, listed: Listed) -> None:
         """Leave an object out from now on."""
@@ -72,6 +83,15 @@ class Listing:
         if rows:
             self._last_offset = rows[-1].data_key.first_offset
         self.candidates.add(rows)
+        root = self._root
+        for each in rows:
+            key = each.data_key
+            if (
+                key.kind == "fragment"
+                and key.first_offset < root.next_offset < key.next_offset
+                and root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+            ):
+                self._across.append(each)
         self._ended = len(page) < self._world.page_size
         if page:
             self._start = page[-1].key

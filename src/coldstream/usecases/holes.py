@@ -2,27 +2,27 @@
 
 A hole is proposed by whoever knows that the range is nowhere else (the agent, which asks the other
 members), and decided by every committer from what LIST shows (plans/resolve.py): over a range in
-which an acceptable fragment begins, it is never taken. So a hole may be declared twice, late, by
-two agents at once or by a deposed one, and none of it takes data away.
+which an acceptable fragment begins, or into which one reaches from below, it is never taken. So a
+hole may be declared twice, late, by two agents at once or by a deposed one, and none of it takes
+data away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from coldstream.errors import ConflictError
-from coldstream.manifest.root import Root
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.listing import data_pages
 from coldstream.usecases.load import World
+from coldstream.usecases.overlap import reaching_over
 
 _MOST_LOOKS = 8
-#: Fragments that reach over the end of a chain are looked for below so many of its last entries.
-_ENTRIES_BELOW = 1000
+_FENCED = "the ledger does not accept it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Gap:
         fragment_follows: whether an acceptable fragment begins at `next_offset`.
         declared: whether a hole over exactly this range is in the bucket already.
         holding: keys of fragments that hold some of the range and still cannot follow the chain:
-            one begins below its end, its trailer does not hold, or the ledger refuses it.
+            no part of one that begins below joins, its trailer does not hold, or the ledger refuses
+            it.
+        why: the reason for each of them, in words.
     """
 
     first_offset: int
@@ -45,6 +47,7 @@ class Gap:
     fragment_follows: bool
     declared: bool
     holding: tuple[str, ...]
+    why: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset} to {self.next_offset - 1}"
@@ -71,7 +74,7 @@ def find_gap(
         As `commit_runs`; ConflictError also if new fragments come faster than they are committed.
     """
     for attempt in range(1, _MOST_LOOKS + 1):
-        report = commit_runs(world, stream, pause=pause)
+        report = commit_runs(world, stream, pause=pause, thorough=True)
         if report.next_offset >= local_first:
             return report, None
         gap = _gap(world, stream, report, local_first)
@@ -84,19 +87,22 @@ def find_gap(
 def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> Gap | None:
     """The gap behind a manifest; None if a fragment has come that continues it."""
     root, end = report.root, report.next_offset
-    refused = {each.key for each in report.refused}
+    refused = {each.key: each.reason for each in report.refused}
     following, declared = local_first, set()
     follows = False
-    holding = _across(world, stream, root)
+    holding = {
+        each.path: refused.get(each.path, _FENCED)
+        for each in reaching_over(world, stream, root, accepted=False)
+    }
     for each in _listed_from(world, stream, end):
         key = each.data_key
         if key.first_offset > local_first:
             break
         if not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
             if key.kind == "fragment" and key.first_offset < local_first:
-                holding.append(each.path)
+                holding[each.path] = _FENCED
         elif each.path in refused:
-            holding.append(each.path)
+            holding[each.path] = refused[each.path]
         elif key.kind == "hole":
             if key.first_offset == end and not each.size:
                 declared.add(key.next_offset)
@@ -112,24 +118,8 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
         fragment_follows=follows,
         declared=following in declared,
         holding=tuple(holding),
+        why=tuple(holding.values()),
     )
-
-
-def _across(world: World, stream: str, root: Root) -> list[str]:
-    """Keys of acceptable fragments that begin below the end of the chain and reach over it."""
-    count = len(root.entries)
-    if not count:
-        return []
-    start = root.entries[max(0, count - _ENTRIES_BELOW)].first_offset
-    found = []
-    for each in _listed_from(world, stream, start):
-        key = each.data_key
-        if key.first_offset >= root.next_offset:
-            break
-        over = key.kind == "fragment" and key.next_offset > root.next_offset
-        if over and root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
-            found.append(each.path)
-    return found
 
 
 def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, check_alone
 from coldstream.errors import LostRangeError, UnavailableError
-from coldstream.testing.generator import write_stream
+from coldstream.manifest.ledger import Ledger
+from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream.usecases.load import load, publish
+from coldstream.usecases.rebuild import rebuild
+
+from .conftest import Site
+from .machine import EPOCH_MS, Run, durable
 
 STREAM = "__orders_1"
 
@@ -85,3 +92,80 @@ def test_a_member_with_a_younger_log_leaves_it_to_a_longer_one_to_begin_the_stre
     assert STREAM not in site.catalog.items
     assert site.run(members=Another(50))[STREAM].error is None
     assert site.catalog.items[STREAM].first_offset == 50
+
+
+def grow(site: Site, first: int, count: int, epoch: int) -> None:
+    chunks = [build_chunk(n, epoch, EPOCH_MS + n, [b"x"]) for n in range(first, first + count)]
+    append_chunks(site.data_dir / STREAM, chunks)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_agent_whose_own_claim_is_gone_from_the_ledger_claims_again(
+    site: Site, busy: bool
+) -> None:
+    """Found by a stranger: it uploaded under an epoch that nobody accepts, until a restart."""
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+
+    def lose() -> None:
+        """The table is lost, and every root that knows the claim of epoch 2 is damaged."""
+        for key in site.store.objects:
+            if "/root.0000000002." in key:
+                site.store.objects[key] = b"rot"
+        site.catalog.items.clear()
+        rebuild(site.world(), STREAM, branching=4, dry_run=False)
+        assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0)])
+        grow(site, 52, 3, 2)
+
+    run = Run(site, most_looks=600)
+    run.happens = {8: lambda: grow(site, 50, 2, 2), 20: lose}
+    if busy:
+        run.happens[19] = lambda: setattr(run.machine, "held", True)
+        run.happens[22] = lambda: setattr(run.machine, "held", False)
+    (row,) = run.go()
+
+    assert durable(site, STREAM)
+    assert row.error is None
+    assert site.catalog.items[STREAM].ledger.floor(2) is not None
+    assert run.looks < 200
+
+
+def test_an_agent_whose_claim_has_another_floor_in_the_ledger_takes_that_floor(
+    site: Site,
+) -> None:
+    """A rebuild without any root takes floors from what is left."""
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+
+    def other_floor() -> None:
+        world = site.world()
+        loaded = load(world, STREAM)
+        assert loaded.root.ledger == Ledger.of([(1, 0), (2, 50)])
+        publish(world, loaded, replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 52)])))
+        grow(site, 52, 3, 2)
+
+    run = Run(site, most_looks=600)
+    run.happens = {8: lambda: grow(site, 50, 2, 2), 20: other_floor}
+    (row,) = run.go()
+
+    assert durable(site, STREAM)
+    assert row.error is None
+    assert run.looks < 100
+
+
+def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: Site) -> None:
+    """Whatever the table says: a claim costs a dozen requests, and a stream is looked at often."""
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+    run = Run(site, most_looks=1200, never=True, settings={"poll_seconds": 0.5})
+    opened: list[float] = []
+
+    def another_floor() -> None:
+        follower = run.agent._followers[STREAM]
+        if follower._floor != 999:
+            opened.append(run.machine.now)
+            follower._floor = 999  # as if the ledger had another one for ever
+        if run.looks % 5 == 0:
+            grow(site, 50 + run.looks // 5 - 1, 1, 1)
+
+    run.happens = dict.fromkeys(range(5, 1200), another_floor)
+    run.go()
+
+    assert 5 < len(opened) <= run.machine.now / 30 + 2

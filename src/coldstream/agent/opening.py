@@ -1,0 +1,110 @@
+"""Begin to upload a stream: its item, what lies behind a gap, the claim, what waits for a commit.
+
+Nothing is remembered here: a fault on the way leaves the follower as it was, and the next try finds
+what has been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coldstream.agent.faults import check_not_deleted
+from coldstream.agent.gaps import Gaps
+from coldstream.agent.history import CommittedHistory
+from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Notices, of_new_root, of_truncation
+from coldstream.agent.settings import AgentSettings
+from coldstream.errors import InternalError
+from coldstream.manifest.catalog import QueueName
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.load import World
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream that is claimed.
+
+    Attributes:
+        epoch: of the claim.
+        floor: of that epoch.
+        report: of the commit of what earlier lives of an agent have uploaded.
+        waits_at: where a fragment begins that waits behind something missing; looked for with
+            `once` only, None if there is none.
+    """
+
+    epoch: int
+    floor: int
+    report: CommitReport
+    waits_at: int | None
+
+
+def open_stream(
+    world: World,
+    log: StreamLog,
+    gaps: Gaps,
+    *,
+    limit: int,
+    settings: AgentSettings,
+    name: QueueName,
+    notices: Notices,
+    pause: Callable[[int], None],
+    now_ms: int,
+) -> Opened | None:
+    """Anchor and claim a stream; None while it has no committed chunk.
+
+    The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
+
+    Args:
+        world: where.
+        log: the directory.
+        gaps: of this stream.
+        limit: all local offsets below this are committed.
+        settings: of the agent.
+        name: which queue it belongs to.
+        notices: takes what a person should know.
+        pause: sleeps after a lost commit.
+        now_ms: ms since the Unix epoch.
+
+    Raises:
+        ColdstreamError: as `claim`, `commit_runs` and `Gaps`.
+    """
+    if limit:
+        log.check_indexes(0)
+    segments = log.segments()
+    newest = log.chunks_near(2**64 - 1, committed=limit)
+    if not segments or not newest:
+        return None
+    stream, epoch = log.stream, newest[-1].epoch
+    if segments[0] and world.catalog.get(stream) is None:
+        # What a longer log has below it would never be uploaded, and nobody would say so.
+        gaps.check_alone(segments[0], segments[0])
+    item = anchor(world, stream, segments[0], name)
+    check_not_deleted(item)
+    if name.queue and item.name != name:
+        world.catalog.set_name(stream, name)
+    if 0 < item.epoch < epoch and segments[0] > item.next_offset:
+        # What an older writer has uploaded behind a gap would lie above the new floor, and no
+        # manifest would ever take it.
+        gaps.bridge(item.epoch, segments[0], committed=limit, to_log=False)
+    claimed = claim(
+        world,
+        stream,
+        epoch,
+        log=CommittedHistory(log, limit, epoch),
+        pause=pause,
+        now_ms=now_ms,
+        alone=gaps.check_alone,
+    )
+    if claimed.rooted:
+        notices.append(of_new_root(stream, world.prefix, settings))
+    if claimed.truncated is not None:
+        notices.append(of_truncation(claimed.truncated))
+    floor = claimed.loaded.item.ledger.floor(epoch)
+    if floor is None:
+        raise InternalError("a claim that is not in the ledger", stream=stream)
+    # What an earlier life of this agent has uploaded may have lost its events.
+    report = commit_runs(world, stream, pause=pause)
+    look = settings.once and not report.waiting
+    return Opened(epoch, floor, report, gaps.pending(report) if look else None)

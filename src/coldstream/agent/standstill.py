@@ -1,0 +1,116 @@
+"""A stream that makes no progress although something waits: when to say so, and when again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.log import StreamLog
+from coldstream.agent.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from coldstream.agent.progress import Progress
+
+_END = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What there is to say of a stream that stands still.
+
+    Attributes:
+        seconds: for how long its manifest has not moved although something waits.
+        offsets: how many committed offsets of the local log its manifest lacks; None if the log
+            cannot be read.
+        reason: in words.
+    """
+
+    seconds: float
+    offsets: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        lacks = "" if self.offsets is None else f" {self.offsets} offsets are not in the manifest:"
+        return f"no progress for {self.seconds / 60:.0f} minutes:{lacks} {self.reason}"
+
+
+def lacking(log: StreamLog, committed: CommittedOffsets, next_offset: int) -> int | None:
+    """Committed offsets of a log from a manifest's end on; None if the log cannot be read.
+
+    Args:
+        log: the directory.
+        committed: what of it is committed.
+        next_offset: of the manifest, as last seen.
+    """
+    try:
+        segments = log.segments()
+        newest = log.chunks_near(_END, committed=committed.limit(log.stream))
+    except Exception:  # whatever it is, the stream's error says it
+        return None
+    if not segments or not newest:
+        return 0
+    return max(0, newest[-1].next_offset - max(next_offset, segments[0]))
+
+
+@dataclass(slots=True)
+class StandstillWatch:
+    """Tells of one stream, every few minutes, that it waits and makes no progress.
+
+    Args:
+        log: the directory.
+        committed: what of it is committed.
+        settings: of the agent.
+        progress: of the stream; takes what is told.
+    """
+
+    log: StreamLog
+    committed: CommittedOffsets
+    settings: AgentSettings
+    progress: Progress
+    _since: float = float("-inf")  # when something began to wait, or the manifest last moved
+    _next_offset: int = -1
+    _told_at: float = float("-inf")
+
+    def look(
+        self, now: float, *, in_flight: int, position: int, waits: bool, odd_time: bool
+    ) -> None:
+        """Tell it, if it is time. Never raises.
+
+        Args:
+            now: monotonic seconds.
+            in_flight: uploads under way.
+            position: everything below it has been cut.
+            waits: whether more can be cut at once, or a claim has to be made.
+            odd_time: whether a chunk waits for its fragment to fill, and its time is far from now.
+        """
+        progress, settings = self.progress, self.settings
+        if progress.error is not None:
+            reason = str(progress.error)
+        elif in_flight:
+            reason = f"{in_flight} uploads are under way"
+        elif progress.next_offset < position:
+            reason = "what was uploaded has not entered the manifest"
+        elif waits:
+            reason = "it waits for its turn"
+        elif odd_time:
+            reason = "a chunk waits for its fragment to fill, and its time is far from this clock's"
+        else:
+            reason = ""
+        if not reason or progress.next_offset != self._next_offset:
+            self._since, self._next_offset = now, progress.next_offset
+            self._told_at, progress.standstill = float("-inf"), None
+            return
+        seconds = now - self._since
+        if seconds < settings.standstill_seconds:
+            return
+        if now - self._told_at < settings.standstill_again_seconds:
+            return
+        self._told_at = now
+        offsets = lacking(self.log, self.committed, progress.next_offset)
+        if offsets == 0:
+            return
+        progress.standstill = Standstill(seconds, offsets, reason)
+        progress.notices.append(
+            f"{progress.standstill} (stream {progress.stream}, offset {progress.next_offset})"
+        )

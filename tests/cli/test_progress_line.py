@@ -1,0 +1,104 @@
+"""What the agent says on stderr: each thing once, nothing lost, and in bounded memory."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coldstream.agent.progress import Progress
+from coldstream.cli import agent as module
+from coldstream.errors import UnavailableError
+
+
+class Full(io.StringIO):
+    """A stderr on a disk that is full, for a while."""
+
+    full = False
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+@pytest.fixture
+def stderr(monkeypatch: pytest.MonkeyPatch) -> Full:
+    stream = Full()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
+    return stream
+
+
+def line() -> Any:
+    return module._ProgressLine()
+
+
+def test_each_error_notice_and_warning_is_said_once(stderr: Full) -> None:
+    row, says = Progress("__a_1"), line()
+    row.error = UnavailableError("no table")
+    row.notices.append("a range is lost")
+
+    for _ in range(5):
+        says.show([row], ["a strange directory"])
+    row.notices.append("another range is lost")
+    says.show([row], ["a strange directory"])
+
+    said = stderr.getvalue()
+    for text in ("no table", "a range is lost", "another range is lost", "a strange directory"):
+        assert said.count(text) == 1
+
+
+def test_what_could_not_be_written_is_said_later(stderr: Full) -> None:
+    row, says = Progress("__a_1"), line()
+    row.error = UnavailableError("no table")
+    row.notices.append("a range is lost")
+    stderr.full = True
+    for _ in range(3):
+        with pytest.raises(OSError):
+            says.show([row], ["a strange directory"])
+
+    stderr.full = False
+    says.show([row], ["a strange directory"])
+
+    for text in ("no table", "a range is lost", "a strange directory"):
+        assert stderr.getvalue().count(text) == 1
+
+
+def test_what_is_remembered_of_a_stream_is_bounded_and_goes_with_it(stderr: Full) -> None:
+    says = line()
+    for number in range(2000):
+        row = Progress(f"__s_{number // 100}")
+        row.error = UnavailableError(f"error {number}")
+        row.notices.append(f"notice {number}")
+        says.show([row], [f"warning {number}"])
+
+    assert len(says._told) == 1
+    assert all(len(each.errors) <= 8 for each in says._told.values())
+    assert len(says._warned) == 64
+    assert all(f"notice {number}\n" in stderr.getvalue() for number in range(2000))
+
+
+def test_a_stream_that_comes_back_is_told_of_from_the_begin(stderr: Full) -> None:
+    says, first, second = line(), Progress("__a_1"), Progress("__a_1")
+    for number in range(3):
+        first.notices.append(f"of the first life {number}")
+    second.notices.append("of the second life")
+
+    says.show([first])
+    says.show([second])
+
+    assert "of the second life" in stderr.getvalue()
+
+
+def test_streams_without_progress_are_counted(stderr: Full) -> None:
+    from coldstream.agent.standstill import Standstill
+
+    row, says = Progress("__a_1"), line()
+    row.standstill = Standstill(240.0, 12, "no table")
+
+    says.end([row])
+
+    assert "1 without progress" in stderr.getvalue()
+    assert module._row(row)["standstill"] == {"seconds": 240.0, "offsets": 12, "reason": "no table"}
