@@ -325,8 +325,7 @@ def current_record(world: World, stream: str) -> tuple[Loaded, QuarantineRecord]
 def surviving_record(world: World, stream: str, ledger: Ledger | None) -> QuarantineRecord:
     """What all readable records of the bucket say together, where the newest root is damaged.
 
-    A timeline counts if its claim is in the ledger, so that it landed, and if no record says that
-    it was given up.
+    A timeline counts if its claim may have landed, and if no record says that it was given up.
 
     Args:
         world: where.
@@ -347,7 +346,7 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
             known = known.without(given_up.epoch, given_up.floor, until)
             gone.add(given_up.epoch)
         for timeline in record.timelines:
-            if ledger is None or ledger.floor(timeline.epoch) is not None:
+            if ledger is None or _may_have_landed(ledger, timeline.epoch):
                 versions.setdefault(timeline.epoch, {})[timeline] = None
     timelines = [
         _merged(world, stream, list(each))
@@ -359,6 +358,13 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
     except InvalidInputError as exc:
         exc.located(stream=stream)
         raise
+
+
+def _may_have_landed(ledger: Ledger, epoch: int) -> bool:
+    """Whether a claim is in the ledger, or is older than all of it: retention takes those out."""
+    return ledger.floor(epoch) is not None or any(
+        epoch < claim.epoch for claim in ledger.claims[:1]
+    )
 
 
 def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline:
