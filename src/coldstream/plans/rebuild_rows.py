@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from coldstream.errors import InternalError
 from coldstream.manifest.entries import Entries, Entry, EntryKind, entry_dtype
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET
@@ -66,6 +67,7 @@ class Rows:
         self._ledger = ledger
         self._pages = iter(pages)
         self._rest: Found | None = None
+        self._last = 0
         #: Keys that were read.
         self.listed = 0
         #: Those of acceptable fragments.
@@ -74,7 +76,11 @@ class Rows:
         self.refused: list[tuple[int, int]] = []
 
     def below(self, offset: int | None) -> Iterator[Found]:
-        """What begins below an offset and was not given before, a page at a time; None for all."""
+        """What begins below an offset and was not given before, a page at a time; None for all.
+
+        Raises:
+            InternalError: the keys are not sorted.
+        """
         limit = MAX_OFFSET if offset is None else offset
         while True:
             if self._rest is None:
@@ -93,6 +99,11 @@ class Rows:
         self.listed += len(page)
         keys, sizes = [row.key for row in page], [row.size for row in page]
         every = self._reader.entries(keys, sizes)
+        if len(every):
+            firsts = every["first_offset"].astype(np.uint64)
+            if int(firsts[0]) < self._last or (firsts[1:] < firsts[:-1]).any():
+                raise InternalError("keys that are not sorted", offset=int(firsts[0]))
+            self._last = int(firsts[-1])
         found = acceptable(every, self._ledger)
         self.fragments += len(found)
         if len(found) < len(every):
