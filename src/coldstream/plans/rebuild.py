@@ -99,7 +99,9 @@ class Rebuild:
         sound: says whether the data of objects is whole; None where nobody can read it.
         window: undecided candidates that may be held.
         sections: what trees say, in offset order, the last one open; None if there is no tree.
-        guessed: whether some of the ledger was guessed, so that what it refuses is told.
+        guessed: whether some of the ledger was guessed, so that what it refuses is lacking.
+        certain_end: whether the catalog says where the manifest ends, so that what lies behind a
+            gap after it is only ahead, and not lacking.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Rebuild:
         window: int = MAX_WINDOW,
         sections: Iterable[Section] | None = None,
         guessed: bool = False,
+        certain_end: bool = False,
     ) -> None:
         self._reader = KeyReader(prefix, stream)
         self._ledger = ledger
@@ -124,6 +127,7 @@ class Rebuild:
         self._window = window
         self._sections = sections
         self._guessed = guessed
+        self._certain_end = certain_end
         self._first = first_offset
         self._at = first_offset if sections is None else None
         self.told = Told()
@@ -159,7 +163,7 @@ class Rebuild:
         if self._sections is None:
             if self._first is not None:
                 deque(self._rows.below(self._first), maxlen=0)
-            yield from self._tail(known=False)
+            yield from self._tail()
         else:
             for section in self._sections:
                 if self._at is None:
@@ -172,7 +176,7 @@ class Rebuild:
             yield from self._of_tree(section)
         elif section.following is None:
             yield from self._end_of_region(section.first)
-            yield from self._tail(known=True)
+            yield from self._tail()
         else:
             self._region = self._region or Clusters(window=self._window)
             for found in self._rows.below(section.following):
@@ -302,7 +306,7 @@ class Rebuild:
 
     # What no tree speaks of.
 
-    def _tail(self, *, known: bool) -> Iterator[Node]:
+    def _tail(self) -> Iterator[Node]:
         clusters = Clusters(window=self._window)
         holes: list[Candidate] = []
         for found in self._rows.below(None):
@@ -310,14 +314,14 @@ class Rebuild:
             holes = [each for each in holes if each.first >= self.next_offset]
             holes += [Candidate(entry_of(row)) for row in here.holes]
             for piece in clusters.take(here.fragments):
-                yield from self._run(piece, holes, known)
+                yield from self._run(piece, holes)
             if self._beyond is not None:
                 break
         for piece in clusters.end():
-            yield from self._run(piece, holes, known)
+            yield from self._run(piece, holes)
         self._widest = max(self._widest, clusters.widest)
 
-    def _run(self, piece: Piece, holes: Sequence[Candidate], known: bool) -> Iterator[Node]:
+    def _run(self, piece: Piece, holes: Sequence[Candidate]) -> Iterator[Node]:
         if self._beyond is not None:
             return
         if piece.plain and not self._by_trailers and self._at in (None, piece.first):
@@ -328,7 +332,7 @@ class Rebuild:
         self._choice.read(candidates)
         for batch in [[each] for each in candidates] if piece.plain else [candidates]:
             good = [each for each in batch if not each.refused]
-            if not known:
+            if not self._certain_end:
                 self._refused += [(e.first, e.following) for e in batch if e.refused]
                 self._refused = merged(self._refused)
             if not good:
@@ -418,15 +422,17 @@ class Rebuild:
 
     def _conclude(self) -> None:
         """What only the end shows: whether LIST has more than the manifest."""
-        if self._sections is None and self._beyond is not None:
-            self.told.lack(Shortfall(self.next_offset, self._beyond, "no acceptable object"))
-        lacking = [
-            *((each, "no trailer holds") for each in self._refused),
-            *((each, "the guessed ledger refuses them") for each in self._rows.refused),
-        ]
-        for (first, following), why in lacking if self._guessed else ():
-            below = first < (self._first or 0)
-            if below or following > self.next_offset:
+        lacking: list[tuple[tuple[int, int], str]] = []
+        if not self._certain_end:
+            if self._beyond is not None:
+                lacking.append(
+                    ((self.next_offset, self._beyond), "data follows, but a gap is here")
+                )
+            lacking += [(each, "no trailer holds") for each in self._refused]
+        if self._guessed:
+            lacking += [(each, "the guessed ledger refuses them") for each in self._rows.refused]
+        for (first, following), why in lacking:
+            if first < (self._first or 0) or following > self.next_offset:
                 self.told.lack(Shortfall(first, following, why))
 
     def _head(self, entries: Entries) -> Head | None:

@@ -2,8 +2,9 @@
 
 A way costs, one after the other:
 
-  1. offsets that nothing stands for;
-  2. offsets that may be unreadable: of holes, and of objects that are known to be damaged;
+  1. offsets that may be unreadable: of holes, of objects that are known to be damaged, and those
+     that nothing stands for;
+  2. offsets that nothing stands for;
   3. offsets taken from what no readable node names: what the tree says stays;
   4. offsets of holes: an object that is damaged somewhere may be readable elsewhere;
   5. objects.
@@ -121,7 +122,8 @@ def through(
             _offer(best, each.following, _plus(so_far, each), each)
         if lossy:
             following = order[number + 1]
-            cost = (so_far[0] + following - place, *so_far[1:])
+            length = following - place
+            cost = (so_far[0] + length, so_far[1] + length, *so_far[2:])
             _offer(best, following, cost, Nothing(place, following))
     return _joined(_way(best, end)) if end in best else None
 
@@ -169,11 +171,11 @@ def _reach(start: int, candidates: Sequence[Candidate], *, until: int | None = N
 
 
 def _plus(cost: _Cost, each: Candidate) -> _Cost:
-    lost, unreadable, unnamed, holes, objects = cost
+    unreadable, lost, unnamed, holes, objects = cost
     offsets = each.following - each.first
     return (
-        lost,
         unreadable + (offsets if each.hole or each.damaged else 0),
+        lost,
         unnamed + (offsets if each.word is Word.NOTHING else 0),
         holes + (offsets if each.hole else 0),
         objects + 1,

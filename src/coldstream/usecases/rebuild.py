@@ -188,6 +188,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         if first is None or following is None
         else sections(lambda number: state.tree(world, number), first, following),
         guessed=state.guessed,
+        certain_end=state.own,
     )
     for node in plan.groups(pages(world, data_prefix(world.prefix, stream))):
         spool.add(node)
