@@ -60,7 +60,7 @@ class Diverged(Tier):
         return set(paths) <= set(self.memory.objects)
 
     def give_up(self, epoch: int = 2) -> None:
-        drop(self.new_world(), STREAM, epoch, now_ms=self.now, pause=no_pause)
+        drop(self.new_world(), STREAM, epoch, pause=no_pause)
 
 
 def messages(tier: Diverged, epoch: int = 2) -> list[tuple[int, int]]:

@@ -18,7 +18,8 @@ from coldstream.reader import First
 from coldstream.reader.gap import Gap
 from coldstream.testing.generator import append_chunks
 from coldstream.usecases.load import World
-from coldstream.usecases.repair import Action, RepairReport, repair
+from coldstream.usecases.repair import repair
+from coldstream.usecases.repair_report import Action, RepairReport
 from tests.simulation.crashes import Crash, OverWire, Wire
 from tests.unit.reader.tier import PREFIX, Tier
 from tests.unit.scrub.corruptions import CORRUPTIONS, Planted

@@ -33,11 +33,12 @@ from coldstream.plans.reconcile import next_version
 from coldstream.ports import MAX_DELETE_MS, Landed
 from coldstream.usecases.listing import pages
 from coldstream.usecases.load import World
-from coldstream.usecases.quarantine import load_record, surviving_record, write_record
+from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
 from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.rebuild_state import State, fresh, known_state
+from coldstream.usecases.surviving import surviving_record
 
 
 @dataclass(frozen=True, slots=True)
