@@ -34,6 +34,7 @@ from coldstream.usecases.retention import retain
 from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
 
 M, GRACE, SIZE = 2, 1000, 10
+CHUNK_BYTES = len(build_fragment(0, SIZE, body_size=23).chunks)
 
 #: Offset of a chunk, and the epoch in which it was written.
 ChunkName = tuple[int, int]
@@ -79,7 +80,9 @@ class Cluster:
             uid=self.rng.getrandbits(64),
             chunk_epochs=[self.epochs[number] for number in numbers],
             timestamps=[START_MS + number for number in numbers],
-            body=lambda offset: b"%d of epoch %d" % (offset, self.epochs[offset // SIZE]),
+            body=lambda offset: b"%09d of epoch %04d" % (offset, self.epochs[offset // SIZE]),
+            segment_offset=0,
+            segment_position=8 + first // SIZE * CHUNK_BYTES,
         )
 
     def put(self, made: SyntheticFragment, data: bytes | None = None) -> str:

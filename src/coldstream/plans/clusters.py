@@ -56,6 +56,11 @@ class Clusters:
         #: Greatest number of candidates that had to be held at once.
         self.widest = 0
 
+    @property
+    def reach(self) -> int:
+        """How far what is held reaches; what begins there or behind it overlaps nothing of it."""
+        return 0 if self._waiting is None else int(self._waiting["next_offset"].max())
+
     def take(self, rows: NDArray[np.void]) -> Iterator[Piece]:
         """Take the next candidates; give what nothing that follows can overlap.
 

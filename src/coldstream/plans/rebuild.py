@@ -28,6 +28,7 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Head, LastChunk, Root
+from coldstream.names import MAX_OFFSET
 from coldstream.plans.clusters import MAX_WINDOW, Clusters, Piece
 from coldstream.plans.grow import Growth
 from coldstream.plans.key_columns import (
@@ -41,8 +42,8 @@ from coldstream.plans.rebuild_rows import (
     Found,
     Row,
     Rows,
+    across,
     entry_of,
-    in_holes,
     name_of,
     not_listed,
     sorted_rows,
@@ -99,6 +100,7 @@ class Rebuild:
         sound: says whether the data of objects is whole; None where nobody can read it.
         window: undecided candidates that may be held.
         sections: what trees say, in offset order, the last one open; None if there is no tree.
+        until: where the sections before the last one end; what reaches over it is behind it.
         guessed: whether some of the ledger was guessed, so that what it refuses is lacking.
         certain_end: whether the catalog says where the manifest ends, so that what lies behind a
             gap after it is only ahead, and not lacking.
@@ -117,6 +119,7 @@ class Rebuild:
         sound: Sound | None = None,
         window: int = MAX_WINDOW,
         sections: Iterable[Section] | None = None,
+        until: int = MAX_OFFSET,
         guessed: bool = False,
         certain_end: bool = False,
     ) -> None:
@@ -126,6 +129,7 @@ class Rebuild:
         self._uids = uids
         self._window = window
         self._sections = sections
+        self._until = until
         self._guessed = guessed
         self._certain_end = certain_end
         self._first = first_offset
@@ -180,7 +184,7 @@ class Rebuild:
         else:
             self._region = self._region or Clusters(window=self._window)
             for found in self._rows.below(section.following):
-                yield from self._weighed(within(found, section))
+                yield from self._weighed(within(found, section.first, self._until))
 
     def rebuilt(self, *, version: int) -> Rebuilt:
         """The result, once `groups` has ended.
@@ -221,7 +225,9 @@ class Rebuild:
 
     def _of_tree(self, section: Named) -> Iterator[Node]:
         """A run of entries of one node: as it is, or as a part of what has to be weighed."""
-        parts = [within(each, section) for each in self._rows.below(section.following)]
+        parts = [
+            within(each, section.first, self._until) for each in self._rows.below(section.following)
+        ]
         rows = sorted_rows(*(each.fragments for each in parts))
         holes = sorted_rows(*(each.holes for each in parts))
         missing = not_listed(section, rows)
@@ -229,8 +235,9 @@ class Rebuild:
         named_holes = [each for each in section.entries if each.kind is EntryKind.HOLE]
         undeclared = [each for each in named_holes if name_of(each) not in listed]
         others = len(rows) - (len(section.entries) - len(named_holes) - len(missing))
-        contested = others and (not section.certain or in_holes(section, rows))
-        if not missing and not contested:
+        over = self._region is not None and self._region.reach > section.first
+        contested = others and (not section.certain or across(section, rows))
+        if not (missing or contested or over):
             verified = self._choice.all_hold(section.entries)
             if verified is not None:
                 yield from self._end_of_region(section.first)
@@ -310,7 +317,7 @@ class Rebuild:
         clusters = Clusters(window=self._window)
         holes: list[Candidate] = []
         for found in self._rows.below(None):
-            here = found if self._at is None else within(found, Open(self._at, None))
+            here = found if self._at is None else within(found, self._at, MAX_OFFSET)
             holes = [each for each in holes if each.first >= self.next_offset]
             holes += [Candidate(entry_of(row)) for row in here.holes]
             for piece in clusters.take(here.fragments):

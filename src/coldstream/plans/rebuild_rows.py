@@ -14,7 +14,7 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind, entry_dtype
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.key_columns import KeyReader, acceptable
-from coldstream.plans.rebuild_told import Named, Section
+from coldstream.plans.rebuild_told import Named
 
 #: Ranges of what a guessed ledger refuses that are told apart; with more they count as one.
 _RANGES = 10_000
@@ -141,22 +141,23 @@ def name_of(entry: Entry) -> tuple[int, int, int, int, bool]:
     return entry.first_offset, entry.next_offset, entry.epoch, entry.uid, hole
 
 
-def within(found: Found, section: Section) -> Found:
-    """Of what begins within a section, what ends there, too."""
+def within(found: Found, first: int, following: int) -> Found:
+    """What begins at or above `first` and ends at or below `following`."""
 
     def inside(rows: NDArray[np.void]) -> NDArray[np.void]:
-        taken = rows["first_offset"].astype(np.uint64) >= np.uint64(section.first)
-        if section.following is not None:
-            taken &= rows["next_offset"].astype(np.uint64) <= np.uint64(section.following)
+        taken = rows["first_offset"].astype(np.uint64) >= np.uint64(first)
+        taken &= rows["next_offset"].astype(np.uint64) <= np.uint64(following)
         return rows if taken.all() else rows[taken]
 
     return Found(inside(found.fragments), inside(found.holes))
 
 
-def in_holes(section: Named, rows: NDArray[np.void]) -> bool:
-    """Whether something is listed over a hole that a tree has."""
+def across(section: Named, rows: NDArray[np.void]) -> bool:
+    """Whether something is listed over a hole that a tree has, or over the end of a section."""
     firsts = rows["first_offset"].astype(np.uint64)
     nexts = rows["next_offset"].astype(np.uint64)
+    if (nexts > np.uint64(section.following)).any():
+        return True
     return any(
         bool(((firsts < each.next_offset) & (nexts > each.first_offset)).any())
         for each in section.entries

@@ -25,7 +25,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.manifest.root import Root
-from coldstream.names import data_prefix, stream_prefix
+from coldstream.names import MAX_OFFSET, data_prefix, stream_prefix
 from coldstream.plans.rebuild import Rebuild, Rebuilt
 from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
@@ -188,6 +188,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         sections=None
         if first is None or following is None
         else sections(lambda number: state.tree(world, number), first, following),
+        until=MAX_OFFSET if following is None else following,
         guessed=state.guessed,
         certain_end=state.own,
     )
