@@ -12,6 +12,7 @@ from coldstream.jobs.arguments import (
     WHERE,
     Argument,
     branching,
+    duration_seconds,
     flag,
     name_pattern,
     parse,
@@ -23,6 +24,7 @@ from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import client, connect, metric_sink, spark_session
 from coldstream.jobs.snapshots import GlueTables, Snapshot
 from coldstream.names import ENV_BRANCHING, check_stream
+from coldstream.ports import MAX_DELETE_MS
 
 STREAMS = Argument(
     "streams",
@@ -52,7 +54,22 @@ TRAILERS = Argument(
     default=False,
 )
 BRANCHING = Argument("branching", branching, "Entries of a full group.", 1024, ENV_BRANCHING)
-ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, SHADOW, INSTALL, TRAILERS, BRANCHING)
+ACCEPT_LESS = Argument(
+    "accept-less",
+    flag,
+    "For --install: replace a manifest although the new one lacks something that the old one or the"
+    " bucket has; holes stand for it.",
+    default=False,
+)
+WAIT = Argument(
+    "wait",
+    duration_seconds,
+    "For --install: wait so long, once the stream is stopped, for a delete that is under way.",
+    MAX_DELETE_MS // 1000,
+)
+ARGUMENTS = (
+    *WHERE, WAREHOUSE, DATABASE, STREAMS, SHADOW, INSTALL, TRAILERS, BRANCHING, ACCEPT_LESS, WAIT,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -72,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             ),
             trailers=given[TRAILERS],
             branching=given[BRANCHING],
+            accept_less=given[ACCEPT_LESS],
+            wait=lambda _: time.sleep(given[WAIT]),
         )
         spark = spark_session("rebuild")
         if streams:

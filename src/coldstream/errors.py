@@ -13,6 +13,7 @@
     ├── PermissionDeniedError  ask for the right
     ├── DivergedError          local and remote history differ; nothing was changed
     ├── LostRangeError         local retention took data before it was uploaded: raise retention
+    │   └── CoversLessError        a new manifest would have less than there is: look, then say so
     └── InternalError          our bug
 
 Messages name the stream, the offset and the key wherever those are known. `kind` is stable and
@@ -40,6 +41,7 @@ class Kind(StrEnum):
     DIVERGED = "diverged"
     LOST_RANGE = "lost_range"
     INTERNAL = "internal"
+    COVERS_LESS = "covers_less"
 
 
 class ColdstreamError(Exception):
@@ -156,6 +158,12 @@ class LostRangeError(ColdstreamError):
     """The local log begins above the remote tier's end: the range between is in neither."""
 
     kind = Kind.LOST_RANGE
+
+
+class CoversLessError(LostRangeError):
+    """A manifest made anew has less than the old one, or than the bucket shows."""
+
+    kind = Kind.COVERS_LESS
 
 
 class InternalError(ColdstreamError):

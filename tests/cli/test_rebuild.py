@@ -7,6 +7,7 @@ import json
 import pytest
 
 from coldstream.manifest.catalog import QueueName
+from coldstream.ports import MAX_DELETE_MS
 from tests.cli.conftest import Run
 from tests.unit.reader.tier import Tier, chunk
 
@@ -43,3 +44,39 @@ def test_a_name_of_two_queues_rebuilds_neither(run: Run, tier: Tier) -> None:
 
     assert done.exit_code == 2
     assert "names 2 streams" in done.stderr
+
+
+def test_what_would_be_lost_is_shown_and_not_installed_unless_it_is_accepted(
+    run: Run, tier: Tier
+) -> None:
+    tier.add("__fx_1", [[chunk(0, b"0")], [chunk(1, b"1")], [chunk(2, b"2")]])
+    gone = next(key for key in tier.store.objects if "/data/00000000000000000001-" in key)
+    del tier.store.objects[gone]
+
+    dry = run("rebuild", "__fx_1")
+    refused = run("rebuild", "__fx_1", "--write", "--wait-seconds", "0", "--json")
+    accepted = run("rebuild", "__fx_1", "--write", "--wait-seconds", "0", "--accept-less")
+
+    assert dry.exit_code == 0
+    assert "offsets 1 to 1 would be missing" in dry.stderr
+    assert refused.exit_code == 65
+    assert json.loads(refused.stdout)["lacks"] == [
+        {"first": 1, "next": 2, "why": "no object has them"}
+    ]
+    assert "--accept-less" in refused.stderr
+    assert accepted.exit_code == 0, accepted.stderr
+    assert "a hole: offsets 1 to 1 are lost" in accepted.stderr
+
+
+def test_a_rebuild_says_that_it_waits_and_why(
+    run: Run, tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("coldstream.cli.rebuild.time.sleep", slept.append)
+    tier.add("__fx_1", [[chunk(0, b"0")]])
+
+    done = run("rebuild", "__fx_1", "--write")
+
+    assert done.exit_code == 0, done.stderr
+    assert sum(slept) * 1000 == MAX_DELETE_MS
+    assert "a delete may still be under way" in done.stderr

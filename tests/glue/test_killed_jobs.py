@@ -210,7 +210,9 @@ def sound(emulator: Emulator) -> Iterator[Site]:
 def test_a_manifest_whose_making_died_at_any_write_is_made_by_the_next_run(
     sound: Site, wire: Tripwire
 ) -> None:
-    given = sound.arguments("rebuild", install=DEEP, branching="16", endpoint=wire.endpoint)
+    given = sound.arguments(
+        "rebuild", install=DEEP, branching="16", wait="1s", endpoint=wire.endpoint
+    )
     wanted = _leaves(sound)
     _lose_groups(sound)
     wire.arm()

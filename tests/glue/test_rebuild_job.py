@@ -28,7 +28,7 @@ def site(emulator: Emulator) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("trailers", ["false", "true"])
-def test_sound_streams_have_no_harmful_difference(
+def test_sound_streams_have_no_difference(
     site: Site, capsys: pytest.CaptureFixture[str], trailers: str
 ) -> None:
     main(site.arguments("rebuild", shadow="true", **{"verify-trailers": trailers}))
@@ -36,10 +36,8 @@ def test_sound_streams_have_no_harmful_difference(
 
     assert said["ok"]
     assert (said["streams"], said["fragments"], said["failed"]) == (3, 43, {})
-    # One fragment of the stream with the hole was uploaded twice.
-    assert set(said["differences"]) <= {"other_object"}
-    if said["differences"]:  # a run without any adds nothing to the table
-        assert {row["kind"] for row in site.rows(DIFFERENCES)} == {"other_object"}
+    # One fragment of the stream with the hole was uploaded twice; the manifest names one of them.
+    assert said["differences"] == {}
 
 
 def test_a_missing_object_is_a_difference_in_table_line_and_error(
@@ -76,7 +74,8 @@ def test_a_manifest_without_its_groups_is_installed_anew(
         if row.key.endswith("group"):
             s3.delete_object(Bucket=bucket, Key=row.key)
 
-    main(site.arguments("rebuild", install=DEEP, branching="4", **{"verify-trailers": trailers}))
+    more = {"verify-trailers": trailers, "wait": "1s"}
+    main(site.arguments("rebuild", install=DEEP, branching="4", **more))
 
     [said] = last_line(capsys)["installed"]
     assert (said["landed"], said["fragments"]) == (True, 40)
@@ -94,7 +93,7 @@ def test_a_manifest_without_its_groups_is_installed_anew(
 
 def test_a_stream_that_is_nowhere_cannot_be_installed(site: Site) -> None:
     with pytest.raises(NotFoundError):
-        main(site.arguments("rebuild", install="__nothing_1"))
+        main(site.arguments("rebuild", install="__nothing_1", wait="1s"))
 
 
 def test_a_shadow_that_installs_is_refused(site: Site) -> None:

@@ -14,7 +14,6 @@ from coldstream.errors import (
     ConflictError,
     InternalError,
     InvalidInputError,
-    RefusedFragmentError,
 )
 from coldstream.fragment import IndexRecord, Placement, Trailer, build_trailer, encode_index
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -115,7 +114,9 @@ def test_a_rebuild_chooses_the_run_that_resolve_run_chooses(
     refused = {each.path for each in listed[:without]}
     right = resolve_run(at, ledger, listed, without=refused)
 
-    rebuilt, nodes = made(new(ledger, at, refused=refused), pages_of(listed, length))
+    rebuilt, nodes = made(
+        new(ledger, at), pages_of([each for each in listed if each.path not in refused], length)
+    )
 
     found = list(leaves(rebuilt.root, lambda entry: nodes[entry.uid]))
     assert found == unverified_run(right)
@@ -284,24 +285,20 @@ def test_trailers_give_times_records_and_the_last_chunk() -> None:
     assert parse_root(rebuilt.root.encode()) == rebuilt.root
 
 
-def test_a_trailer_that_does_not_hold_is_refused_by_name_so_that_the_next_pass_goes_without() -> (
-    None
-):
+def test_a_trailer_that_does_not_hold_is_told_and_another_upload_takes_its_place() -> None:
     good = [row(n * 10, n * 10 + 10, uid=1) for n in range(5)]
     bad = row(20, 30, uid=0)  # the smaller uid would be taken
     trailers = {each.path: trailer(each) for each in [*good, bad]}
     listed = [replace(each, size=trailers[each.path].size) for each in [*good, bad]]
     trailers[bad.path] = trailer(good[3])
 
-    def read(run: Sequence[Listed]) -> list[Trailer]:
-        return [trailers[each.path] for each in run]
+    rebuilt, nodes = made(
+        new(trailers=lambda run: [trailers[each.path] for each in run]), pages_of(listed)
+    )
 
-    with pytest.raises(RefusedFragmentError) as refusal:
-        made(new(trailers=read), pages_of(listed))
-    rebuilt, _ = made(new(trailers=read, refused={refusal.value.key or ""}), pages_of(listed))
-
-    assert refusal.value.key == bad.path
+    assert [error.key for error in rebuilt.told.refused] == [bad.path]
     assert rebuilt.root.next_offset == 50
+    assert {e.uid for e in leaves(rebuilt.root, lambda e: nodes[e.uid])} == {1}
 
 
 GOOD = row(12, 345, epoch=7, uid=0xFEDCBA9876543210).path

@@ -5,9 +5,11 @@ As in `test_known_histories`: each ends well, and without its rule it does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases import delete_stream as deleting
-from coldstream.usecases.collect import sweep_stragglers
+from coldstream.usecases.collect import collect, sweep_stragglers
 from coldstream.usecases.rebuild import rebuild
 from tests.simulation.crashes import Crash, OverWire, Wire
 from tests.simulation.retold import GRACE_MS, History, Stream, Tapped, once_before
@@ -177,6 +179,9 @@ def what_was_garbage_is_live_when_it_is_deleted() -> None:
     stream.collect(1)
 
     def rebuilds() -> None:
+        # Without a root that can be read, LIST alone decides.
+        for key in [key for key in stream.objects if key.endswith(".manifest")]:
+            stream.objects[key] = b"damaged"
         rebuild(stream.world(), STREAM, branching=M, dry_run=False)
 
     with suppress(ConflictError):
@@ -188,8 +193,26 @@ def what_was_garbage_is_live_when_it_is_deleted() -> None:
     stream.ends_with((0, 30, 1))
 
 
+class Remembering:
+    """A bucket as a process sees it that has read some objects before."""
+
+    def __init__(self, store: Any, known: Mapping[str, bytes]) -> None:
+        self._store, self._known = store, known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get_all(self, key: str, *, limit: int) -> bytes:
+        known = self._known.get(key)
+        found: bytes = known if known is not None else self._store.get_all(key, limit=limit)
+        return found
+
+
 def a_collector_runs_while_a_rebuild_works() -> None:
-    """4c and 9. What the rebuild has found and not yet committed counts as garbage."""
+    """4c and 9. What the rebuild has found and not yet committed counts as garbage.
+
+    The collector's process has read the root before that was damaged, and its delete is slow.
+    """
     stream = Stream()
     stream.upload(0, 10, uid=50)
     stream.commit()
@@ -198,11 +221,26 @@ def a_collector_runs_while_a_rebuild_works() -> None:
     stream.commit()
     stream.collect(1)
 
-    def collects() -> None:
-        with suppress(ConflictError):
-            stream.collect(1)
+    known = dict(stream.objects)
+    for key in [key for key in stream.objects if key.endswith(".manifest")]:
+        stream.objects[key] = b"damaged"
 
-    catalog = Tapped(stream.place.catalog, once_before("adopt", "", collects))
+    sent: list[str] = []
+
+    class Slow:
+        def delete(self, keys: Sequence[str]) -> list[str]:
+            sent.extend(keys)
+            return list(keys)
+
+    def collects() -> None:
+        stream.now += 2 * GRACE_MS
+        world = stream.world(store=Remembering(stream.place.store, known))
+        with suppress(ConflictError):
+            collect(world, Slow(), STREAM, grace_ms=GRACE_MS, run_ms=stream.now, now_ms=stream.now)
+
+    catalog = Tapped(
+        stream.place.catalog, once_before("adopt", "", lambda: stream.place.store.delete(sent))
+    )
     store = Tapped(stream.place.store, once_before("put", ".manifest", collects))
     with suppress(ConflictError):
         rebuild(stream.world(catalog=catalog, store=store), STREAM, branching=M, dry_run=False)

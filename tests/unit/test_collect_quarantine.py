@@ -60,7 +60,7 @@ class Diverged(Tier):
         return set(paths) <= set(self.memory.objects)
 
     def give_up(self, epoch: int = 2) -> None:
-        drop(self.new_world(), STREAM, epoch, now_ms=self.now, pause=no_pause)
+        drop(self.new_world(), STREAM, epoch, pause=no_pause)
 
 
 def messages(tier: Diverged, epoch: int = 2) -> list[tuple[int, int]]:
@@ -402,3 +402,20 @@ def test_a_fragment_beside_a_hole_is_garbage_as_ever() -> None:
     tier.settle()
 
     assert not set(copies) & set(tier.memory.objects)
+
+
+def test_what_comes_after_a_drop_is_kept_whatever_the_clock_of_who_drops_says() -> None:
+    tier = Diverged()
+    drop(tier.new_world(), STREAM, 2, pause=no_pause)
+    dropped = current_record(tier.new_world(), STREAM)[1].dropped
+
+    assert [(each.epoch, each.until_ms) for each in dropped] == [(2, tier.now)]
+
+
+def test_a_dry_drop_writes_nothing() -> None:
+    tier = Diverged()
+    before = set(tier.memory.objects)
+
+    drop(tier.new_world(), STREAM, 2, pause=no_pause, dry_run=True)
+
+    assert set(tier.memory.objects) == before

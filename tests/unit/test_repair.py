@@ -17,10 +17,14 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
 from coldstream.testing.generator import append_chunks
+from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
-from coldstream.usecases.repair import Action, RepairReport, repair
+from coldstream.usecases.repair import repair
+from coldstream.usecases.repair_report import Action, RepairReport
 from tests.simulation.crashes import Crash, OverWire, Wire
 from tests.unit.reader.tier import PREFIX, Tier
+from tests.unit.remote import STREAM as CHAIN
+from tests.unit.remote import Remote, chain, no_pause, piece
 from tests.unit.scrub.corruptions import CORRUPTIONS, Planted
 from tests.unit.scrub.site import (
     STREAM,
@@ -350,3 +354,33 @@ def test_what_a_higher_epoch_has_cut_off_is_not_repaired() -> None:
 
 def test_the_chunks_of_the_tier_are_as_the_generator_makes_them() -> None:
     assert chunk_of(0, 0) == groups_of(1)[0][0]
+
+
+def test_an_empty_manifest_has_nothing_to_repair() -> None:
+    remote = Remote().claimed()
+
+    report = repair(remote.world, CHAIN, ranges=None, branching=4, pause=no_pause)
+
+    assert (report.looked_at, report.repairs) == (0, [])
+
+
+@pytest.mark.parametrize(("bytes_at_once", "commits"), [(2**20, 1), (1, 4), (3000, 2)])
+def test_a_repair_holds_and_commits_a_bounded_number_of_bytes(
+    bytes_at_once: int, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.repair._BYTES_AT_ONCE", bytes_at_once)
+    remote = Remote().claimed()
+    fragments = chain(4, size=50)
+    remote.upload(*fragments, *(piece(50 * n, 50 * n + 50, uid=n + 9) for n in range(4)))
+    commit_runs(remote.world, CHAIN, pause=no_pause)
+    for entry in remote.root().entries:
+        path = entry.data_key(CHAIN).path(PREFIX)
+        data = remote.memory.objects[path]
+        remote.memory.objects[path] = data[:70] + b"\xff" + data[71:]
+    assert 1000 < len(fragments[0].data) < 2000
+    version = remote.items.items[CHAIN].version
+
+    report = repair(remote.new_world(), CHAIN, ranges=None, branching=4, pause=no_pause)
+
+    assert [str(each.action) for each in report.repairs] == ["replace"] * 4
+    assert remote.items.items[CHAIN].version == version + commits

@@ -260,7 +260,7 @@ def test_a_rebuild_after_the_newest_root_was_damaged_brings_back_nothing_that_wa
     remote = tier()
     take(remote)
     take(remote, diverging(30, *OLD, epoch=3), epoch=3)
-    drop(remote.new_world(), STREAM, 2, now_ms=5, pause=no_pause)
+    drop(remote.new_world(), STREAM, 2, pause=no_pause)
     remote.memory.objects[remote.items.items[STREAM].root_key] = b"damaged"
 
     rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)

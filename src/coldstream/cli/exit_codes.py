@@ -61,6 +61,7 @@ BY_KIND = {
     Kind.PERMISSION_DENIED: ExitCode.NO_PERMISSION,
     Kind.DIVERGED: ExitCode.DATA,
     Kind.LOST_RANGE: ExitCode.DATA,
+    Kind.COVERS_LESS: ExitCode.DATA,
     Kind.INTERNAL: ExitCode.INTERNAL,
 }
 

@@ -224,7 +224,6 @@ def drop(
             world,
             name,
             timeline,
-            now_ms=int(time.time() * 1000),
             pause=lambda attempt: time.sleep(0.1 * 2**attempt),
             dry_run=dry_run,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
 from coldstream.cli.resolve import StreamArgument, pick
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import stream_prefix
+from coldstream.ports import MAX_DELETE_MS
 
 if TYPE_CHECKING:
     from coldstream.usecases.rebuild import RebuildReport
@@ -38,6 +40,23 @@ def rebuild(
             help="For a dry run: go by the keys alone, one LIST for 1,000 fragments and no GETs.",
         ),
     ] = False,
+    accept_less: Annotated[
+        bool,
+        typer.Option(
+            "--accept-less",
+            help="With --write: install the new manifest although it lacks something that the old "
+            "one or the bucket has. See the dry run first. Holes stand for what is missing.",
+        ),
+    ] = False,
+    wait_seconds: Annotated[
+        int,
+        typer.Option(
+            "--wait-seconds",
+            min=0,
+            help="With --write: so long a delete may be under way when the stream is stopped; it "
+            "is waited for. Less is safe only if nothing can have deleted within that time.",
+        ),
+    ] = MAX_DELETE_MS // 1000,
     branching: OwnBranchingOption = DEFAULT_BRANCHING,
     as_json: JsonOption = False,
     bucket: BucketOption = "",
@@ -47,7 +66,9 @@ def rebuild(
     """Make the manifest of a stream anew from the bucket, where its own is damaged.
 
     A dry run unless --write is given: says what would come out, beside what the catalog says now.
-    While it writes the stream takes no commits, and nothing of it is deleted.
+    What the newest readable nodes name stays; the listing fills the rest. While it writes the
+    stream takes no commits, and nothing of it is deleted; it begins by waiting for deletes that are
+    under way. A manifest that lacks something is installed with --accept-less only.
 
     A queue's name is looked up in the catalog; where that has lost the stream, give the directory
     name, as the keys in the bucket have it.
@@ -63,26 +84,70 @@ def rebuild(
     if name != stream:
         note(f"{stream} is {name}")
     world = remote.world() if write else read_only(remote)[0]
-    report = usecase.rebuild(
-        world, name, branching=branching, trailers=not no_trailers, dry_run=not write
-    )
+    try:
+        report = usecase.rebuild(
+            world,
+            name,
+            branching=branching,
+            trailers=not no_trailers,
+            dry_run=not write,
+            accept_less=accept_less,
+            wait=_wait,
+            delete_ms=wait_seconds * 1000,
+        )
+    except usecase.LackingError as error:
+        _show(error.report, as_json=as_json)
+        raise
+    _show(report, as_json=as_json)
+
+
+def _show(report: RebuildReport, *, as_json: bool) -> None:
     document = _document(report)
     if as_json:
         print_json(document)
     else:
         print_section("REBUILT" if report.landed else "WOULD BE", document["rebuilt"])
         print_section("BEFORE", document["before"])
+    _tell(report)
+
+
+def _wait(ms: int) -> None:
+    """Wait, and say every minute why."""
+    left = ms // 1000
+    while left > 0:
+        note(f"the stream is stopped; a delete may still be under way: {left} s to wait")
+        time.sleep(min(60, left))
+        left -= 60
+
+
+def _tell(report: RebuildReport) -> None:
+    """What a person should know of a rebuild."""
+    told = report.rebuilt.told
     for error in report.refused:
         note(str(error))
     for key in report.damaged:
         note(f"a newer root cannot be read: {key}")
+    if report.guessed:
+        note("claims that no readable root has were taken from fragments' trailers or keys")
+    for epoch in report.disputed:
+        note(f"the trailers of epoch {epoch} disagree about its floor; what most say was taken")
+    for gone in told.replaced:
+        note(f"offsets {gone.first} to {gone.following - 1}: not what a tree names, {gone.why}")
+    for first, following in told.damaged:
+        note(f"offsets {first} to {following - 1}: no object is whole; repair them")
     for first, following in report.rebuilt.holes:
-        note(f"a hole: offsets {first} to {following - 1} are lost, as an object declares")
+        note(f"a hole: offsets {first} to {following - 1} are lost")
+    for lack in report.shortfalls:
+        note(f"offsets {lack.first} to {lack.following - 1} would be missing: {lack.why}")
+    if told.more:
+        note(f"and {told.more} more of these")
     if report.rebuilt.beyond is not None:
         note(
             f"offsets {report.rebuilt.root.next_offset} to {report.rebuilt.beyond - 1} are in no"
-            " fragment, but data follows: --write would refuse"
+            " fragment, but data follows"
         )
+    if report.shortfalls and not report.landed:
+        note("--write would refuse; with --accept-less it would go without them")
     if not report.landed:
         note("nothing was changed; --write would write it")
 
@@ -108,7 +173,7 @@ def _directory(remote: Remote, text: str) -> str:
 
 
 def _document(report: RebuildReport) -> dict[str, Any]:
-    root, item = report.rebuilt.root, report.item
+    root, item, told = report.rebuilt.root, report.item, report.rebuilt.told
     return {
         "stream": report.stream,
         "landed": report.landed,
@@ -122,8 +187,9 @@ def _document(report: RebuildReport) -> dict[str, Any]:
             "unverified": report.rebuilt.unverified,
             "refused": len(report.refused),
             "listed": report.rebuilt.listed,
-            "ledger from": report.root_key or "the keys, guessed",
+            "ledger from": report.root_key or "trailers and keys, guessed",
             "gap before": report.rebuilt.beyond,
+            "lacks": len(report.shortfalls),
         },
         "before": {
             "state": None if item is None else str(item.state),
@@ -134,4 +200,14 @@ def _document(report: RebuildReport) -> dict[str, Any]:
             "version": None if item is None else item.version,
         },
         "damaged_roots": list(report.damaged),
+        "ledger_guessed": report.guessed,
+        "disputed_epochs": list(report.disputed),
+        "lacks": [_span(each.first, each.following, each.why) for each in report.shortfalls],
+        "replaced": [_span(each.first, each.following, each.why) for each in told.replaced],
+        "taken_damaged": [list(span) for span in told.damaged],
+        "more_told": told.more,
     }
+
+
+def _span(first: int, following: int, why: str) -> dict[str, Any]:
+    return {"first": first, "next": following, "why": why}

@@ -26,7 +26,7 @@ from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from coldstream.usecases.repair import RepairReport
+    from coldstream.usecases.repair_report import RepairReport
 
 _COLUMNS = ("first", "next", "action", "found", "missing", "proved", "key")
 

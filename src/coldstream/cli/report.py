@@ -30,6 +30,7 @@ _TRY = {
     Kind.PERMISSION_DENIED: "check the credentials (`aws sts get-caller-identity`) and their role",
     Kind.DIVERGED: "nothing was changed; compare the two histories before you go on",
     Kind.LOST_RANGE: "the range is in neither tier; read on after it, and raise the retention",
+    Kind.COVERS_LESS: "look at what is missing, repair it if a broker has it, or say --accept-less",
     Kind.INTERNAL: "report this with the lines above; nothing was changed by the error itself",
 }
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +44,15 @@ class Settings:
         snapshot: of the table of differences.
         trailers: whether the trailer of every fragment is read.
         branching: entries of a full group.
+        accept_less: whether a manifest is installed although something is missing.
+        wait: as in `rebuild`.
     """
 
     snapshot: Snapshot
     trailers: bool = False
     branching: int = 1024
+    accept_less: bool = False
+    wait: Callable[[int], None] | None = None
 
 
 def run_shadow(
@@ -92,22 +96,21 @@ def run_shadow(
             failed[item.stream] = str(error)
     differences = [each for one in found for each in one.differences]
     _save(settings, differences, tables, report)
-    harmful = [each for one in found for each in one.harmful]
     report.facts |= {
         "streams": len(found),
         "fragments": sum(one.fragments for one in found),
         "differences": dict(Counter(str(each.kind) for each in differences)),
         "more": sum(one.more for one in found),
         "repeats": sum(one.repeats for one in found),
-        "worst": [_document(each) for each in (harmful or differences)[:_NAMED]],
+        "worst": [_document(each) for each in differences[:_NAMED]],
         "failed": failed,
         "damaged_items": [str(each) for each in damaged],
     }
-    if not harmful:
+    if not differences:
         return damaged[0] if damaged else None
-    first = harmful[0]
+    first = differences[0]
     return CorruptDataError(
-        f"{len(harmful)} differences; the first is {first.kind}: {first.kind.meaning}",
+        f"{len(differences)} differences; the first is {first.kind}: {first.kind.meaning}",
         stream=first.stream,
         offset=first.first_offset,
     )
@@ -128,8 +131,7 @@ def run_install(
     Raises:
         NotFoundError: the bucket has nothing of a stream.
         ConflictError: a stream is being deleted, or somebody else changed its item.
-        LostRangeError: there is a gap with acceptable data behind it; nothing was committed.
-        CorruptDataError: too many trailers do not hold; nothing was committed.
+        CoversLessError: a manifest would lack something; nothing was committed.
         UnavailableError: S3 or DynamoDB did not answer.
     """
     done: list[dict[str, Any]] = []
@@ -153,6 +155,8 @@ def run_install(
             branching=settings.branching,
             trailers=True,
             dry_run=False,
+            accept_less=settings.accept_less,
+            wait=settings.wait,
         )
         done.append(_installed(result))
 
@@ -248,7 +252,13 @@ def _installed(report: RebuildReport) -> dict[str, Any]:
         "groups": report.groups,
         "unverified": report.rebuilt.unverified,
         "refused": [str(each) for each in report.refused[:_NAMED]],
+        "more_told": report.rebuilt.told.more,
         "ledger_from": report.root_key,
+        "ledger_guessed": report.guessed,
+        "disputed_epochs": list(report.disputed),
+        "lacks": [asdict(each) for each in report.shortfalls[:_NAMED]],
+        "replaced": [asdict(each) for each in report.rebuilt.told.replaced[:_NAMED]],
+        "taken_damaged": report.rebuilt.told.damaged[:_NAMED],
         "damaged_roots": list(report.damaged),
         "listed": report.rebuilt.listed,
     }

@@ -21,11 +21,6 @@ class DifferenceKind(StrEnum):
     ENTRY = "entry"
 
     @property
-    def harmless(self) -> bool:
-        """Whether both manifests say what is so."""
-        return self is DifferenceKind.OTHER_OBJECT
-
-    @property
     def meaning(self) -> str:
         """The kind in words."""
         return _MEANINGS[self]
@@ -34,8 +29,8 @@ class DifferenceKind(StrEnum):
 _MEANINGS = {
     DifferenceKind.UNREADABLE: "the live manifest cannot be read",
     DifferenceKind.ABSENT: "the bucket has no acceptable object for what the manifest has",
-    DifferenceKind.OTHER_OBJECT: "the bucket has several objects of these offsets; a rebuild would"
-    " take others",
+    DifferenceKind.OTHER_OBJECT: "what the manifest has is damaged; a rebuild would take another"
+    " object",
     DifferenceKind.ENTRY: "the manifest says of an object what its key or trailer does not",
 }
 

@@ -1,10 +1,13 @@
-"""A manifest made anew from LIST, beside the live one: where they differ, and how badly.
+"""A manifest made anew from the bucket, beside the live one: where they differ.
+
+It is made as an installed one is: what the live tree names stays where its object is there and its
+trailer holds, so that other uploads of a range make no difference. Every difference is a finding.
 
 Both are of one moment: the live tree is the one that an item named, and of the bucket only objects
 that end at or below its next offset take part. A commit, a consolidation or a collection meanwhile
 may still make the two differ; so a difference counts only if the item names the same root
-afterwards. Between two holes each section is built for itself, so that an upload which came after
-its hole was committed makes no difference: it is a finding of scrub.
+afterwards. Between two holes each section is built for itself: an upload that came after its hole
+was committed is a finding of scrub.
 """
 
 from __future__ import annotations
@@ -17,26 +20,24 @@ from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
-    RefusedFragmentError,
 )
-from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.jobs.rebuild_differences import Difference, DifferenceKind
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import data_prefix, list_start, parse_data_key
-from coldstream.plans.rebuild import Rebuild
-from coldstream.plans.resolve import Listed
+from coldstream.plans.rebuild import Named, Open, Rebuild
 from coldstream.ports import ObjectInfo
 from coldstream.usecases.load import World, load_item, load_root
+from coldstream.usecases.rebuild_objects import sound
+from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.repair_sources import listed_size
 
 _PAGE = 1000
 _MOST = 10_000
 _REPEATS = 4
 _FRAGMENTS_A_PART = 1024
-_MOST_REFUSED = 100
 
 
 @dataclass(slots=True)
@@ -74,11 +75,6 @@ class Shadow:
         self.more += part.more
         for each in part.differences:
             self.add(each.kind, each.first_offset, each.next_offset, each.live, each.rebuilt)
-
-    @property
-    def harmful(self) -> list[Difference]:
-        """Differences of which one side must be wrong."""
-        return [each for each in self.differences if not each.kind.harmless]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +198,8 @@ def _compare_section(
 ) -> None:
     if not section:
         return
-    stream, begin, end = found.stream, section[0].first_offset, section[-1].next_offset
-    rebuilt: list[Entry] = []
-    while begin < end:
-        rebuilt += _rebuilt(world, root, stream, begin, end, branching, trailers)
-        reached = max(begin, rebuilt[-1].next_offset if rebuilt else begin)
-        # A chain ends at a gap; behind it another begins where the live manifest has a border.
-        begin = min((e.first_offset for e in section if e.first_offset > reached), default=end)
-        if reached >= end:
-            break
+    stream = found.stream
+    rebuilt = _rebuilt(world, root, section, branching, trailers, stream)
     here = iter(rebuilt)
     other = next(here, None)
     for leaf in section:
@@ -236,37 +225,38 @@ def _compare_section(
 def _rebuilt(
     world: World,
     root: Root,
-    stream: str,
-    begin: int,
-    end: int,
+    section: Sequence[Entry],
     branching: int,
     trailers: bool,
+    stream: str,
 ) -> list[Entry]:
-    """Fragments of a chain over [begin, end) as LIST has it."""
-    refused: set[str] = set()
-    while True:
-        plan = Rebuild(
-            world.prefix,
-            stream,
-            root.ledger,
-            branching=branching,
-            uids=iter(world.new_uid, None),
-            first_offset=begin,
-            trailers=(lambda listed: _trailers(world, listed)) if trailers else None,
-            refused=refused,
-        )
-        made: list[Entry] = []
-        try:
-            for node in plan.groups(_pages(world, stream, begin, end)):
-                if node.kind is EntryKind.GROUP:
-                    made += node.entries
-        except RefusedFragmentError as error:
-            if error.key is None or error.key in refused or len(refused) >= _MOST_REFUSED:
-                raise
-            refused.add(error.key)
-            continue
-        rest = plan.rebuilt(version=0).root.entries
-        return made + [each for each in rest if not each.kind.level]
+    """Fragments that a rebuild would have for a section of the live tree."""
+    begin, end = section[0].first_offset, section[-1].next_offset
+    plan = Rebuild(
+        world.prefix,
+        stream,
+        root.ledger,
+        branching=branching,
+        uids=iter(world.new_uid, None),
+        first_offset=begin,
+        trailers=(lambda listed: read_trailers(world, listed)) if trailers else None,
+        sound=(lambda fragments: sound(world, fragments)) if trailers else None,
+        sections=[Named(Entries.of(section), certain=True), Open(end, None)],
+    )
+    made: list[Entry] = []
+    for node in plan.groups(_pages(world, stream, begin, end)):
+        if node.kind is EntryKind.GROUP:
+            made += node.entries
+    rest = plan.rebuilt(version=0).root.entries
+    made += [each for each in rest if not each.kind.level]
+    # What is damaged stays named, because some of it may be readable. It is a difference, too.
+    lacking = [(each.first, each.following) for each in plan.told.shortfalls]
+    return [
+        each
+        for each in made
+        if each.kind is EntryKind.FRAGMENT
+        and not any(f < each.next_offset and each.first_offset < n for f, n in lacking)
+    ]
 
 
 def _pages(world: World, stream: str, begin: int, end: int) -> Iterator[list[ObjectInfo]]:
@@ -288,21 +278,6 @@ def _ends_by(key: str, prefix: str, end: int) -> bool:
         return parse_data_key(key, prefix).next_offset <= end
     except InvalidInputError:
         return False
-
-
-def _trailers(world: World, listed: Sequence[Listed]) -> list[Trailer]:
-    found: list[Trailer] = []
-    for each in listed:
-        try:
-            found.append(parse_trailer(world.store.get_suffix(each.path, TRAILER_SIZE)))
-        except (CorruptDataError, NotFoundError) as error:
-            raise RefusedFragmentError(
-                error.reason,
-                stream=each.data_key.stream,
-                offset=each.data_key.first_offset,
-                key=each.path,
-            ) from error
-    return found
 
 
 def _alike(leaf: Entry, other: Entry, trailers: bool) -> bool:

@@ -1,56 +1,59 @@
-"""A manifest made anew from the bucket: one pass over LIST, in memory that does not grow with it.
+"""A manifest made anew from trees and LIST, in memory that does not grow with the stream.
 
-Keys carry all that a chain needs, so no object has to be opened. Which fragment stands for a range
-is what the ledger and `resolve_run` say: the newest epoch with a right to it, then the fewest
-fragments. A ledger gives every offset to one epoch only, so nothing is left to choose between two.
+What a readable node names stays as it is: so a repair stays, and so do a consolidation, a hole and
+what a claim has cut. LIST fills what no node names, and takes the place of what is gone or damaged.
+Where several objects are left for a range and nothing certain names one of them, their data
+decides: one whose checksums come out beats one that does not (`plans.weigh` has the whole order).
+
+Behind the known end of the manifest the rule of `plans.resolve` goes on. Without a tree it is the
+rule from the first fragment on.
+
+Nothing is left out in silence: offsets that a tree or LIST shows and the new manifest does not have
+are *shortfalls*, and who asked has to say that they may be given up.
 
 Without trailers the entries are *unverified*: their records are 0 and their times reach from the
 smallest to the greatest that there are. So a look-up by time opens such a fragment instead of
-passing it over, which is right but slow, and retention by age never takes it, because nothing says
-that it is old. With trailers each fragment is checked as a commit checks it.
-
-Holes are applied by the rule of `resolve`: where they lead from the end of the fragments exactly to
-the next acceptable one. So the tree comes out as commits have made it. Only an upload that came
-*after* a hole was committed over its range can keep that hole out now and end the chain early; then
-`over_holes` gives the run that reaches the known end and gives up the fewest offsets.
+passing it over, which is right but slow, and retention by age never takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
-from coldstream.fragment import Trailer
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Head, LastChunk, Root
-from coldstream.plans.chain import MAX_WINDOW, Chain
+from coldstream.names import MAX_OFFSET
+from coldstream.plans.clusters import MAX_WINDOW, Clusters, Piece
 from coldstream.plans.grow import Growth
-from coldstream.plans.key_columns import UNKNOWN_MAX_TIMESTAMP, KeyReader, acceptable
-from coldstream.plans.resolve import Listed, Verified, check_fragment, last_chunk_of
+from coldstream.plans.key_columns import (
+    UNKNOWN_MAX_TIMESTAMP,
+    UNKNOWN_MIN_TIMESTAMP,
+    KeyReader,
+)
+from coldstream.plans.rebuild_choice import Choice, Sound, Trailers, merged
+from coldstream.plans.rebuild_ledger import ledger_of_keys
+from coldstream.plans.rebuild_rows import (
+    Found,
+    Row,
+    Rows,
+    across,
+    entry_of,
+    name_of,
+    not_listed,
+    sorted_rows,
+    within,
+)
+from coldstream.plans.rebuild_told import Named, Open, Replaced, Section, Shortfall, Told
+from coldstream.plans.resolve import Verified
+from coldstream.plans.weigh import Candidate, Nothing, Step, Word
 
-
-class Row(Protocol):
-    """One row of a LIST, as `ports.ObjectInfo` is."""
-
-    @property
-    def key(self) -> str:
-        """Full key."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of the object."""
-        ...
-
-
-#: Gives the parsed trailers of neighbouring fragments, in their order; raises as a GET does.
-Trailers = Callable[[Sequence[Listed]], Sequence[Trailer]]
+__all__ = ["Named", "Open", "Rebuild", "Rebuilt", "Row", "Shortfall", "ledger_of_keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,9 @@ class Rebuilt:
         fragments: those that are acceptable fragments of the stream.
         window: the most candidates that were held undecided at once.
         holes: ranges [first, next) that are lost.
+        made_up: holes among them that no object declares; whoever installs writes them.
+        told: what was refused, replaced and left out.
+        any_data: whether LIST shows any fragment of the stream, acceptable or not.
     """
 
     root: Root
@@ -74,7 +80,10 @@ class Rebuilt:
     listed: int
     fragments: int
     window: int
-    holes: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...]
+    made_up: tuple[Entry, ...]
+    told: Told
+    any_data: bool
 
 
 class Rebuild:
@@ -83,19 +92,18 @@ class Rebuild:
     Args:
         prefix: of all keys, ends in "/".
         stream: directory name.
-        ledger: of the newest root, or else `ledger_of_keys`.
+        ledger: of the newest tree, or as guessed.
         branching: entries of a full group.
-        uids: gives an id for each group.
-        first_offset: of the newest root; None for that of the first acceptable fragment.
+        uids: gives an id for each group, and for each hole that is made up.
+        first_offset: of the newest tree; None for that of the first acceptable fragment.
         trailers: gives trailers; None leaves every entry unverified.
-        refused: keys that were refused before.
+        sound: says whether the data of objects is whole; None where nobody can read it.
         window: undecided candidates that may be held.
-        until: next offset of the newest root, None if it is not known. A hole may end there
-            although nothing follows it.
-        over_holes: whether a hole counts as a fragment does, up to `until`; see above.
-
-    Raises:
-        InvalidInputError: no such prefix or stream can be.
+        sections: what trees say, in offset order, the last one open; None if there is no tree.
+        until: where the sections before the last one end; what reaches over it is behind it.
+        guessed: whether some of the ledger was guessed, so that what it refuses is lacking.
+        certain_end: whether the catalog says where the manifest ends, so that what lies behind a
+            gap after it is only ahead, and not lacking.
     """
 
     def __init__(
@@ -108,48 +116,75 @@ class Rebuild:
         uids: Iterator[int],
         first_offset: int | None = None,
         trailers: Trailers | None = None,
-        refused: Collection[str] = (),
+        sound: Sound | None = None,
         window: int = MAX_WINDOW,
-        until: int | None = None,
-        over_holes: bool = False,
+        sections: Iterable[Section] | None = None,
+        until: int = MAX_OFFSET,
+        guessed: bool = False,
+        certain_end: bool = False,
     ) -> None:
-        self._until = until
-        self._over_holes = over_holes
-        self._holes: list[tuple[int, int]] = []
-        self._highest = 0
         self._reader = KeyReader(prefix, stream)
         self._ledger = ledger
         self._growth = Growth(branching, uids)
-        self._first = first_offset
-        self._trailers = trailers
-        self._refused = frozenset(refused)
+        self._uids = uids
         self._window = window
-        self._chain = None if first_offset is None else self._begun(first_offset)
+        self._sections = sections
+        self._until = until
+        self._guessed = guessed
+        self._certain_end = certain_end
+        self._first = first_offset
+        self._at = first_offset if sections is None else None
+        self.told = Told()
+        self._choice = Choice(self._reader, ledger, trailers, sound, self.told)
+        self._by_trailers = trailers is not None
+        self._rows = Rows(self._reader, ledger, ())
+        self._region: Clusters | None = None
+        self._words: dict[tuple[int, int, int, int, bool], tuple[Entry, Word]] = {}
+        self._undeclared: set[tuple[int, int, int, int, bool]] = set()  # holes without an object
+        self._gone: list[tuple[int, int]] = []  # ranges of what is named, and not listed
+        self._holes: list[tuple[int, int]] = []
+        self._made_up: list[Entry] = []
+        self._highest = 0
         self._oldest: Entry | None = None
         self._last_chunk: LastChunk | None = None
         self._unverified = 0
+        self._widest = 0
         self._nothing_yet = True  # no fragment has said a time
-        self._listed = 0
-        self._fragments = 0
+        self._beyond: int | None = None
+        self._refused: list[tuple[int, int]] = []  # ranges whose objects' trailers do not hold
 
     def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
         """Read pages of LIST in their order; give each group as soon as it is full.
 
-        Stops at a gap: what lies behind it cannot belong to this manifest.
+        Stops at a gap behind what the trees say: what lies there cannot belong to this manifest.
 
         Raises:
-            RefusedFragmentError: a trailer does not hold; begin anew with its key in `refused`.
-            ConflictError: too many fragments overlap (see `Chain`).
+            ConflictError: too many fragments overlap (see `Clusters`).
             InternalError: the keys are not sorted.
+            As the trees, the trailers and the data are read.
         """
-        for page in pages:
-            for entries in self._decided(page):
-                yield from self._growth.append(self._checked(entries))
-            if self._chain is not None and self._chain.beyond is not None:
-                break
-        if self._chain is not None:
-            for entries in self._chain.end():
-                yield from self._growth.append(self._checked(entries))
+        self._rows = Rows(self._reader, self._ledger, pages)
+        if self._sections is None:
+            if self._first is not None:
+                deque(self._rows.below(self._first), maxlen=0)
+            yield from self._tail()
+        else:
+            for section in self._sections:
+                if self._at is None:
+                    self._at = section.first
+                yield from self._section(section)
+        self._conclude()
+
+    def _section(self, section: Section) -> Iterator[Node]:
+        if isinstance(section, Named):
+            yield from self._of_tree(section)
+        elif section.following is None:
+            yield from self._end_of_region(section.first)
+            yield from self._tail()
+        else:
+            self._region = self._region or Clusters(window=self._window)
+            for found in self._rows.below(section.following):
+                yield from self._weighed(within(found, section.first, self._until))
 
     def rebuilt(self, *, version: int) -> Rebuilt:
         """The result, once `groups` has ended.
@@ -158,9 +193,8 @@ class Rebuild:
             version: of the catalog item when it names the root; above that of every root there is.
         """
         entries = self._growth.entries()
-        first = self._first or 0
         root = Root(
-            first_offset=first,
+            first_offset=self._first or 0,
             next_offset=self.next_offset,
             epoch=self._ledger.epoch,
             version=version,
@@ -172,116 +206,243 @@ class Rebuild:
         return Rebuilt(
             root=root,
             unverified=self._unverified,
-            beyond=self._chain.beyond if self._chain else None,
-            listed=self._listed,
-            fragments=self._fragments,
-            window=self._chain.widest if self._chain else 0,
+            beyond=self._beyond,
+            listed=self._rows.listed,
+            fragments=self._rows.fragments,
+            window=self._widest,
             holes=tuple(self._holes),
+            made_up=tuple(self._made_up),
+            told=self.told,
+            any_data=bool(self._rows.fragments or self._rows.refused),
         )
 
     @property
     def next_offset(self) -> int:
         """How far the chain reaches."""
-        return self._chain.next_offset if self._chain else self._first or 0
+        return self._at or 0
 
-    def _begun(self, first_offset: int) -> Chain:
-        return Chain(first_offset, window=self._window, until=self._until)
+    # What a tree names.
 
-    def _decided(self, page: Sequence[Row]) -> list[bytes]:
-        self._listed += len(page)
-        if self._refused:
-            page = [row for row in page if row.key not in self._refused]
-        keys, sizes = [row.key for row in page], [row.size for row in page]
-        found = acceptable(self._reader.entries(keys, sizes), self._ledger)
-        holes = acceptable(self._reader.holes(keys, sizes), self._ledger)
-        self._fragments += len(found)
-        if self._over_holes and self._until is not None:
-            found = np.frombuffer(found.tobytes() + holes.tobytes(), found.dtype)
-            found = found[np.lexsort((found["next_offset"], found["first_offset"]))]
-            found = found[found["next_offset"] <= np.uint64(self._until)]
-        if self._chain is None:
-            if not len(found):
-                return []
-            self._first = int(found["first_offset"][0])
-            self._chain = self._begun(self._first)
-        if not self._over_holes:
-            self._chain.declare(holes)
-        return self._chain.take(found)
+    def _of_tree(self, section: Named) -> Iterator[Node]:
+        """A run of entries of one node: as it is, or as a part of what has to be weighed."""
+        parts = [
+            within(each, section.first, self._until) for each in self._rows.below(section.following)
+        ]
+        rows = sorted_rows(*(each.fragments for each in parts))
+        holes = sorted_rows(*(each.holes for each in parts))
+        missing = not_listed(section, rows)
+        listed = {name_of(entry_of(row)) for row in (*(rows if missing else ()), *holes)}
+        named_holes = [each for each in section.entries if each.kind is EntryKind.HOLE]
+        undeclared = [each for each in named_holes if name_of(each) not in listed]
+        others = len(rows) - (len(section.entries) - len(named_holes) - len(missing))
+        over = self._region is not None and self._region.reach > section.first
+        contested = others and (not section.certain or across(section, rows))
+        if not (missing or contested or over):
+            verified = self._choice.all_hold(section.entries)
+            if verified is not None:
+                yield from self._end_of_region(section.first)
+                self._made_up += undeclared
+                yield from self._take(section, verified)
+                return
+        word = Word.CERTAIN if section.certain else Word.EARLIER
+        for entry in section.entries:
+            self._words[name_of(entry)] = entry, word
+        for each in missing:
+            if name_of(each) not in listed:  # else only its size is another one
+                self._gone.append((each.first_offset, each.next_offset))
+                why = "the object is gone"
+                self.told.replace(Replaced(each.first_offset, each.next_offset, each.uid, why))
+        self._gone = merged(self._gone)
+        self._undeclared |= {name_of(each) for each in undeclared}
+        more = np.frombuffer(b"".join(each.encode() for each in undeclared), rows.dtype)
+        self._region = self._region or Clusters(window=self._window)
+        yield from self._weighed(Found(rows, sorted_rows(holes, more)))
 
-    def _checked(self, entries: bytes) -> bytes:
-        """Decided entries, with what their trailers say where there are trailers."""
-        parts = [part for part in _by_kind(entries) if len(part)]
-        checked = b"".join(
-            self._holes_of(part) if part[0].kind is EntryKind.HOLE else self._fragments_of(part)
-            for part in parts
+    def _take(self, section: Named, verified: Sequence[Verified] | None) -> Iterator[Node]:
+        """A run of entries of which nothing is wrong, as their trailers say."""
+        if not self._by_trailers:
+            self._unverified += section.fragments
+        chunks = iter(verified or ())
+        entries = [
+            next(chunks).entry() if self._by_trailers and each.kind is EntryKind.FRAGMENT else each
+            for each in section.entries
+        ]
+        if verified:
+            trailer = verified[-1].trailer
+            self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
+        yield from self._append(entries)
+
+    # What has to be weighed.
+
+    def _weighed(self, found: Found) -> Iterator[Node]:
+        """Candidates of a region; what is decided becomes a part of the manifest."""
+        assert self._region is not None
+        for piece in self._region.take(sorted_rows(found.fragments, found.holes)):
+            yield from self._through(piece)
+
+    def _end_of_region(self, following: int) -> Iterator[Node]:
+        """The region ends here: what is left of it."""
+        if self._region is None:
+            return
+        for piece in self._region.end():
+            yield from self._through(piece)
+        self._widest = max(self._widest, self._region.widest)
+        self._region = None
+        if self.next_offset < following:
+            yield from self._steps([Nothing(self.next_offset, following)])
+        self._words.clear()
+        self._gone.clear()
+
+    def _through(self, piece: Piece) -> Iterator[Node]:
+        """The cheapest way through a piece; before it, nothing."""
+        if self.next_offset < piece.first:
+            yield from self._steps([Nothing(self.next_offset, piece.first)])
+        candidates = [self._candidate(entry_of(row)) for row in piece.rows]
+        steps = self._choice.through(
+            self.next_offset, piece.following, candidates, self._gone, self._last_chunk
         )
-        if self._oldest is None and checked:
-            self._oldest = Entries(checked)[0]
-        return checked
+        yield from self._steps(steps)
 
-    def _fragments_of(self, decided: Entries) -> bytes:
-        if self._trailers is None:
-            self._unverified += len(decided)
-            self._highest = UNKNOWN_MAX_TIMESTAMP
-        else:
-            decided = Entries.of(each.entry() for each in self._verified(decided, self._trailers))
-            self._seen(decided)
-        return bytes(decided)
+    def _candidate(self, entry: Entry) -> Candidate:
+        known = self._words.get(name_of(entry))
+        if known is None:
+            return Candidate(entry)
+        named, word = known
+        # The size is LIST's, the times are the tree's until the trailer says them.
+        return Candidate(replace(named, size=entry.size), word)
 
-    def _holes_of(self, decided: Entries) -> bytes:
-        """Holes at the greatest time before them."""
-        at = self._highest
-        self._holes += [(each.first_offset, each.next_offset) for each in decided]
-        return b"".join(
-            replace(each, min_timestamp=at, max_timestamp=at).encode() for each in decided
-        )
+    # What no tree speaks of.
 
-    def _seen(self, decided: Entries) -> None:
-        highest = decided.summary().max_timestamp
-        self._highest = highest if self._nothing_yet else max(self._highest, highest)
-        self._nothing_yet = False
+    def _tail(self) -> Iterator[Node]:
+        clusters = Clusters(window=self._window)
+        holes: list[Candidate] = []
+        for found in self._rows.below(None):
+            here = found if self._at is None else within(found, self._at, MAX_OFFSET)
+            holes = [each for each in holes if each.first >= self.next_offset]
+            holes += [Candidate(entry_of(row)) for row in here.holes]
+            for piece in clusters.take(here.fragments):
+                yield from self._run(piece, holes)
+            if self._beyond is not None:
+                break
+        for piece in clusters.end():
+            yield from self._run(piece, holes)
+        self._widest = max(self._widest, clusters.widest)
 
-    def _verified(self, decided: Entries, trailers: Trailers) -> Iterator[Verified]:
-        keys = [(entry.data_key(self._reader.stream), entry.size) for entry in decided]
-        listed = [Listed(key, key.path(self._reader.prefix), size) for key, size in keys]
-        for each, trailer in zip(listed, trailers(listed), strict=True):
-            verified = check_fragment(
-                each, trailer, ledger=self._ledger, last_chunk=self._last_chunk
-            )
-            self._last_chunk = last_chunk_of([verified], self._last_chunk)
-            yield verified
+    def _run(self, piece: Piece, holes: Sequence[Candidate]) -> Iterator[Node]:
+        if self._beyond is not None:
+            return
+        if piece.plain and not self._by_trailers and self._at in (None, piece.first):
+            self._unverified += len(piece.rows)
+            yield from self._append_rows(piece.rows.tobytes(), UNKNOWN_MAX_TIMESTAMP)
+            return
+        candidates = [Candidate(entry_of(row)) for row in piece.rows]
+        self._choice.read(candidates)
+        for batch in [[each] for each in candidates] if piece.plain else [candidates]:
+            good = [each for each in batch if not each.refused]
+            if not self._certain_end:
+                self._refused += [(e.first, e.following) for e in batch if e.refused]
+                self._refused = merged(self._refused)
+            if not good:
+                continue
+            start = good[0].first if self._at is None else self._at
+            run, self._beyond = self._choice.furthest(start, batch, holes, self._last_chunk)
+            yield from self._steps(run)
+            if self._beyond is not None:
+                return
+
+    # What is decided.
+
+    def _steps(self, steps: Sequence[Step]) -> Iterator[Node]:
+        entries: list[Entry] = []
+        for step in steps:
+            if isinstance(step, Nothing):
+                entries += self._made_up_holes(step)
+                continue
+            entries.append(step.entry)
+            if step.hole and name_of(step.entry) in self._undeclared:
+                self._made_up.append(step.entry)
+            if step.verified is not None:
+                trailer = step.verified.trailer
+                self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
+            elif not step.hole and not self._by_trailers:
+                self._unverified += 1
+        yield from self._append(entries)
+
+    def _made_up_holes(self, gap: Nothing) -> list[Entry]:
+        """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
+        why = "no object has them"
+        self.told.lack(Shortfall(gap.first, gap.following, why))
+        made: list[Entry] = []
+        at = gap.first
+        while at < gap.following:
+            epoch, end = self._right_at(at, gap.following)
+            low, high = UNKNOWN_MIN_TIMESTAMP, UNKNOWN_MAX_TIMESTAMP
+            uid = next(self._uids)
+            made.append(Entry(at, end, low, high, EntryKind.HOLE, 0, 0, epoch, uid))
+            at = end
+        self._made_up += made
+        return made
+
+    def _right_at(self, offset: int, limit: int) -> tuple[int, int]:
+        """The newest epoch that may write at an offset, and how far, up to `limit`."""
+        for claim in reversed(self._ledger.claims):
+            ceiling = self._ledger.ceiling(claim.epoch)
+            if claim.floor <= offset < ceiling:
+                return claim.epoch, min(limit, ceiling)
+        floors = [each.floor for each in self._ledger.claims if each.floor > offset]
+        return self._ledger.epoch, min([limit, *floors])
+
+    def _append(self, entries: Sequence[Entry]) -> Iterator[Node]:
+        if not entries:
+            return
+        timed = [self._timed(each) for each in entries]
+        yield from self._append_rows(b"".join(each.encode() for each in timed), None, timed[0])
+
+    def _timed(self, entry: Entry) -> Entry:
+        """An entry with its times; a hole of which no tree speaks has the greatest before it."""
+        if entry.kind is EntryKind.HOLE:
+            self._holes.append((entry.first_offset, entry.next_offset))
+            known = self._words.get(name_of(entry))
+            if known is not None:
+                entry = known[0]
+            elif entry.max_timestamp == UNKNOWN_MAX_TIMESTAMP:
+                at = self._highest
+                entry = replace(entry, min_timestamp=at, max_timestamp=at)
+        highest = entry.max_timestamp
+        if entry.kind is EntryKind.FRAGMENT or not self._nothing_yet:
+            self._highest = highest if self._nothing_yet else max(self._highest, highest)
+            self._nothing_yet = False
+        return entry
+
+    def _append_rows(
+        self, rows: bytes, highest: int | None, first: Entry | None = None
+    ) -> Iterator[Node]:
+        if highest is not None:
+            self._highest, self._nothing_yet = highest, False
+        first = first or Entries(rows[:56])[0]
+        if self._oldest is None:
+            self._oldest = first
+            if self._first is None:
+                self._first = first.first_offset
+        self._at = int.from_bytes(rows[-48:-40], "big")
+        yield from self._growth.append(rows)
+
+    def _conclude(self) -> None:
+        """What only the end shows: whether LIST has more than the manifest."""
+        lacking: list[tuple[tuple[int, int], str]] = []
+        if not self._certain_end:
+            if self._beyond is not None:
+                lacking.append(
+                    ((self.next_offset, self._beyond), "data follows, but a gap is here")
+                )
+            lacking += [(each, "no trailer holds") for each in self._refused]
+        if self._guessed:
+            lacking += [(each, "the guessed ledger refuses them") for each in self._rows.refused]
+        for (first, following), why in lacking:
+            if first < (self._first or 0) or following > self.next_offset:
+                self.told.lack(Shortfall(first, following, why))
 
     def _head(self, entries: Entries) -> Head | None:
         if self._oldest is None or not entries[0].kind.level:
             return None
         return Head(self._oldest.min_timestamp, self._oldest.max_timestamp)
-
-
-def _by_kind(entries: bytes) -> list[Entries]:
-    """Entries in pieces of fragments only and of holes only, in their order."""
-    decided = Entries(entries)
-    if len(decided) == 1:
-        return [decided]
-    kinds = decided.array()["kind_size"] >> np.uint64(56)
-    borders = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(decided)]
-    if len(borders) == 2:
-        return [decided]
-    return [decided.part(begin, end) for begin, end in pairwise(borders)]
-
-
-def ledger_of_keys(pages: Iterable[Sequence[Row]], prefix: str, stream: str) -> Ledger:
-    """The best guess at a ledger that is lost: each epoch claimed where its first fragment begins.
-
-    So the newest epoch that has data for a range has the right to it. It takes a pass of its own,
-    because a higher epoch may begin below the end of a fragment that was listed before. Trailers
-    say the floor itself; a root says all.
-    """
-    reader = KeyReader(prefix, stream)
-    floors: dict[int, int] = {}
-    for page in pages:
-        found = reader.entries([row.key for row in page], [row.size for row in page])
-        epochs, numbers = np.unique(found["epoch"], return_index=True)
-        for epoch, number in zip(epochs.tolist(), numbers.tolist(), strict=True):
-            first = int(found["first_offset"][number])
-            floors[epoch] = min(first, floors.get(epoch, first))
-    return Ledger.of(sorted((epoch, floor) for epoch, floor in floors.items() if epoch))

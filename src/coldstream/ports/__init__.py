@@ -19,6 +19,7 @@ from coldstream.ports.catalog import (
     outcome_of_failed_condition,
 )
 from coldstream.ports.objects import (
+    MAX_DELETE_MS,
     MAX_DELETES,
     MAX_PART_BYTES,
     MAX_PARTS,
@@ -44,6 +45,7 @@ from coldstream.ports.operations import (
 
 __all__ = [
     "MAX_DELETES",
+    "MAX_DELETE_MS",
     "MAX_PARTS",
     "MAX_PART_BYTES",
     "MIN_PART_BYTES",

@@ -16,6 +16,10 @@ MAX_PART_BYTES = 5 * 2**30
 MAX_PARTS = 10_000
 #: Most keys that one call of `Deleter.delete` takes.
 MAX_DELETES = 1000
+#: No `Deleter.delete` goes on for longer, ms: S3 may carry it out until then, and not afterwards.
+#: The longest: four attempts of the adapter, each of them six of the SDK with 25 s and pauses of
+#: 20 s between; a Lambda ends after 900 s anyway. Adapters and functions are tested against it.
+MAX_DELETE_MS = 1_020_000
 
 
 @dataclass(frozen=True, slots=True)

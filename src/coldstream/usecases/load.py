@@ -234,7 +234,7 @@ def _check_haste(world: World, stream: str, first_written: str, root_key: str) -
     Raises:
         ConflictError: too much, or one of the objects is gone.
     """
-    written, rooted = (_modified_ms(world, key) for key in (first_written, root_key))
+    written, rooted = (modified_ms(world, key) for key in (first_written, root_key))
     if written is None or rooted is None or rooted - written > world.hold_ms:
         raise ConflictError(
             f"more than {world.hold_ms} ms have passed since the first object of a new root was"
@@ -244,7 +244,7 @@ def _check_haste(world: World, stream: str, first_written: str, root_key: str) -
         )
 
 
-def _modified_ms(world: World, key: str) -> int | None:
+def modified_ms(world: World, key: str) -> int | None:
     """When S3 took an object; None if there is none."""
     folder = key[: key.rindex("/") + 1]
     rows = world.store.list(folder, start_after=key[:-1], limit=1)

@@ -10,10 +10,14 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldstream.fragment import TRAILER_SIZE, check_against_key, parse_trailer
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
-from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import (
     MAX_RECORD_SIZE,
@@ -25,17 +29,12 @@ from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.names import (
     DataKey,
     GroupKey,
-    QuarantineKey,
     parse_data_key,
-    parse_metadata_key,
     quarantine_path,
-    quarantine_prefix,
 )
 from coldstream.plans.collect import named_by, refers
-from coldstream.plans.surviving import merged
 from coldstream.usecases.amend import Amended, amend
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load
+from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load, modified_ms
 
 
 def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
@@ -272,17 +271,18 @@ def drop(
     stream: str,
     epoch: int,
     *,
-    now_ms: int,
     pause: Callable[[int], None],
     dry_run: bool = False,
 ) -> Amended[Drop]:
     """Give up what the claim of `epoch` cut off, as far as S3 has it now; `collect` deletes it.
 
+    "Now" is S3's own: the time of a copy of the record, written for this. A clock that is ahead
+    would give up what nobody has seen yet.
+
     Args:
         world: where.
         stream: directory name.
         epoch: of the claim.
-        now_ms: now; what S3 takes later is kept. Ms since the Unix epoch.
         pause: as in `amend`.
         dry_run: only say what would be given up.
 
@@ -304,6 +304,10 @@ def drop(
             raise NotFoundError(f"no claim of epoch {epoch} has cut off anything", stream=stream)
         key = root.quarantine_key
         if not dry_run:
+            copy = write_record(world, stream, root.epoch, record)
+            now_ms = modified_ms(world, copy)
+            if now_ms is None:
+                raise ConflictError("a record went as it was written", stream=stream, key=copy)
             key = write_record(
                 world, stream, root.epoch, record.without(epoch, floor, until_ms=now_ms)
             )
@@ -320,75 +324,3 @@ def current_record(world: World, stream: str) -> tuple[Loaded, QuarantineRecord]
     """
     loaded = load(world, stream)
     return loaded, load_record(world, stream, loaded.root.quarantine_key)
-
-
-def surviving_record(world: World, stream: str, ledger: Ledger | None) -> QuarantineRecord:
-    """What all readable records of the bucket say together, where the newest root is damaged.
-
-    A timeline counts if its claim is in the ledger, so that it landed, and if no record says that
-    it was given up.
-
-    Args:
-        world: where.
-        stream: directory name.
-        ledger: of the item, or of the newest root that can be read; None if nobody knows it.
-
-    Raises:
-        InvalidInputError: they name more timelines than fit into one record.
-        UnavailableError: the store did not answer.
-    """
-    known = QuarantineRecord()
-    gone: set[int] = set()
-    versions: dict[int, dict[Timeline, None]] = {}
-    for record in _readable_records(world, stream):
-        for given_up in record.dropped:
-            same = [each for each in known.dropped if each.epoch == given_up.epoch]
-            until = max([given_up.until_ms, *(each.until_ms for each in same)])
-            known = known.without(given_up.epoch, given_up.floor, until)
-            gone.add(given_up.epoch)
-        for timeline in record.timelines:
-            if ledger is None or ledger.floor(timeline.epoch) is not None:
-                versions.setdefault(timeline.epoch, {})[timeline] = None
-    timelines = [
-        _merged(world, stream, list(each))
-        for epoch, each in sorted(versions.items())
-        if epoch not in gone
-    ]
-    try:
-        return QuarantineRecord.of(timelines, known.dropped)
-    except InvalidInputError as exc:
-        exc.located(stream=stream)
-        raise
-
-
-def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline:
-    """What records say of one claim, as one; what its tree has already is not listed, too."""
-    best, others = merged(versions, world.prefix)
-    if not others:
-        return best
-    try:
-        root = load_cut_root(world, stream, best)
-    except (CorruptDataError, NotFoundError):
-        root = None  # whoever reads the timeline is told
-    fetch = world.fetch(stream)
-
-    def in_tree(path: str) -> bool:
-        try:
-            key = parse_data_key(path, world.prefix)
-        except InvalidInputError:
-            return False
-        cut_off = key.stream == stream and key.next_offset > best.floor
-        return root is not None and cut_off and refers(root, key, fetch)
-
-    more = (row for row in others if not in_tree(row.key))
-    return replace(best, listed=(*best.listed, *more))
-
-
-def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:
-    for page in pages(world, quarantine_prefix(world.prefix, stream)):
-        for row in page:
-            try:
-                if isinstance(parse_metadata_key(row.key, world.prefix), QuarantineKey):
-                    yield load_record(world, stream, row.key)
-            except (InvalidInputError, CorruptDataError, NotFoundError):
-                continue

@@ -1,50 +1,44 @@
 """Make a stream's manifest anew from the bucket, when its root or its groups are damaged or gone.
 
-The state `rebuilding` comes first: it stops commits, and with them everybody who deletes. Then one
-pass over LIST (plans/rebuild.py), groups first, the root, and the item in one conditional write. A
-rebuild that dies leaves the state and some orphans; the next one goes on from there.
+The state `rebuilding` comes first: it stops commits, and with them everybody who deletes. A delete
+that was sent before that may still be under way, so its time-out is waited for. Then one pass over
+what the trees name and LIST shows (plans/rebuild.py), groups, the root, a last look whether
+everything is there, and the item in one conditional write. Nothing is written before it is known
+that the new manifest may land. A rebuild that dies leaves the state and some orphans; the next one
+goes on from there.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coldstream.errors import (
     ColdstreamError,
     ConflictError,
     CorruptDataError,
+    CoversLessError,
     InvalidInputError,
-    LostRangeError,
     NotFoundError,
     RefusedFragmentError,
     UnknownOutcomeError,
 )
-from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
-from coldstream.manifest.node import Node
-from coldstream.manifest.root import Root, parse_root
-from coldstream.names import (
-    RootKey,
-    data_prefix,
-    group_path,
-    metadata_prefix,
-    parse_metadata_key,
-    root_path,
-    stream_prefix,
-)
-from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
-from coldstream.plans.reconcile import ListedRoot, adoption, next_version
-from coldstream.plans.resolve import Listed
-from coldstream.ports import Landed
+from coldstream.manifest.root import Root
+from coldstream.names import MAX_OFFSET, data_prefix, stream_prefix
+from coldstream.plans.rebuild import Rebuild, Rebuilt
+from coldstream.plans.rebuild_told import Shortfall
+from coldstream.plans.rebuild_trees import sections
+from coldstream.plans.reconcile import next_version
+from coldstream.ports import MAX_DELETE_MS, Landed
 from coldstream.usecases.listing import pages
-from coldstream.usecases.load import MAX_ROOT_SIZE, World
-from coldstream.usecases.quarantine import surviving_record, write_record
-
-_TRAILERS_AT_ONCE = 16
-#: Fragments whose trailers do not hold, before a person should look.
-_MOST_REFUSED = 100
+from coldstream.usecases.load import World
+from coldstream.usecases.quarantine import load_record, write_record
+from coldstream.usecases.rebuild_land import Spool, land, put_holes
+from coldstream.usecases.rebuild_objects import sound
+from coldstream.usecases.rebuild_objects import trailers as read_trailers
+from coldstream.usecases.rebuild_state import State, fresh, known_state
+from coldstream.usecases.surviving import surviving_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +50,11 @@ class RebuildReport:
         landed: whether the item names the new root.
         rebuilt: the result of the pass.
         groups: how many were made.
-        root_key: of the newest readable root, "" if there was none: then the ledger was guessed
-            from the keys.
+        root_key: of the newest readable root, "" if there was none.
         damaged: keys of newer roots that could not be read.
-        refused: one error a fragment whose trailer does not hold.
         item: what the table said before, None if it had nothing.
+        guessed: whether some of the ledger was guessed, by trailers or keys.
+        disputed: epochs about whose floor trailers disagree.
     """
 
     stream: str
@@ -69,8 +63,33 @@ class RebuildReport:
     groups: int
     root_key: str
     damaged: tuple[str, ...]
-    refused: tuple[RefusedFragmentError, ...]
     item: CatalogItem | None
+    guessed: bool = False
+    disputed: tuple[int, ...] = ()
+
+    @property
+    def refused(self) -> tuple[RefusedFragmentError, ...]:
+        """One error for each fragment whose trailer does not hold; the first 1,000."""
+        return tuple(self.rebuilt.told.refused)
+
+    @property
+    def shortfalls(self) -> tuple[Shortfall, ...]:
+        """What the new manifest lacks of what trees or LIST show; the first 1,000."""
+        return tuple(self.rebuilt.told.shortfalls)
+
+
+class LackingError(CoversLessError):
+    """A rebuild that did not land because its manifest would lack something.
+
+    Args:
+        message: in one sentence.
+        report: what came out.
+        offset: the first that is lacking.
+    """
+
+    def __init__(self, message: str, report: RebuildReport, *, offset: int) -> None:
+        super().__init__(message, stream=report.stream, offset=offset)
+        self.report = report
 
 
 def rebuild(
@@ -80,13 +99,15 @@ def rebuild(
     branching: int,
     trailers: bool = True,
     dry_run: bool = True,
+    accept_less: bool = False,
+    wait: Callable[[int], None] | None = None,
+    delete_ms: int = MAX_DELETE_MS,
 ) -> RebuildReport:
-    """Rebuild the manifest of one stream from its objects.
+    """Rebuild the manifest of one stream from its trees and its objects.
 
-    Ledger, first offset and the least next offset come from the item, if it is of this table: it
-    has them even where the newest root is damaged. Otherwise they come from the newest root that
-    can be read; without one the ledger is guessed from the keys, and the first offset is that of
-    the first fragment. What would take the manifest back is refused, and the stream stays as it is.
+    What the newest readable tree names stays, and what it says of claims and retention holds; see
+    `known_state` and `plans.rebuild`. If the new manifest lacks something that a tree or LIST has,
+    it does not land unless `accept_less` says so; then holes stand for it.
 
     Args:
         world: where.
@@ -95,14 +116,20 @@ def rebuild(
         trailers: whether to read and check the trailer of every fragment; without them look-ups by
             time open every fragment, and retention by age takes none.
         dry_run: only say what would come out.
+        accept_less: install it although something is missing. A manifest without any data is never
+            installed over a bucket that has some.
+        wait: waits so many ms, once the stream is stopped and before the bucket is listed, for a
+            delete that is under way. Without it only what a certain tree names is surely no
+            garbage; of the rest it is looked right before the commit whether it is still there.
+        delete_ms: how long a delete may be under way.
 
     Raises:
         NotFoundError: the bucket has nothing of this stream.
         InvalidInputError: it is to be committed, but no trailer was to be read.
-        ConflictError: the stream is being deleted, or somebody else changed its item.
-        LostRangeError: the manifest would end before it does now, or below its end there is a
-            gap with acceptable data behind it; nothing was committed.
-        CorruptDataError: too many trailers do not hold; nothing was committed.
+        ConflictError: the stream is being deleted, somebody else changed its item, or an object
+            has gone meanwhile; nothing was committed.
+        LackingError: the manifest would lack something; nothing was committed.
+        CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
     if not trailers and not dry_run:
@@ -110,14 +137,19 @@ def rebuild(
         raise InvalidInputError(
             "a manifest is installed only from fragments whose trailers were read", stream=stream
         )
+    world = fresh(world)
     item = world.catalog.get(stream)
     if not world.store.list(stream_prefix(world.prefix, stream), limit=1):
         raise NotFoundError("the bucket has nothing of this stream", stream=stream)
     if dry_run:
-        return _rebuild(world, stream, item, branching, trailers, dry_run=True)
+        state = known_state(world, stream, item, by_trailers=trailers)
+        with Spool() as spool:
+            return _report(state, _pass(world, state, branching, trailers, spool), spool)
     item = _stop_others(world, stream, item)
     try:
-        return _rebuild(world, stream, item, branching, trailers, dry_run=False)
+        if wait is not None:
+            wait(delete_ms)
+        return _install(world, stream, item, branching, accept_less)
     except UnknownOutcomeError:
         raise
     except ColdstreamError:
@@ -126,108 +158,105 @@ def rebuild(
         raise
 
 
-def _rebuild(
-    world: World,
-    stream: str,
-    item: CatalogItem | None,
-    branching: int,
-    trailers: bool,
-    *,
-    dry_run: bool,
+def _install(
+    world: World, stream: str, item: CatalogItem | None, branching: int, accept_less: bool
 ) -> RebuildReport:
-    roots = sorted(
-        _roots(world, stream),
-        key=lambda each: (each.key.version, each.key.epoch, -each.key.uid),
-        reverse=True,
-    )
-    data = data_prefix(world.prefix, stream)
-    # The item's own root first: one of the same version that lost the race may say another offset.
-    own = item if item and item.root_key and item.table_id == world.catalog.table_id() else None
-    first = [own.root_key] if own else []
-    paths = [*first, *(each.path for each in roots if each.path not in first)]
-    root, root_key, damaged = _newest(world, paths)
-    if own is not None:
-        ledger, first_offset, least = own.ledger, own.first_offset, own.next_offset
-    elif root is not None:
-        ledger, first_offset, least = root.ledger, root.first_offset, root.next_offset
-    else:
-        ledger = ledger_of_keys(pages(world, data), world.prefix, stream)
-        first_offset, least = None, None
-    refused: dict[str, RefusedFragmentError] = {}
-    over_holes = False
-    while True:
-        plan = Rebuild(
-            world.prefix,
-            stream,
-            ledger,
-            branching=branching,
-            uids=iter(world.new_uid, None),
-            first_offset=first_offset,
-            trailers=(lambda listed: _trailers(world, listed)) if trailers else None,
-            refused=refused.keys(),
-            until=least,
-            over_holes=over_holes,
-        )
-        groups = 0
-        try:
-            for node in plan.groups(pages(world, data)):
-                groups += 1
-                if not dry_run:
-                    _put_group(world, stream, node)
-            short = least is not None and plan.next_offset < least
-            if over_holes or not short:
-                break
-            # A late upload over a hole may have kept the hole out. It stays where it is, and
-            # `repair` puts it in place.
-            over_holes = True
-        except RefusedFragmentError as exc:
-            if exc.key is None or exc.key in refused or len(refused) >= _MOST_REFUSED:
-                raise CorruptDataError(
-                    "too many fragments do not hold; look at them with `coldstream verify`",
-                    stream=stream,
-                    offset=exc.offset,
-                    key=exc.key,
-                ) from exc
-            refused[exc.key] = exc
-    versions = [each.key.version for each in roots]
-    rebuilt = plan.rebuilt(version=next_version(item, versions))
-    if root is not None:
-        rebuilt = replace(rebuilt, root=_with_last_chunk(rebuilt.root, root))
-    if not dry_run and (damaged or root is None):
-        # The newest root may have named a record that the one before it does not.
-        record = surviving_record(world, stream, None if root is None and own is None else ledger)
-        key = "" if record.empty else write_record(world, stream, ledger.epoch, record)
+    state = known_state(world, stream, item, by_trailers=True)
+    with Spool() as spool:
+        rebuilt = _pass(world, state, branching, True, spool)
+        report = _report(state, rebuilt, spool)
+        _check_coverage(report, known=state.next_offset is not None, accept_less=accept_less)
+        put_holes(world, stream, rebuilt.made_up)
+        spool.put(world, stream)
+        key = _record_key(world, state)
         rebuilt = replace(rebuilt, root=replace(rebuilt.root, quarantine_key=key))
-    report = RebuildReport(
+        land(world, stream, rebuilt.root, item, state.versions)
+        return replace(report, rebuilt=rebuilt, landed=True)
+
+
+def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spool) -> Rebuilt:
+    stream, first, following = state.stream, state.first_offset, state.next_offset
+    plan = Rebuild(
+        world.prefix,
         stream,
-        False,
-        rebuilt,
-        groups,
-        root_key,
-        damaged,
-        tuple(refused.values()),
-        item,
+        state.ledger,
+        branching=branching,
+        uids=iter(world.new_uid, None),
+        first_offset=first,
+        trailers=(lambda listed: read_trailers(world, listed)) if trailers else None,
+        sound=(lambda fragments: sound(world, fragments)) if trailers else None,
+        sections=None
+        if first is None or following is None
+        else sections(lambda number: state.tree(world, number), first, following),
+        until=MAX_OFFSET if following is None else following,
+        guessed=state.guessed,
+        certain_end=state.own,
     )
-    if dry_run:
-        return report
-    end = rebuilt.root.next_offset
-    if least is not None and end < least:
-        raise LostRangeError(
-            f"the objects of the bucket reach to offset {end} only, the manifest to {least};"
-            " nothing was committed, and the stream stays as it is",
-            stream=stream,
-            offset=end,
-        )
-    # Above its end, uploads may be ahead of one another; commits will join them.
-    if rebuilt.beyond is not None and (least is None or end < least):
-        raise LostRangeError(
-            f"offsets {end} to {rebuilt.beyond - 1} are in no acceptable fragment, but data"
-            " follows; nothing was committed, and the stream stays as it is",
-            stream=stream,
-            offset=end,
-        )
-    _land(world, stream, rebuilt.root, item, versions)
-    return replace(report, landed=True)
+    for node in plan.groups(pages(world, data_prefix(world.prefix, stream))):
+        spool.add(node)
+    rebuilt = plan.rebuilt(version=next_version(state.item, state.versions))
+    if state.root is None:
+        return rebuilt
+    return replace(rebuilt, root=_with_last_chunk(rebuilt.root, state.root))
+
+
+def _report(state: State, rebuilt: Rebuilt, spool: Spool) -> RebuildReport:
+    return RebuildReport(
+        stream=state.stream,
+        landed=False,
+        rebuilt=rebuilt,
+        groups=spool.count,
+        root_key=state.root_key,
+        damaged=state.damaged,
+        item=state.item,
+        guessed=state.guessed,
+        disputed=state.disputed,
+    )
+
+
+def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) -> None:
+    """Let nothing land that has less than there is, unless that was asked for.
+
+    Raises:
+        LackingError: it has less.
+    """
+    rebuilt, lacking = report.rebuilt, report.shortfalls
+    empty = not rebuilt.root.fragments and not known and rebuilt.any_data
+    if not empty and (accept_less or not lacking):
+        return
+    less = "nothing of what the bucket has" if empty else "less than there is"
+    what = "; ".join(
+        f"offsets {each.first} to {each.following - 1}: {each.why}" for each in lacking[:3]
+    )
+    more = max(0, len(lacking) - 3) + rebuilt.told.more
+    raise LackingError(
+        f"the new manifest would have {less}{f': {what}' if what else ''}"
+        f"{f', and {more} more' if more else ''}; nothing was committed, and the stream stays as"
+        " it is",
+        report,
+        offset=lacking[0].first if lacking else rebuilt.root.first_offset,
+    )
+
+
+def _record_key(world: World, state: State) -> str:
+    """Key of the quarantine record that the new root names.
+
+    That of the item's own root. Where nobody knows that root, what all records say together: a
+    record that is lost from sight would let `collect` take the last copy of what it names.
+    """
+    old = state.root.quarantine_key if state.root is not None else ""
+    certain = state.own and state.item is not None and state.root_key == state.item.root_key
+    found = None
+    try:
+        found = load_record(world, state.stream, old)
+    except (CorruptDataError, NotFoundError):
+        certain = False
+    if certain:
+        return old
+    record = surviving_record(world, state.stream, state.ledger if state.own else None)
+    if record.empty:
+        return ""
+    return old if record == found else write_record(world, state.stream, state.ledger.epoch, record)
 
 
 def _stop_others(world: World, stream: str, item: CatalogItem | None) -> CatalogItem | None:
@@ -268,99 +297,9 @@ def _give_back(world: World, stream: str, item: CatalogItem | None) -> None:
         )
 
 
-def _newest(world: World, paths: Sequence[str]) -> tuple[Root | None, str, tuple[str, ...]]:
-    """The first root that can be read, its key, and the keys of those before it."""
-    for number, path in enumerate(paths):
-        try:
-            return (
-                parse_root(world.store.get_all(path, limit=MAX_ROOT_SIZE)),
-                path,
-                tuple(paths[:number]),
-            )
-        except (CorruptDataError, NotFoundError):
-            continue
-    return None, "", tuple(paths)
-
-
-def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
-    """All roots of a stream in the bucket.
-
-    By a LIST of the whole folder from just before the first root: a LIST below a part of a name
-    finds nothing in a store that takes prefixes for folders, and a version below that of a root
-    which was overlooked would be refused for ever.
-    """
-    under = metadata_prefix(world.prefix, stream)
-    begin = f"{under}root."
-    for page in pages(world, under, after=begin[:-1]):
-        for row in page:
-            if not row.key.startswith(begin):
-                if row.key > begin:
-                    return
-                continue
-            try:
-                key = parse_metadata_key(row.key, world.prefix)
-            except InvalidInputError:
-                continue
-            if isinstance(key, RootKey):
-                yield ListedRoot(key, row.key)
-
-
-def _trailers(world: World, listed: Sequence[Listed]) -> list[Trailer]:
-    def read(each: Listed) -> Trailer:
-        try:
-            return parse_trailer(world.store.get_suffix(each.path, TRAILER_SIZE))
-        except (CorruptDataError, NotFoundError) as exc:
-            raise RefusedFragmentError(
-                f"fragment refused: {exc.reason}",
-                stream=each.data_key.stream,
-                offset=each.data_key.first_offset,
-                key=each.path,
-            ) from exc
-
-    if len(listed) < 2:
-        return [read(each) for each in listed]
-    with world.pool(min(_TRAILERS_AT_ONCE, len(listed))) as pool:
-        return list(pool.map(read, listed))
-
-
-def _put_group(world: World, stream: str, node: Node) -> None:
-    body = node.encode()
-    first = node.entries[0].first_offset
-    path = group_path(world.prefix, stream, first, node.uid, node.kind)
-    world.store.put(path, body, write_id=f"{node.uid:016x}-{zlib.crc32(body):08x}")
-
-
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:
     """Keep what the old root remembers and no fragment says: quarantine, and the last chunk."""
     last_chunk = rebuilt.last_chunk
     if last_chunk is None and rebuilt.next_offset == root.next_offset:
         last_chunk = root.last_chunk
     return replace(rebuilt, last_chunk=last_chunk, quarantine_key=root.quarantine_key)
-
-
-def _land(
-    world: World,
-    stream: str,
-    root: Root,
-    item: CatalogItem | None,
-    versions: Sequence[int],
-) -> None:
-    uid = world.new_uid()
-    version = next_version(item, versions)
-    path = root_path(world.prefix, stream, root.epoch, version, uid)
-    root, fresh = adoption(
-        root,
-        item,
-        stream=stream,
-        table_id=world.catalog.table_id(),
-        versions=versions,
-        uid=uid,
-        root_key=path,
-    )
-    data = root.encode()
-    if len(data) > MAX_ROOT_SIZE:
-        raise InvalidInputError("the branching factor is too small for this stream", stream=stream)
-    world.store.put(path, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
-    outcome = world.catalog.adopt(fresh, replacing=item)
-    if not isinstance(outcome, Landed):
-        raise ConflictError("somebody else changed the item; rebuild again", stream=stream)

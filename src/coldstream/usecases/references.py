@@ -86,7 +86,7 @@ def first_missing(world: World, stream: str, root: Root) -> str | None:
     world = replace(world, nodes=NodeCache(), roots=RootCache())
     try:
         record = load_record(world, stream, root.quarantine_key)
-        gone = _missing_of_tree(world, stream, root, root.first_offset)
+        gone = missing_of_tree(world, stream, root, root.first_offset)
         for timeline in record.timelines:
             if gone is not None:
                 return gone
@@ -107,11 +107,16 @@ def _missing_of_timeline(world: World, stream: str, timeline: Timeline) -> str |
     root = load_cut_root(world, stream, timeline)
     if root is None:
         return None
-    return _missing_of_tree(world, stream, root, max(root.first_offset, timeline.floor))
+    return missing_of_tree(world, stream, root, max(root.first_offset, timeline.floor))
 
 
-def _missing_of_tree(world: World, stream: str, root: Root, first_offset: int) -> str | None:
-    """The same for a tree, as far as it reaches above `first_offset`."""
+def missing_of_tree(world: World, stream: str, root: Root, first_offset: int) -> str | None:
+    """Key of an object that a tree refers to above `first_offset` and the bucket lacks, or None.
+
+    Raises:
+        NotFoundError, CorruptDataError: a group is gone or damaged.
+        UnavailableError: S3 did not answer.
+    """
     fetch = world.fetch(stream)
     spans = _spans(root, fetch, first_offset)
     with world.pool(_AT_ONCE) as pool:

@@ -7,9 +7,8 @@ nobody refers to; the next one finds the same damage and begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
@@ -22,80 +21,14 @@ from coldstream.plans.repair import Known, is_sound, known_of
 from coldstream.plans.substitute import substitute
 from coldstream.usecases.amend import amend
 from coldstream.usecases.load import Loaded, World, load
+from coldstream.usecases.repair_report import Action, Repair, RepairReport
 from coldstream.usecases.repair_sources import OWN, Finder, Replica, listed_size
 
-#: Fragments in one commit: their bytes are held in memory until then.
+#: Fragments in one commit.
 _AT_ONCE = 16
-
-
-class Action(StrEnum):
-    """What became, or would become, of a fragment that was not as it should be."""
-
-    REPLACE = "replace"  # all of it was found
-    RESTATE = "restate"  # the object is whole, only the manifest's entry was wrong
-    DECLARE_LOST = "declare_lost"  # some of it is nowhere, and becomes a hole
-    LEAVE = "leave"  # some of it is nowhere, and nobody has said that it may be given up
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """One fragment or hole, and what is done about it.
-
-    Attributes:
-        entry: of the manifest.
-        key: of its object.
-        action: what is done.
-        taken: number of chunks by where they were found.
-        missing: offsets [first, next) that no source has.
-        proved: whether the result is, byte for byte, what the lost object's trailer says.
-        keys: of the new objects, once they are written.
-        why: what was wrong, in words.
-    """
-
-    entry: Entry
-    key: str
-    action: Action
-    taken: Mapping[str, int] = field(default_factory=dict)
-    missing: tuple[tuple[int, int], ...] = ()
-    proved: bool = False
-    keys: tuple[str, ...] = ()
-    why: str = ""
-
-
-@dataclass(slots=True)
-class RepairReport:
-    """What a repair came to.
-
-    Attributes:
-        stream: directory name.
-        looked_at: fragments and holes.
-        repairs: of those that were not as they should be.
-        landed: whether a commit has changed the manifest.
-        overtaken: fragments that somebody else has replaced meanwhile.
-        version: of the manifest at the end.
-    """
-
-    stream: str
-    looked_at: int = 0
-    repairs: list[Repair] = field(default_factory=list)
-    landed: bool = False
-    overtaken: int = 0
-    version: int = 0
-
-    @property
-    def lost(self) -> list[tuple[int, int]]:
-        """Offsets [first, next) that were declared lost, or would be."""
-        return [
-            span
-            for each in self.repairs
-            if each.action is Action.DECLARE_LOST and each.entry.kind is not EntryKind.HOLE
-            for span in each.missing
-        ]
-
-    @property
-    def left(self) -> list[Repair]:
-        """What stays as it is for want of a source."""
-        return [each for each in self.repairs if each.action is Action.LEAVE]
+#: Bytes of new objects in one commit, unless one alone has more: they are held in memory until
+#: then, and on a slow link they must be written within the time that a root may take (`publish`).
+_BYTES_AT_ONCE = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +39,14 @@ class _Plan:
     known: Known
     assembled: Assembled
     restated: Entry | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds, about."""
+        if self.restated is not None:
+            return 0
+        found = sum(len(part.chunk.buffer) for part in self.assembled.parts)
+        return max(found, self.repair.entry.size)
 
 
 def repair(
@@ -142,8 +83,12 @@ def repair(
     step = _Step(world, stream, replicas, lost, ranges, tell)
     waiting: list[_Plan] = []
     for plan in step.look():
-        if plan.repair.action is not Action.LEAVE and not dry_run:
-            waiting.append(plan)
+        if plan.repair.action is Action.LEAVE or dry_run:
+            continue
+        if sum(each.size for each in waiting) + plan.size > _BYTES_AT_ONCE:
+            _commit(world, stream, step, waiting, branching, pause)
+            waiting = []
+        waiting.append(plan)
         if len(waiting) >= _AT_ONCE:
             _commit(world, stream, step, waiting, branching, pause)
             waiting = []
@@ -376,7 +321,8 @@ def _leaves_in(
 ) -> Iterable[Entry]:
     """Live fragments and holes that hold some of the offsets, each once, in order."""
     root = loaded.root
-    wanted = sorted(ranges) if ranges is not None else [(root.first_offset, root.next_offset)]
+    everything = [(root.first_offset, root.next_offset)] if len(root.entries) else []
+    wanted = sorted(ranges) if ranges is not None else everything
     at = root.first_offset
     for first, following in wanted:
         if not first < following:

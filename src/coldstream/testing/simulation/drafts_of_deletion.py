@@ -93,7 +93,7 @@ class _FromKeys(Rebuild):
     """A rebuild that knows nothing but LIST."""
 
     def __init__(self, prefix: str, stream: str, ledger: Ledger, **named: Any) -> None:
-        self._named = (prefix, stream, named | {"first_offset": None})
+        self._named = (prefix, stream, named | {"first_offset": None, "sections": None})
         super().__init__(prefix, stream, ledger, **named)
 
     def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:

@@ -1,0 +1,126 @@
+"""What a rebuild is given by trees, and what it tells of what it did not take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from coldstream.errors import RefusedFragmentError
+from coldstream.manifest.entries import Entries, EntryKind
+
+#: Of each kind so many are named, and the others counted.
+MOST_TOLD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Neighbouring fragments and holes that a readable node names.
+
+    Attributes:
+        entries: at least one.
+        certain: whether the tree is the one that the catalog names; of any other one, nobody knows
+            whether a later one had replaced what it says.
+    """
+
+    entries: Entries
+    certain: bool
+
+    @property
+    def first(self) -> int:
+        """Where they begin."""
+        return self.entries[0].first_offset
+
+    @property
+    def following(self) -> int:
+        """Where they end."""
+        return self.entries[-1].next_offset
+
+    @property
+    def fragments(self) -> int:
+        """How many of them are no holes."""
+        return sum(each.kind is EntryKind.FRAGMENT for each in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Offsets from `first` up to `following` of which no readable node speaks; None for the end."""
+
+    first: int
+    following: int | None
+
+
+Section: TypeAlias = Named | Open
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Offsets [first, following) that a tree or LIST shows and the new manifest does not have."""
+
+    first: int
+    following: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An object that a tree names and the new manifest does not.
+
+    Attributes:
+        first: its first offset.
+        following: one past its last.
+        uid: in its key.
+        why: in words.
+    """
+
+    first: int
+    following: int
+    uid: int
+    why: str
+
+
+@dataclass(slots=True)
+class Told:
+    """What people are told of a rebuild; of each kind the first 1,000.
+
+    Attributes:
+        refused: fragments whose trailer does not hold, one error each.
+        replaced: what trees name and the manifest does not.
+        damaged: ranges [first, next) for which no object is whole, so that one that is not was
+            taken.
+        shortfalls: what the manifest lacks.
+        more: how many more there were of all.
+    """
+
+    refused: list[RefusedFragmentError] = field(default_factory=list)
+    replaced: list[Replaced] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    shortfalls: list[Shortfall] = field(default_factory=list)
+    more: int = 0
+
+    def refuse(self, error: RefusedFragmentError) -> None:
+        """A fragment was left out, because its trailer does not hold."""
+        if len(self.refused) < MOST_TOLD:
+            self.refused.append(error)
+        else:
+            self.more += 1
+
+    def replace(self, replaced: Replaced) -> None:
+        """What a tree names was left out."""
+        if len(self.replaced) < MOST_TOLD:
+            self.replaced.append(replaced)
+        else:
+            self.more += 1
+
+    def damage(self, first: int, following: int) -> None:
+        """What was taken is damaged."""
+        if len(self.damaged) < MOST_TOLD:
+            self.damaged.append((first, following))
+        else:
+            self.more += 1
+
+    def lack(self, shortfall: Shortfall) -> None:
+        """Offsets are missing."""
+        if len(self.shortfalls) < MOST_TOLD:
+            self.shortfalls.append(shortfall)
+        else:
+            self.more += 1
