@@ -25,6 +25,7 @@ from coldstream.testing.adoption_suite import AdoptionSuite
 from coldstream.testing.compose_suite import ComposerSuite, LostComposeAnswerSuite
 from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
 from coldstream.testing.object_store_suite import StoreFixtures
+from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite
 from coldstream.testing.policies_suite import ONE, LostSaveAnswerSuite, PoliciesSuite
 from coldstream.testing.state_suite import LostChangeAnswerSuite, StateSuite, change_of
 from coldstream.testing.workflows_suite import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
@@ -44,7 +45,7 @@ class _OnS3(StoreFixtures):
         return BotoObjectStore(client=s3, bucket=BUCKET)
 
 
-class S3DeleterRules(_OnS3, DeleterSuite, LostDeleteAnswerSuite):
+class S3DeleterRules(_OnS3, DeleterSuite, OddKeysDeleteSuite, LostDeleteAnswerSuite):
     """Both suites for `S3Deleter`; needs the fixture `s3` (client)."""
 
     @pytest.fixture

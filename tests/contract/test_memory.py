@@ -30,18 +30,19 @@ from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
 from coldstream.testing.compose_suite import ComposerSuite
 from coldstream.testing.delete_suite import DeleterSuite
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite, OddKeysSuite
 from coldstream.testing.policies_suite import PoliciesRaceSuite, PoliciesSuite
 from coldstream.testing.state_suite import StateRaceSuite, StateSuite
 from coldstream.testing.workflows_suite import WORKFLOW, WorkflowsSuite
 
 
-class TestMemoryObjectStore(ObjectStoreSuite, ObjectStoreRaceSuite):
+class TestMemoryObjectStore(ObjectStoreSuite, OddKeysSuite, ObjectStoreRaceSuite):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjectStore()
 
 
-class TestMemoryChanges(DeleterSuite, ComposerSuite):
+class TestMemoryChanges(DeleterSuite, OddKeysDeleteSuite, ComposerSuite):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjectStore()
