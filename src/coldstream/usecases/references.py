@@ -7,11 +7,16 @@ that misses anything, and `collect` deletes nothing that one of them names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.quarantine import Timeline
@@ -50,17 +55,53 @@ def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
                 yield ListedRoot(key, row.key)
 
 
-def rivals(world: World, item: CatalogItem) -> list[Root] | None:
+def list_roots_from(
+    world: World, stream: str, version: int, *, time_left: Callable[[], bool] = lambda: True
+) -> Iterator[ListedRoot]:
+    """The roots of a version and of those above it, by epoch and version.
+
+    Roots sort by epoch first. So each epoch's older ones are passed over by a LIST that begins
+    behind them: a stream that commits every second has a hundred thousand of these.
+
+    Raises:
+        UnavailableError: there was no time left for another page.
+    """
+    under = f"{metadata_prefix(world.prefix, stream)}root."
+    after = ""
+    while True:
+        page = world.store.list(under, start_after=after, limit=world.page_size)
+        for row in page:
+            try:
+                key = parse_metadata_key(row.key, world.prefix)
+            except InvalidInputError:
+                continue
+            if not isinstance(key, RootKey):
+                continue
+            if key.version >= version:
+                yield ListedRoot(key, row.key)
+            else:
+                after = max(after, f"{under}{key.epoch:010d}.{version:012d}")
+        if len(page) < world.page_size:
+            return
+        after = max(after, page[-1].key)
+        if not time_left():
+            raise UnavailableError("no time was left to list the roots", stream=stream)
+
+
+def rivals(
+    world: World, item: CatalogItem, *, time_left: Callable[[], bool] = lambda: True
+) -> list[Root] | None:
     """The roots that an adoption may take instead of the item's own; None if there are too many.
 
     These are the roots of its version that lost, and those above it, which may land yet or never
     did. One that cannot be read is none: nobody adopts it.
+
+    Raises:
+        UnavailableError: S3 did not answer, or there was no time left.
     """
-    paths = [
-        each.path
-        for each in list_roots(world, item.stream)
-        if each.key.version >= item.version and each.path != item.root_key
-    ]
+    roots = list_roots_from(world, item.stream, item.version, time_left=time_left)
+    others = (each.path for each in roots if each.path != item.root_key)
+    paths = list(islice(others, MAX_RIVALS + 1))
     if len(paths) > MAX_RIVALS:
         return None
     found: list[Root] = []
