@@ -157,6 +157,8 @@ class _Step:
         self._judge = Judge(world, self._loaded, time_left=time_left)
         self._places: dict[str, str] = {}
         self._state = State.of(self._loaded.item)
+        #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
+        self._listed_by = self._loaded.item.version
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
         self.report = Collection(stream)
 
@@ -314,11 +316,12 @@ class _Step:
             fresh = load(self._world, self._stream)
             if State.of(fresh.item) != self._state:
                 raise ConflictError("the stream's state changed", stream=self._stream)
-            if fresh.item.version == self._loaded.item.version:
+            if fresh.item.version == self._listed_by:
                 return self._without_held(batch)
-            renewed = self._judge.renewed(fresh)
-            self._judge = renewed or Judge(self._world, fresh, time_left=self._time_left)
-            self._loaded = fresh
+            if fresh.item.version != self._loaded.item.version:
+                renewed = self._judge.renewed(fresh)
+                self._judge = renewed or Judge(self._world, fresh, time_left=self._time_left)
+                self._loaded = fresh
             batch = [
                 (row, kind)
                 for row, kind in batch
