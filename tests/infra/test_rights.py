@@ -60,6 +60,9 @@ START_DELETE = {
     action: [where.replace("rebalance", "delete") for where in resources]
     for action, resources in START_REBALANCE.items()
 }
+START_BOTH = {
+    action: [*resources, *START_REBALANCE[action]] for action, resources in START_DELETE.items()
+}
 
 STEPS: dict[str, dict[str, list[str]]] = {
     "RebalanceStep": READ_TREE | WRITE_TREE,
@@ -73,7 +76,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     },
     "CollectStep": COMMIT | DELETE,
     "DeleteStep": LIST | DELETE | CATALOG,
-    "ReconcileStep": COMMIT | START_REBALANCE,
+    "ReconcileStep": COMMIT | START_BOTH,
     "StepsSurvey": {
         "dynamodb:GetItem": ["<CatalogTable.Arn>"],
         "dynamodb:Query": ["<CatalogTable.Arn>"],

@@ -18,7 +18,7 @@ from coldstream.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.names import list_start, metadata_prefix, stream_prefix
 from coldstream.plans.collect import Kind, mature, replaced, survives
 from coldstream.plans.collect_order import Phase, Place, draw
@@ -351,35 +351,3 @@ class _Step:
         names = {Kind.UNIQUE: self.report.unique, Kind.FOREIGN: self.report.foreign}.get(kind)
         if names is not None and len(names) < 100:
             names.append(key)
-
-
-def sweep_stragglers(
-    world: World, deleter: Deleter, stream: str, *, dry_run: bool = False
-) -> Collection:
-    """Delete what has arrived below the prefix of a stream that was deleted for good.
-
-    Raises:
-        ConflictError: the stream is not deleted, or the table is a restored one.
-        UnavailableError: S3 or DynamoDB did not answer.
-    """
-    report = Collection(stream)
-    after = ""
-    while True:
-        item = world.catalog.get(stream)
-        if (
-            item is None
-            or item.state is not StreamState.DELETED
-            or item.table_id != world.catalog.table_id()
-        ):
-            raise ConflictError("no tombstone of this table", stream=stream)
-        rows = world.store.list(
-            stream_prefix(world.prefix, stream), start_after=after, limit=world.page_size
-        )
-        if not rows:
-            return report
-        after = rows[-1].key
-        gone = set() if dry_run else set(deleter.delete([row.key for row in rows]))
-        for row in rows:
-            report.found.setdefault(Kind.STRAGGLER, Count()).add(row.size)
-            if row.key in gone:
-                report.deleted.setdefault(Kind.STRAGGLER, Count()).add(row.size)

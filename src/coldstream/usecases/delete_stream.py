@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coldstream.errors import ConflictError, NotFoundError, UnavailableError, UnknownOutcomeError
+from coldstream.errors import (
+    ColdstreamError,
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import expiry, tombstone, undeletion
@@ -123,19 +130,75 @@ def sweep(
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
     objects = size = 0
     while True:
-        rows = world.store.list(stream_prefix(world.prefix, stream), limit=world.page_size)
-        if not rows:
+        swept = sweep_prefix(world, deleter, stream, time_left=time_left)
+        objects, size = objects + swept.objects, size + swept.bytes
+        if swept.left is None and not swept.objects:
             empty += 1
             state = SweepState.DONE if empty >= 2 else SweepState.SETTLE
             return Sweep(stream, state, objects, size, empty)
         empty = 0
-        gone = set(deleter.delete([row.key for row in rows]))
-        if not gone:
-            raise UnavailableError("S3 deletes none of the stream's objects", stream=stream)
-        objects += len(gone)
-        size += sum(row.size for row in rows if row.key in gone)
+        if swept.refused and not swept.objects:
+            raise UnavailableError(
+                f"S3 deletes none of the {swept.refused} objects that are left: {swept.trouble}",
+                stream=stream,
+                key=ascii(swept.left)[1:-1],
+            )
         if not time_left():
             return Sweep(stream, SweepState.SWEEPING, objects, size, 0)
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one pass over a prefix did.
+
+    Attributes:
+        objects: deleted.
+        bytes: of these objects.
+        refused: objects that S3 did not delete.
+        left: key of the first of them, or of where time ended; None if the pass saw all go.
+        trouble: the first of S3's reasons.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    refused: int = 0
+    left: str | None = None
+    trouble: ColdstreamError | None = None
+
+
+def sweep_prefix(
+    world: World, deleter: Deleter, stream: str, *, time_left: Callable[[], bool]
+) -> Swept:
+    """Delete all that lies below a stream's prefix, whatever its key, once from begin to end.
+
+    What S3 does not delete (Object Lock, say) stops nothing behind it. Each page begins behind the
+    one before, so the pass ends, also where an agent uploads meanwhile.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the listing.
+    """
+    swept, after = Swept(), ""
+    under = stream_prefix(world.prefix, stream)
+    while True:
+        rows = world.store.list(under, start_after=after, limit=world.page_size)
+        gone: set[str] = set()
+        try:
+            gone = set(deleter.delete([row.key for row in rows])) if rows else set()
+        except (PermissionDeniedError, UnavailableError) as exc:
+            swept.trouble = swept.trouble or exc
+        for row in rows:
+            if row.key in gone:
+                swept.objects += 1
+                swept.bytes += row.size
+            else:
+                swept.refused += 1
+                swept.left = swept.left or row.key
+        if len(rows) < world.page_size:
+            return swept
+        after = rows[-1].key
+        if not time_left():
+            swept.left = swept.left or after
+            return swept
 
 
 def _own(world: World, stream: str) -> CatalogItem:
