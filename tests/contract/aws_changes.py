@@ -27,7 +27,12 @@ from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
 from coldstream.testing.object_store_suite import StoreFixtures
 from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite
 from coldstream.testing.policies_suite import ONE, LostSaveAnswerSuite, PoliciesSuite
-from coldstream.testing.state_suite import LostChangeAnswerSuite, StateSuite, change_of
+from coldstream.testing.state_suite import (
+    LostChangeAnswerSuite,
+    RulesSuite,
+    StateSuite,
+    change_of,
+)
 from coldstream.testing.workflows_suite import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
 from tests.contract import faults
 from tests.contract.aws import BUCKET, PREFIX, TABLE
@@ -106,12 +111,20 @@ class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
         ]  # fmt: skip
 
 
-class DynamoStateRules(StateSuite, LostChangeAnswerSuite, AdoptionSuite):
-    """Both suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
+class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSuite):
+    """All suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
 
     @pytest.fixture
-    def catalog(self, dynamodb: Any) -> Catalog:
-        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=f"t{secrets.token_hex(4)}/")
+    def prefix(self) -> str:
+        return f"t{secrets.token_hex(4)}/"
+
+    @pytest.fixture
+    def catalog(self, dynamodb: Any, prefix: str) -> Catalog:
+        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+
+    @pytest.fixture
+    def policies(self, dynamodb: Any, prefix: str) -> Policies:
+        return DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix)
 
     @pytest.fixture
     def lose_answer(self, dynamodb: Any) -> Callable[..., None]:

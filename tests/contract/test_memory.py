@@ -32,7 +32,7 @@ from coldstream.testing.delete_suite import DeleterSuite
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
 from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite, OddKeysSuite
 from coldstream.testing.policies_suite import PoliciesRaceSuite, PoliciesSuite
-from coldstream.testing.state_suite import StateRaceSuite, StateSuite
+from coldstream.testing.state_suite import RulesSuite, StateRaceSuite, StateSuite
 from coldstream.testing.workflows_suite import WORKFLOW, WorkflowsSuite
 
 
@@ -85,11 +85,16 @@ class TestMemoryWorkflows(WorkflowsSuite):
 
 
 class TestMemoryCatalog(
-    CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite, AdoptionRaceSuite
+    CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite, RulesSuite, AdoptionRaceSuite
 ):
     @pytest.fixture
-    def catalog(self) -> Catalog:
-        return MemoryCatalog()
+    def policies(self) -> Policies:
+        return MemoryPolicies()
+
+    @pytest.fixture
+    def catalog(self, policies: Policies) -> Catalog:
+        assert isinstance(policies, MemoryPolicies)
+        return MemoryCatalog(policies=policies)
 
     def set_state(self, catalog: Catalog, stream: str, state: StreamState) -> None:
         assert isinstance(catalog, MemoryCatalog)

@@ -17,6 +17,7 @@ from coldstream.ports.catalog import (
     outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
+    outcome_of_moved_rules,
 )
 from coldstream.ports.objects import (
     MAX_DELETES,
@@ -71,4 +72,5 @@ __all__ = [
     "outcome_of_failed_adoption",
     "outcome_of_failed_change",
     "outcome_of_failed_condition",
+    "outcome_of_moved_rules",
 ]

@@ -57,6 +57,16 @@ def outcome_of_failed_change(item: CatalogItem | None, change: StateChange) -> C
     return Unknown(item)
 
 
+def outcome_of_moved_rules(item: CatalogItem | None, change: StateChange) -> CommitOutcome:
+    """The same where the rules have another revision: unless ours had landed before, it never will.
+
+    Rules never go back to a revision.
+    """
+    if item is not None and item.state_token == change.uid:
+        return Landed(item)
+    return NotLanded(item)
+
+
 def outcome_of_failed_adoption(found: CatalogItem | None, item: CatalogItem) -> CommitOutcome:
     """What a failed condition of an adoption means: ours landed earlier, or it never will.
 

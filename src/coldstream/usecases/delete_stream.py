@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coldstream.errors import (
@@ -51,7 +51,13 @@ class Sweep:
 
 
 def delete_stream(
-    world: World, stream: str, policies: PolicySet, *, now_ms: int, undelete_ms: int
+    world: World,
+    stream: str,
+    policies: PolicySet,
+    *,
+    now_ms: int,
+    undelete_ms: int,
+    rules_revision: int | None = None,
 ) -> CatalogItem:
     """Turn the item into a tombstone. No object goes before the undelete time is over.
 
@@ -61,6 +67,8 @@ def delete_stream(
         policies: all rules; a legal hold forbids the deletion.
         now_ms: ms since the Unix epoch.
         undelete_ms: how long the deletion can be called off.
+        rules_revision: of `policies`; a hold that came into force since they were read forbids the
+            deletion, too. None where nobody else can change them.
 
     Returns:
         The item as it is now; also where an earlier call had begun the deletion.
@@ -74,7 +82,8 @@ def delete_stream(
     if item.state in (StreamState.DELETING, StreamState.DELETED):
         return item
     _check_hold(item, policies)
-    return _perform(world, tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world)))
+    change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world))
+    return _perform(world, replace(change, rules_revision=rules_revision))
 
 
 def undelete_stream(world: World, stream: str) -> CatalogItem:
@@ -99,6 +108,7 @@ def sweep(
     empty: int,
     now_ms: int,
     time_left: Callable[[], bool],
+    rules_revision: int | None = None,
 ) -> Sweep:
     """Delete what lies below the prefix of a stream whose undelete time is over, page by page.
 
@@ -114,6 +124,8 @@ def sweep(
         empty: how often in a row earlier steps saw the prefix empty.
         now_ms: ms since the Unix epoch.
         time_left: whether there is time for another page.
+        rules_revision: of `policies`, as in `delete_stream`. The change of the state to `deleted`
+            and a hold exclude each other; what comes after it is too late.
 
     Raises:
         NotFoundError: the catalog does not know the stream: nothing is provable, nothing goes.
@@ -125,7 +137,8 @@ def sweep(
         if now_ms < item.undelete_until:
             raise UnavailableError("the undelete time is not over", stream=stream)
         _check_hold(item, policies)
-        item = _perform(world, expiry(item, uid=_token(world)))
+        change = expiry(item, uid=_token(world))
+        item = _perform(world, replace(change, rules_revision=rules_revision))
     if item.state is not StreamState.DELETED or item.revision != revision + 1:
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
     objects = size = 0
@@ -238,7 +251,10 @@ def _perform(world: World, change: StateChange) -> CatalogItem:
     if isinstance(outcome, Landed):
         return outcome.item
     if isinstance(outcome, NotLanded):
-        raise ConflictError("somebody else changed the stream's state", stream=change.stream)
+        raise ConflictError(
+            "somebody else changed the stream's state, or the rules, since they were read",
+            stream=change.stream,
+        )
     raise UnknownOutcomeError(
         "nobody can say whether the stream's state changed; look, and try again",
         stream=change.stream,
