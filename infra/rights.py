@@ -246,12 +246,12 @@ def start_workflow(scope: IConstruct, name: str) -> list[iam.PolicyStatement]:
     """Start one state machine of this stack, and see who started an execution that is there."""
     return [
         iam.PolicyStatement(
-            sid="StartWorkflow",
+            sid=f"Start{name.capitalize()}",
             actions=["states:StartExecution"],
             resources=[machine_arn(Stack.of(scope), name)],
         ),
         iam.PolicyStatement(
-            sid="TellOwnStarts",
+            sid=f"TellOwn{name.capitalize()}",
             actions=["states:DescribeExecution"],
             resources=[executions_arn(Stack.of(scope), name)],
         ),

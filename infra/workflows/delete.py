@@ -61,7 +61,9 @@ class Delete(Construct):
             ],
             description="Deletes the objects of a stream past its undelete time",
         )
-        accept_streams(self.function, bucket=site.bucket, prefix=settings.prefix)
+        role = self.function.role
+        if role is not None:  # it always has one
+            accept_streams(role, bucket=site.bucket, prefix=settings.prefix)
         self.machine = shared.workflow(
             self,
             "delete",
