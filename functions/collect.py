@@ -81,6 +81,11 @@ def _done(done: Collection, item: dict[str, Any], totals: Totals) -> dict[str, A
     if done.trouble is not None:
         totals["failed"] += 1
         tell(done.trouble)
+    if done.blind:
+        logger.warning(
+            "the roots that may be adopted are not known: only roots are collected",
+            stream=done.stream,
+        )
     logger.info(
         "collected",
         stream=done.stream,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from urllib.parse import quote
 
+from coldstream.usecases.ours import is_ours
+
 MAX_KEY_BYTES = 1024
 
 #: Parts of keys that some library or other cannot say, or takes for something else.
@@ -36,7 +38,7 @@ def odd_keys(seed: int, prefix: str, stream: str, count: int) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
         key = _key(draw, prefix, stream)
-        if len(key.encode()) <= MAX_KEY_BYTES:
+        if len(key.encode()) <= MAX_KEY_BYTES and not is_ours(key, prefix):
             found.setdefault(key)
     return list(found)
 

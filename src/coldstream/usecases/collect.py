@@ -68,6 +68,8 @@ class Collection:
         busy: proved, but the stream's history changed again and again while the proof was made
             anew; a later run tries again.
         trouble: the first of S3's reasons.
+        blind: whether the roots that may be adopted are too many, or could not be listed in time:
+            then nothing but roots can be proved.
         unique: keys of fragments that hold what the manifest lacks, the first hundred.
         foreign: keys that are not ours, the first hundred.
         cursor: the key behind which the next step goes on, None at the end of the listing.
@@ -82,6 +84,7 @@ class Collection:
     refused: Count = field(default_factory=Count)
     busy: Count = field(default_factory=Count)
     trouble: ColdstreamError | None = None
+    blind: bool = False
     unique: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     cursor: str | None = None
@@ -160,7 +163,7 @@ class _Step:
         #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
         self._listed_by = self._loaded.item.version
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
-        self.report = Collection(stream)
+        self.report = Collection(stream, blind=self._judge.blind)
 
     def run(self, cursor: str | None, time_to_list: Callable[[], bool]) -> Collection:
         candidates: list[_Candidate] = []

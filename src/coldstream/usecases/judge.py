@@ -43,7 +43,7 @@ class Judge:
     Raises:
         NotFoundError: something that the quarantine record names is gone.
         CorruptDataError: it is damaged.
-        UnavailableError: S3 did not answer, or there was no time left.
+        UnavailableError: S3 did not answer.
     """
 
     def __init__(
@@ -56,6 +56,14 @@ class Judge:
         self._rivals = rivals(world, loaded.item, time_left=time_left)
         self._quarantine = Quarantine(world, self._stream, loaded.root, self._rivals or ())
         self._holders: dict[str, Holder] = {}
+
+    @property
+    def blind(self) -> bool:
+        """Whether too many roots may be adopted, or there was no time to list them.
+
+        Then only roots can be proved garbage, until a version has landed, or in a longer step.
+        """
+        return self._rivals is None
 
     def renewed(self, loaded: Loaded) -> Judge | None:
         """This judge over a later state of the stream, without a LIST; None where that is unsound.

@@ -65,7 +65,7 @@ def first_of_ours(tier: Tier, stream: str) -> str | None:
         for _ in range(_MOST_PAGES):
             page = tier.store.list(under, start_after=after, limit=_PAGE)
             for row in page:
-                if _is_ours(row.key, tier.prefix):
+                if is_ours(row.key, tier.prefix):
                     return row.key
             if len(page) < _PAGE:
                 break
@@ -84,7 +84,8 @@ def holds_ours(tier: Tier, stream: str) -> bool:
     return first_of_ours(tier, stream) is not None
 
 
-def _is_ours(key: str, prefix: str) -> bool:
+def is_ours(key: str, prefix: str) -> bool:
+    """Whether a key is that of a fragment, a hole or an object of metadata."""
     for parse in (parse_data_key, parse_metadata_key):
         try:
             parse(key, prefix)

@@ -15,7 +15,6 @@ from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
-    UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
@@ -57,14 +56,12 @@ def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
 
 def list_roots_from(
     world: World, stream: str, version: int, *, time_left: Callable[[], bool] = lambda: True
-) -> Iterator[ListedRoot]:
+) -> Iterator[ListedRoot | None]:
     """The roots of a version and of those above it, by epoch and version.
 
     Roots sort by epoch first. So each epoch's older ones are passed over by a LIST that begins
-    behind them: a stream that commits every second has a hundred thousand of these.
-
-    Raises:
-        UnavailableError: there was no time left for another page.
+    behind them: a stream that commits every second has a hundred thousand of these. The last is
+    None where there was no time left for another page.
     """
     under = f"{metadata_prefix(world.prefix, stream)}root."
     after = ""
@@ -85,23 +82,25 @@ def list_roots_from(
             return
         after = max(after, page[-1].key)
         if not time_left():
-            raise UnavailableError("no time was left to list the roots", stream=stream)
+            yield None
+            return
 
 
 def rivals(
     world: World, item: CatalogItem, *, time_left: Callable[[], bool] = lambda: True
 ) -> list[Root] | None:
-    """The roots that an adoption may take instead of the item's own; None if there are too many.
+    """The roots that an adoption may take instead of the item's own; None if nobody knows them all.
 
     These are the roots of its version that lost, and those above it, which may land yet or never
-    did. One that cannot be read is none: nobody adopts it.
-
-    Raises:
-        UnavailableError: S3 did not answer, or there was no time left.
+    did. One that cannot be read is none: nobody adopts it. With more of them than `MAX_RIVALS`, or
+    without the time to list them, nobody knows them all.
     """
-    roots = list_roots_from(world, item.stream, item.version, time_left=time_left)
-    others = (each.path for each in roots if each.path != item.root_key)
-    paths = list(islice(others, MAX_RIVALS + 1))
+    paths: list[str] = []
+    for each in list_roots_from(world, item.stream, item.version, time_left=time_left):
+        if each is None or len(paths) == MAX_RIVALS + 1:
+            return None
+        if each.path != item.root_key:
+            paths.append(each.path)
     if len(paths) > MAX_RIVALS:
         return None
     found: list[Root] = []
