@@ -167,3 +167,33 @@ def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -
     assert wanted(now_ms=10**13 - 2) == ()  # its machine may be about to begin
     assert wanted(policies=PolicySet((Rule("court", directory=STREAM, hold=True),))) == ()
     assert wanted(policies=PolicySet((Rule("court", queue="q", hold=True),))) == ()
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 400])
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
+    count: int, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.survey.PAGE", page)
+    remote = Remote()
+    streams = [f"s{number}" for number in range(count)]
+    for stream in streams:
+        remote.anchor(stream=stream)
+    begins = set()
+    for now in range(40):
+        found: list[str] = []
+        cursor = None
+        for _ in range(2 * count + 3):
+            got = survey(
+                remote.new_world(), Surveyed.COLLECT, NO_RULES, now_ms=now, target_size=1,
+                cursor=cursor,
+            )  # fmt: skip
+            found += got.streams
+            cursor = got.cursor
+            if cursor is None:
+                break
+        assert cursor is None
+        assert sorted(found) == streams
+        begins |= set(found[:1])
+
+    assert begins == set(streams)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _TABLE_ID_SECONDS = 60.0
+_U64 = 2**64 - 1
 
 
 class DynamoCatalog:
@@ -129,6 +130,10 @@ class DynamoCatalog:
             cursor=_cursor(following),
             damaged=tuple(item for item in found if isinstance(item, CorruptDataError)),
         )
+
+    def cursor_at(self, token: int) -> str | None:
+        # A scan goes on behind the place of any key, also of one that no item has.
+        return json.dumps([f"{self._prefix}{token & _U64:016x}", CATALOG_ITEM])
 
     def _scan(
         self, start: dict[str, Any], **limit: int

@@ -171,6 +171,10 @@ class MemoryCatalog:
             items = tuple(self.items[stream] for stream in rest[:limit])
         return CatalogPage(items, items[-1].stream if len(rest) > limit else None)
 
+    def cursor_at(self, token: int) -> str | None:
+        with self._lock:
+            return sorted(self.items)[token % len(self.items)] if self.items else None
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         with self._lock:
             return self.items.setdefault(item.stream, item)

@@ -126,6 +126,14 @@ class Catalog(Protocol):
         """
         ...
 
+    def cursor_at(self, token: int) -> str | None:
+        """A cursor at a place that the token decides, None for the begin; no request.
+
+        From it to the end, and then from the begin to the first item that was seen so, every item
+        is on a page. For a survey that must not always begin with the same streams.
+        """
+        ...
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         """Create the stream's first item unless there is one; return the one that is there."""
         ...

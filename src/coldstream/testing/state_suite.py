@@ -228,6 +228,25 @@ class StateRaceSuite(CatalogFixtures):
         (landed,) = (each for each in outcomes if isinstance(each, Landed))
         assert catalog.get(claimed.stream) == landed.item
 
+    @pytest.mark.parametrize("token", [0, 1, 2**63, 2**64 - 1, 0x9E3779B97F4A7C15])
+    def test_from_anywhere_to_the_end_and_again_from_the_begin_every_item_is_seen(
+        self, catalog: Catalog, stream: str, token: int
+    ) -> None:
+        names = {f"{stream}_{number}" for number in range(5)}
+        for name in sorted(names):
+            catalog.anchor(CatalogItem(stream=name, table_id=catalog.table_id()))
+        seen: set[str] = set()
+        for begin in (catalog.cursor_at(token), None):
+            cursor = begin
+            while True:
+                page = catalog.page(cursor, 2)
+                seen |= {item.stream for item in page.items}
+                cursor = page.cursor
+                if cursor is None:
+                    break
+
+        assert names <= seen
+
 
 class RulesSuite(CatalogFixtures):
     """A change that was decided by the operator's rules holds only while they are in force."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
+from coldstream.plans.collect_order import draw
 from coldstream.plans.consolidate import may_be_worth_it
 from coldstream.plans.delete import is_overdue
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.plans.retention import Rule, may_be_due
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import Catalog, CatalogPage, ObjectStore
 from coldstream.usecases.ours import behind, holds_ours
 
 #: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on.
@@ -32,6 +33,8 @@ _TOLD = 10  # keys that a page names
 # Where a survey is: in the table; in one that may lack streams; in the bucket after that; and in
 # the bucket when one was found that the table lacks.
 _TABLE, _LOST_TABLE, _BUCKET, _MISSING = "table", "lost", "bucket", "missing"
+# Where one for `collect` is: between its begin and the end of the table, and before its begin.
+_SPUN, _WRAPPED = "spun", "wrapped"
 
 
 class Surveyed(StrEnum):
@@ -119,13 +122,18 @@ def survey(
         return _in_the_bucket(
             tier, begin, found_one=where == _MISSING, mark=mark, time_left=time_left
         )
-    page = tier.catalog.page(begin or None, PAGE)
+    if workflow is Surveyed.COLLECT:
+        page, following = _turned(tier.catalog, cursor, now_ms)
+    else:
+        page = tier.catalog.page(begin or None, PAGE)
+        following = f"{where}:{page.cursor}" if page.cursor else None
     table_id = tier.catalog.table_id()
     foreign = {item.stream for item in page.items if item.table_id != table_id}
     if workflow is Surveyed.RECONCILE and not begin:
         empty = not page.items and not page.damaged and page.cursor is None
         if empty or not _is_complete(tier, table_id):
             where = _LOST_TABLE
+            following = f"{where}:{page.cursor}" if page.cursor else None
     wanted: list[str] = []
     damaged = [*page.damaged]
     for item in page.items:
@@ -141,7 +149,6 @@ def survey(
                     stream=item.stream,
                 )
             )
-    following = f"{where}:{page.cursor}" if page.cursor else None
     if following is None and where == _LOST_TABLE:
         following = f"{_BUCKET}:"
     return Survey(tuple(wanted), len(page.items), tuple(damaged), following)
@@ -164,6 +171,28 @@ def _is_complete(tier: RemoteTier, table_id: str) -> bool:
 def _set_complete(tier: RemoteTier) -> None:
     path = complete_path(tier.prefix, tier.catalog.table_id())
     tier.store.put(path, b"", write_id="complete")
+
+
+def _turned(catalog: Catalog, cursor: str | None, now_ms: int) -> tuple[CatalogPage, str | None]:
+    """A page of a survey that begins anywhere in the table, goes to its end, and then from its
+    begin to where it had begun; and the cursor of the next one.
+
+    A run that does not get through all streams in its time would else always leave out the same.
+    """
+    where, _, rest = (cursor or "").partition(":")
+    first, _, begin = rest.partition(":")
+    if where not in (_SPUN, _WRAPPED):
+        where, first, begin = _SPUN, "", catalog.cursor_at(draw("", now_ms)) or ""
+    page = catalog.page(begin or None, PAGE)
+    if where == _WRAPPED:
+        names = [item.stream for item in page.items]
+        if first in names:
+            return replace(page, items=page.items[: names.index(first)], cursor=None), None
+        return page, f"{_WRAPPED}:{first}:{page.cursor}" if page.cursor else None
+    first = first or next((item.stream for item in page.items), "")
+    if page.cursor:
+        return page, f"{_SPUN}:{first}:{page.cursor}"
+    return page, f"{_WRAPPED}:{first}:" if begin else None
 
 
 def _in_the_bucket(

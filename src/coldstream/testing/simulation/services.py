@@ -137,6 +137,9 @@ class SimCatalog:
     def page(self, cursor: str | None, limit: int) -> CatalogPage:
         return self._net.read("Query", lambda: self.inner.page(cursor, limit))
 
+    def cursor_at(self, token: int) -> str | None:
+        return self.inner.cursor_at(token)
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         def effect() -> CatalogItem:
             if item.table_id != self.inner.table_id():
