@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,20 @@ import boto3
 
 from coldstream import names
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
+from coldstream.manifest.catalog import CatalogItem
 from functions._runtime import CLIENT, logger
+
+
+def start_delete(item: CatalogItem, reason: str, why: str) -> bool:
+    """Start the delete machine for a tombstone, once for a reason; see `start`."""
+    # Not before the undelete time: a timestamp of the machine has whole seconds.
+    until = datetime.fromtimestamp(-(-item.undelete_until // 1000), UTC)
+    document = {
+        "work": [{"stream": item.stream, "revision": item.revision}],
+        "undelete_until": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "reason": why,
+    }
+    return start("delete", item.stream, reason, document)
 
 
 @cache

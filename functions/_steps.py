@@ -60,6 +60,11 @@ def policies() -> PolicySet:
     return _policies().load()[0]
 
 
+def policies_and_revision() -> tuple[PolicySet, int]:
+    """The rules as they are now, and their revision, for what must not cross a change of them."""
+    return _policies().load()
+
+
 def work_items(event: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The work items of a step's input.
 

@@ -10,7 +10,8 @@ from coldstream import names
 from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.plans.policy import effective
-from coldstream.usecases.collect import Collection, collect, sweep_stragglers
+from coldstream.usecases.collect import Collection, collect
+from coldstream.usecases.stragglers import sweep_stragglers
 from functions._runtime import logger, metrics, now_ms, setting, tell, time_left, tracer, world
 from functions._steps import Totals, answer, deleter, over_streams, policies, report
 
@@ -33,8 +34,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if known is None:
             raise NotFoundError("the catalog does not know this stream", stream=stream)
         if known.state is StreamState.DELETED:
-            _count(sweep_stragglers(world(), deleter(), stream, dry_run=dry_run), totals)
-            return None
+            swept = sweep_stragglers(
+                world(),
+                deleter(),
+                stream,
+                dry_run=dry_run,
+                cursor=item.get("cursor"),
+                time_left=in_time,
+            )
+            return _done(swept, item, totals)
         run_ms = int(item.get("run_ms", now_ms()))
         # The other half of the time is for the deletes.
         half_ms = context.get_remaining_time_in_millis() // 2
@@ -51,13 +59,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             time_to_list=lambda: in_time() and context.get_remaining_time_in_millis() > half_ms,
             held=held,
         )
-        _count(done, totals)
-        if done.trouble is not None:
-            totals["failed"] += 1
-            tell(done.trouble)
-        if done.cursor is None:
-            return None
-        return {"stream": stream, "cursor": done.cursor, "run_ms": run_ms}
+        return _done(done, {"stream": stream, "run_ms": run_ms}, totals)
 
     left = over_streams(event, totals, in_time, act)
     report(
@@ -73,6 +75,28 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return answer(event, left, totals)
 
 
+def _done(done: Collection, item: dict[str, Any], totals: Totals) -> dict[str, Any] | None:
+    """Count and tell what a step did; give what is left of the stream's work."""
+    _count(done, totals)
+    if done.trouble is not None:
+        totals["failed"] += 1
+        tell(done.trouble)
+    if done.blind:
+        logger.warning(
+            "the roots that may be adopted are not known: only roots are collected",
+            stream=done.stream,
+        )
+    logger.info(
+        "collected",
+        stream=done.stream,
+        deleted=sum(each.objects for each in done.deleted.values()),
+        waiting=done.waiting.objects,
+        busy=done.busy.objects,
+        goes_on_behind=None if done.cursor is None else ascii(done.cursor),
+    )
+    return None if done.cursor is None else {**item, "cursor": done.cursor}
+
+
 def _count(done: Collection, totals: Totals) -> None:
     for kind, count in done.found.items():
         totals[f"found_{kind}"] += count.objects
@@ -86,5 +110,6 @@ def _count(done: Collection, totals: Totals) -> None:
     totals["waiting"] += done.waiting.objects
     totals["held"] += done.held.objects
     totals["refused"] += done.refused.objects
+    totals["busy"] += done.busy.objects
     for key in (*done.unique, *done.foreign):
-        logger.warning("kept for a person to look at", stream=done.stream, key=key)
+        logger.warning("kept for a person to look at", stream=done.stream, key=ascii(key)[1:-1])

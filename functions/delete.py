@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.usecases.delete_stream import SweepState, sweep
 from functions._runtime import logger, metrics, now_ms, time_left, tracer, world
-from functions._steps import Totals, deleter, policies, report, work_items
+from functions._steps import Totals, deleter, policies_and_revision, report, work_items
 
 
 @logger.inject_lambda_context
@@ -19,15 +19,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with what comes next, and with the work item for it."""
     totals = Totals()
     item = work_items(event)[0]
+    rules, rules_revision = policies_and_revision()
     done = sweep(
         world(),
         deleter(),
         item["stream"],
-        policies(),
+        rules,
         revision=int(item["revision"]),
         empty=int(item.get("empty", 0)),
         now_ms=now_ms(),
         time_left=time_left(context),
+        rules_revision=rules_revision,
     )
     totals["objects"] += done.objects
     totals["bytes"] += done.bytes

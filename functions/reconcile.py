@@ -7,9 +7,12 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
+from coldstream.errors import ConflictError
+from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
+from functions._runtime import logger, metrics, now_ms, pause, tell, time_left, tracer, world
+from functions._starts import start_delete
 from functions._steps import Totals, answer, over_streams, report
 
 
@@ -22,7 +25,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     in_time = time_left(context)
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
-        healed = reconcile(world(), item["stream"], pause=pause, time_left=in_time)
+        try:
+            healed = reconcile(world(), item["stream"], pause=pause, time_left=in_time)
+        except ConflictError:
+            if not _delete_again(item["stream"], totals):
+                raise
+            return None
         if healed.adopted:
             logger.warning("adopted the bucket's newest root", extra={"stream": item["stream"]})
         totals["adopted"] += healed.adopted
@@ -46,3 +54,18 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         },
     )
     return answer(event, left, totals)
+
+
+def _delete_again(stream: str, totals: Totals) -> bool:
+    """Whether the stream is a tombstone long past its undelete time; then start its machine again.
+
+    That has failed, for example because of a legal hold that was released since, or it was never
+    started.
+    """
+    item, now = world().catalog.get(stream), now_ms()
+    if item is None or not is_overdue(item, now_ms=now):
+        return False
+    totals["deletions_again"] += start_delete(
+        item, reason_again(item, now_ms=now), "its machine had ended"
+    )
+    return True

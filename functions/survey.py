@@ -8,16 +8,17 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.survey import Surveyed, survey
-from functions._runtime import logger, now_ms, setting, tell, tracer, world
+from functions._runtime import logger, now_ms, setting, tell, time_left, tracer, world
 from functions._steps import policies, work_items
 
 
 @logger.inject_lambda_context
 @tracer.capture_lambda_handler(capture_response=False)
-def handler(event: dict[str, Any], _: LambdaContext) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with work items, and with the cursor of the next page."""
+    failed = _sum(event.get("failed", 0))
     if event.get("work"):  # somebody has said which
-        return {"work": work_items(event), "cursor": None, "more": False}
+        return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
     page = survey(
         world(),
         Surveyed(event["workflow"]),
@@ -26,12 +27,29 @@ def handler(event: dict[str, Any], _: LambdaContext) -> dict[str, Any]:
         target_size=setting(names.ENV_FRAGMENT_SIZE),
         cursor=event.get("cursor"),
         mark=True,
+        time_left=time_left(context),
     )
     for error in page.damaged:
         tell(error)
+    if page.foreign:
+        logger.warning(
+            "objects that lie where a stream's directory should be: passed over",
+            objects=page.foreign,
+            keys=[ascii(key) for key in page.foreign_keys],
+        )
     logger.info("surveyed", workflow=event["workflow"], seen=page.seen, wanted=len(page.streams))
     return {
         "work": [{"stream": stream} for stream in page.streams],
         "cursor": page.cursor,
         "more": page.cursor is not None,
+        "failed": failed,
     }
+
+
+def _sum(failed: Any) -> int:
+    """Of how many streams the pages before this one said that they failed.
+
+    The machine cannot add up what a page's batches said, so it hands a list of that on, and each
+    survey makes a number of it again: else it would be a list in a list for every page.
+    """
+    return sum(map(_sum, failed)) if isinstance(failed, list) else int(failed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -11,7 +10,7 @@ from coldstream.adapters.dynamodb_item import parse_item
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.delete import reason
 from functions._runtime import logger, tracer, world
-from functions._starts import start
+from functions._starts import start_delete
 
 
 @logger.inject_lambda_context
@@ -22,14 +21,4 @@ def handler(event: dict[str, Any], _: LambdaContext) -> None:
         item = parse_item(record["dynamodb"]["NewImage"], prefix=world().prefix)
         if item.state is not StreamState.DELETING:
             continue
-        until = datetime.fromtimestamp(item.undelete_until / 1000, UTC)
-        start(
-            "delete",
-            item.stream,
-            reason(item),
-            {
-                "work": [{"stream": item.stream, "revision": item.revision}],
-                "undelete_until": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                "reason": "deleted",
-            },
-        )
+        start_delete(item, reason(item), "deleted")

@@ -58,6 +58,16 @@ def accept_keys(
         )
 
 
+def accept_streams(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> None:
+    """Accept a right to whatever lies below the streams, for the one that empties a prefix."""
+    accept(
+        construct,
+        f"IAM5[Resource::<{_logical_id(bucket)}.Arn>/{prefix}stream/*]",
+        "A deleted stream's prefix is emptied, also of objects whose keys are not ours, and streams"
+        " come and go",
+    )
+
+
 def _logical_id(bucket: s3.IBucket) -> str:
     """The name of a bucket of the stack in its template."""
     resource = cast("s3.CfnBucket", bucket.node.default_child)

@@ -69,6 +69,18 @@ def delete_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     )
 
 
+def delete_everything(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """DELETE of whatever lies below the streams, also under keys that are not ours.
+
+    For `delete`, which empties a deleted stream's prefix, and nobody else.
+    """
+    return iam.PolicyStatement(
+        sid="DeleteObjects",
+        actions=["s3:DeleteObject"],
+        resources=[bucket.arn_for_objects(f"{prefix}stream/*")],
+    )
+
+
 def list_streams(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     """LIST below the prefix, and only there.
 
@@ -118,7 +130,13 @@ def change_state(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     """Read an item, change its state by a conditional update, and ask for the table's id."""
     return iam.PolicyStatement(
         sid="ChangeState",
-        actions=["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:UpdateItem"],
+        actions=[
+            # In one transaction with the update: that no rule has changed meanwhile.
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:DescribeTable",
+            "dynamodb:GetItem",
+            "dynamodb:UpdateItem",
+        ],
         resources=[table.table_arn],
     )
 
@@ -228,12 +246,12 @@ def start_workflow(scope: IConstruct, name: str) -> list[iam.PolicyStatement]:
     """Start one state machine of this stack, and see who started an execution that is there."""
     return [
         iam.PolicyStatement(
-            sid="StartWorkflow",
+            sid=f"Start{name.capitalize()}",
             actions=["states:StartExecution"],
             resources=[machine_arn(Stack.of(scope), name)],
         ),
         iam.PolicyStatement(
-            sid="TellOwnStarts",
+            sid=f"TellOwn{name.capitalize()}",
             actions=["states:DescribeExecution"],
             resources=[executions_arn(Stack.of(scope), name)],
         ),

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from coldstream.names import CATALOG_ITEM, CATALOG_SORT_KEY
 from infra import rights
-from infra.nag import accept
+from infra.nag import accept, accept_streams
 from infra.steps import SharedSteps, Site
 
 # After the undelete time: a sweep of a thousand keys takes about a second, so that a day is enough
@@ -55,13 +55,15 @@ class Delete(Construct):
             "delete",
             statements=[
                 rights.list_streams(bucket=site.bucket, prefix=settings.prefix),
-                rights.delete_objects(bucket=site.bucket, prefix=settings.prefix),
+                rights.delete_everything(bucket=site.bucket, prefix=settings.prefix),
                 rights.change_state(table=site.table),
                 rights.read_policies(table=site.table),
             ],
-            kinds=("data", "metadata"),
             description="Deletes the objects of a stream past its undelete time",
         )
+        role = self.function.role
+        if role is not None:  # it always has one
+            accept_streams(role, bucket=site.bucket, prefix=settings.prefix)
         self.machine = shared.workflow(
             self,
             "delete",

@@ -43,7 +43,7 @@ class Reconcile(Construct):
             self,
             "reconcile",
             statements=commit_rights(bucket=bucket, table=table, prefix=prefix),
-            starts=["rebalance"],
+            starts=["delete", "rebalance"],
             kinds=("data", "metadata"),
             description="Commits uploads whose events were lost",
         )

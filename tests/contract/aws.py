@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from coldstream.ports import Catalog, ObjectStore
 from coldstream.testing.catalog_suite import CatalogSuite, PrefixedCatalogSuite
 from coldstream.testing.commit_answer_suite import LostCommitAnswerSuite
 from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
+from coldstream.testing.odd_keys_suite import OddKeysSuite
 from tests.contract import faults
 
 BUCKET = "fragments"
@@ -39,7 +40,13 @@ def create_table(dynamodb: Any, table: str = TABLE) -> None:
     )
 
 
-class BotoStoreRules(ObjectStoreSuite, LostPutAnswerSuite):
+def put_raw(s3: Any, keys: Sequence[str]) -> None:
+    """Small objects under keys that no adapter of ours would write."""
+    for key in keys:
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"x")
+
+
+class BotoStoreRules(ObjectStoreSuite, OddKeysSuite, LostPutAnswerSuite):
     """Both suites for `BotoObjectStore`; needs the fixtures `s3` (client) and `store`."""
 
     @pytest.fixture

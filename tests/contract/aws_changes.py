@@ -25,8 +25,14 @@ from coldstream.testing.adoption_suite import AdoptionSuite
 from coldstream.testing.compose_suite import ComposerSuite, LostComposeAnswerSuite
 from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
 from coldstream.testing.object_store_suite import StoreFixtures
+from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite
 from coldstream.testing.policies_suite import ONE, LostSaveAnswerSuite, PoliciesSuite
-from coldstream.testing.state_suite import LostChangeAnswerSuite, StateSuite, change_of
+from coldstream.testing.state_suite import (
+    LostChangeAnswerSuite,
+    RulesSuite,
+    StateSuite,
+    change_of,
+)
 from coldstream.testing.workflows_suite import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
 from tests.contract import faults
 from tests.contract.aws import BUCKET, PREFIX, TABLE
@@ -44,7 +50,7 @@ class _OnS3(StoreFixtures):
         return BotoObjectStore(client=s3, bucket=BUCKET)
 
 
-class S3DeleterRules(_OnS3, DeleterSuite, LostDeleteAnswerSuite):
+class S3DeleterRules(_OnS3, DeleterSuite, OddKeysDeleteSuite, LostDeleteAnswerSuite):
     """Both suites for `S3Deleter`; needs the fixture `s3` (client)."""
 
     @pytest.fixture
@@ -105,12 +111,20 @@ class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
         ]  # fmt: skip
 
 
-class DynamoStateRules(StateSuite, LostChangeAnswerSuite, AdoptionSuite):
-    """Both suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
+class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSuite):
+    """All suites for `DynamoCatalog`; needs the fixture `dynamodb` (client)."""
 
     @pytest.fixture
-    def catalog(self, dynamodb: Any) -> Catalog:
-        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=f"t{secrets.token_hex(4)}/")
+    def prefix(self) -> str:
+        return f"t{secrets.token_hex(4)}/"
+
+    @pytest.fixture
+    def catalog(self, dynamodb: Any, prefix: str) -> Catalog:
+        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+
+    @pytest.fixture
+    def policies(self, dynamodb: Any, prefix: str) -> Policies:
+        return DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix)
 
     @pytest.fixture
     def lose_answer(self, dynamodb: Any) -> Callable[..., None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,18 @@ from coldstream.ports import ObjectStore
 from coldstream.testing.catalog_suite import CatalogRaceSuite
 from coldstream.testing.emulator import Emulator
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream.testing.odd_keys_suite import OddKeysSuite
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
-from tests.contract.aws import BUCKET, PREFIX, TABLE, BotoStoreRules, DynamoCatalogRules
+from tests.contract.aws import (
+    BUCKET,
+    PREFIX,
+    TABLE,
+    BotoStoreRules,
+    DynamoCatalogRules,
+    put_raw,
+)
 from tests.contract.conftest import boto3_client, closing_client
 from tests.unit.remote import chain
 
@@ -51,7 +60,12 @@ class TestBotoObjectStore(Filling, BotoStoreRules, ObjectStoreRaceSuite):
         return BotoObjectStore(client=s3, bucket=BUCKET)
 
 
-class TestS3ObjectStore(Filling, ObjectStoreSuite, ObjectStoreRaceSuite):
+class TestS3ObjectStore(Filling, ObjectStoreSuite, OddKeysSuite, ObjectStoreRaceSuite):
+    @pytest.fixture
+    def plant(self, site: Emulator) -> Callable[[Sequence[str]], None]:
+        # obstore writes no odd key.
+        return partial(put_raw, site.client("s3"))
+
     @pytest.fixture
     def store(self, site: Emulator) -> ObjectStore:
         return S3ObjectStore(

@@ -30,18 +30,19 @@ from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
 from coldstream.testing.compose_suite import ComposerSuite
 from coldstream.testing.delete_suite import DeleterSuite
 from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite, OddKeysSuite
 from coldstream.testing.policies_suite import PoliciesRaceSuite, PoliciesSuite
-from coldstream.testing.state_suite import StateRaceSuite, StateSuite
+from coldstream.testing.state_suite import RulesSuite, StateRaceSuite, StateSuite
 from coldstream.testing.workflows_suite import WORKFLOW, WorkflowsSuite
 
 
-class TestMemoryObjectStore(ObjectStoreSuite, ObjectStoreRaceSuite):
+class TestMemoryObjectStore(ObjectStoreSuite, OddKeysSuite, ObjectStoreRaceSuite):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjectStore()
 
 
-class TestMemoryChanges(DeleterSuite, ComposerSuite):
+class TestMemoryChanges(DeleterSuite, OddKeysDeleteSuite, ComposerSuite):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjectStore()
@@ -84,11 +85,16 @@ class TestMemoryWorkflows(WorkflowsSuite):
 
 
 class TestMemoryCatalog(
-    CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite, AdoptionRaceSuite
+    CatalogSuite, CatalogRaceSuite, StateSuite, StateRaceSuite, RulesSuite, AdoptionRaceSuite
 ):
     @pytest.fixture
-    def catalog(self) -> Catalog:
-        return MemoryCatalog()
+    def policies(self) -> Policies:
+        return MemoryPolicies()
+
+    @pytest.fixture
+    def catalog(self, policies: Policies) -> Catalog:
+        assert isinstance(policies, MemoryPolicies)
+        return MemoryCatalog(policies=policies)
 
     def set_state(self, catalog: Catalog, stream: str, state: StreamState) -> None:
         assert isinstance(catalog, MemoryCatalog)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import boto3
@@ -12,7 +13,8 @@ from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.ports import ObjectStore
 from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
-from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules
+from coldstream.testing.odd_keys_suite import OddKeysSuite
+from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules, put_raw
 from tests.contract.bridge import Bridge
 from tests.contract.conftest import CONFIG, REGION, give_table_id
 
@@ -27,7 +29,12 @@ class TestBotoObjectStore(BotoStoreRules):
         return BotoObjectStore(client=s3, bucket=BUCKET)
 
 
-class TestS3ObjectStore(ObjectStoreSuite, LostPutAnswerSuite):
+class TestS3ObjectStore(ObjectStoreSuite, OddKeysSuite, LostPutAnswerSuite):
+    @pytest.fixture
+    def plant(self, moto_aws: None) -> Callable[[Sequence[str]], None]:
+        # obstore writes no odd key.
+        return partial(put_raw, boto3.client("s3", region_name=REGION))
+
     @pytest.fixture
     def store(self, bridge: Bridge) -> ObjectStore:
         environment = {

@@ -160,7 +160,41 @@ def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
 def test_survey_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
     given = {"workflow": "retention", **WORK}
 
-    assert survey.handler(given, Context()) == {**WORK, "cursor": None, "more": False}
+    assert survey.handler(given, Context()) == {
+        **WORK,
+        "cursor": None,
+        "more": False,
+        "failed": 0,
+    }
+
+
+def test_survey_adds_up_what_the_batches_of_earlier_pages_said(site: Site) -> None:
+    failed: Any = 0
+    for _ in range(500):  # one page after the other, as the machine hands it on
+        given = {"workflow": "retention", **WORK, "failed": [failed, [1, 2, 0]]}
+        failed = survey.handler(given, Context())["failed"]
+
+    assert failed == 1500
+
+
+def test_a_tombstone_whose_machine_has_failed_gets_another_one_once_an_hour(site: Site) -> None:
+    site.machine("delete")
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1)
+
+    answer = [reconcile.handler(WORK, Context()) for _ in range(2)]
+
+    assert [each["failed"] for each in answer] == [0, 0]
+    assert [each["deletions_again"] for each in answer] == [1, 0]
+    (execution,) = site.executions("delete")
+    assert execution["input"]["work"] == [{"stream": STREAM, "revision": 1}]
+
+
+def test_a_tombstone_whose_undelete_time_runs_is_left_to_its_machine(site: Site) -> None:
+    site.machine("delete")
+    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=2 * 10**12)
+
+    assert reconcile.handler(WORK, Context())["failed"] == 1
+    assert site.executions("delete") == []
 
 
 def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) -> None:
@@ -172,12 +206,20 @@ def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) ->
         "work": [],
         "cursor": None,
         "more": False,
+        "failed": 0,
     }
 
     def found(workflow: str) -> list[str]:
-        answer = survey.handler({"workflow": workflow, "cursor": None, "work": []}, Context())
-        assert answer["more"] is False
-        return [item["stream"] for item in answer["work"]]
+        cursor, streams = None, []
+        for _ in range(3):  # a survey for `collect` begins anywhere, and then at the begin
+            given = {"workflow": workflow, "cursor": cursor, "work": []}
+            answer = survey.handler(given, Context())
+            streams += [item["stream"] for item in answer["work"]]
+            cursor = answer["cursor"]
+            if not answer["more"]:
+                break
+        assert cursor is None
+        return streams
 
     assert found("reconcile") == found("collect") == found("consolidate") == [STREAM]
     assert found("retention") == []

@@ -47,6 +47,8 @@ CATALOG = {name: where for name, where in COMMIT.items() if name.startswith("dyn
 READ_TREE = {"s3:GetObject": [METADATA], **LIST}
 WRITE_TREE = {"s3:PutObject": [METADATA], **CATALOG}
 DELETE = {"s3:DeleteObject": [DATA, METADATA]}
+DELETE_ALL = {"s3:DeleteObject": ["<Bucket.Arn>/rabbitmq/stream/*"]}
+CHECK_RULES = {"dynamodb:ConditionCheckItem": ["<CatalogTable.Arn>"]}
 START_REBALANCE = {
     "states:StartExecution": [
         "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:"
@@ -60,6 +62,9 @@ START_DELETE = {
     action: [where.replace("rebalance", "delete") for where in resources]
     for action, resources in START_REBALANCE.items()
 }
+START_BOTH = {
+    action: [*resources, *START_REBALANCE[action]] for action, resources in START_DELETE.items()
+}
 
 STEPS: dict[str, dict[str, list[str]]] = {
     "RebalanceStep": READ_TREE | WRITE_TREE,
@@ -72,8 +77,8 @@ STEPS: dict[str, dict[str, list[str]]] = {
         "s3:AbortMultipartUpload": [DATA],
     },
     "CollectStep": COMMIT | DELETE,
-    "DeleteStep": LIST | DELETE | CATALOG,
-    "ReconcileStep": COMMIT | START_REBALANCE,
+    "DeleteStep": LIST | DELETE_ALL | CATALOG | CHECK_RULES,
+    "ReconcileStep": COMMIT | START_BOTH,
     "StepsSurvey": {
         "dynamodb:GetItem": ["<CatalogTable.Arn>"],
         "dynamodb:Query": ["<CatalogTable.Arn>"],

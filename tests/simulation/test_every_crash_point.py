@@ -39,9 +39,9 @@ from coldstream.names import (
 from coldstream.testing.bucket import referenced
 from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.collect import sweep_stragglers
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import Loaded, World, publish
+from coldstream.usecases.stragglers import sweep_stragglers
 from tests.simulation.crash_cases import (
     CASES,
     GRACE_MS,

@@ -18,8 +18,9 @@ from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases import delete_stream as deleting
-from coldstream.usecases.collect import collect, sweep_stragglers
+from coldstream.usecases.collect import collect
 from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.stragglers import sweep_stragglers
 from tests.simulation.crashes import Crash, OverWire, Wire
 from tests.simulation.retold import GRACE_MS, History, Stream, Tapped, once_before
 from tests.simulation.retold_agents import Node

@@ -44,7 +44,7 @@ from coldstream.testing.invariants import (
 )
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import anchor, claim
-from coldstream.usecases.collect import collect, sweep_stragglers
+from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.delete_stream import (
@@ -56,6 +56,7 @@ from coldstream.usecases.load import Loaded, World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import rivals
 from coldstream.usecases.retention import retain
+from coldstream.usecases.stragglers import sweep_stragglers
 from tests.simulation.crashes import Crash, OverWire, Wire
 
 STREAM = "__orders_1"

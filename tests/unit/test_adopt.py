@@ -19,12 +19,13 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import root_path
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.collect import collect, sweep_stragglers
+from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.delete_stream import delete_stream, sweep
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream.usecases.survey import Surveyed, survey
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from coldstream.adapters.memory import MemoryCatalog, MemoryPolicies
 from coldstream.errors import ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.delete_stream import (
@@ -20,8 +23,10 @@ from coldstream.usecases.delete_stream import (
     sweep,
     undelete_stream,
 )
+from coldstream.usecases.hold import hold, release
 from coldstream.usecases.load import load
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause
+from coldstream.usecases.stragglers import sweep_stragglers
+from tests.unit.remote import PREFIX, STREAM, Counting, Remote, chain, no_pause
 
 UNDELETE = 1000
 HOLD = PolicySet((Rule("court", hold=True),))
@@ -258,3 +263,132 @@ def test_a_stream_without_a_name_is_not_deleted_while_a_hold_asks_for_names(
     remote.items.set_name(STREAM, QueueName("c", "/", "payments"))
 
     assert delete(remote, rules).state is StreamState.DELETING
+
+
+class Locked:
+    """A bucket of which some objects cannot be deleted."""
+
+    def __init__(self, remote: Remote, *locked: str) -> None:
+        self.remote, self.locked = remote, locked
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        free = [key for key in keys if key not in self.locked]
+        if keys and not free:
+            raise UnavailableError("locked", key=keys[0])
+        return self.remote.memory.delete(free)
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 1000])
+def test_what_cannot_be_deleted_keeps_nothing_behind_it_and_is_named(
+    remote: Remote, page_size: int
+) -> None:
+    delete(remote)
+    everything = sorted(objects(remote))
+    locked = everything[:2]
+    world = replace(remote.new_world(), page_size=page_size)
+
+    def swept() -> Sweep:
+        return sweep(
+            world, Locked(remote, *locked), STREAM, PolicySet(), revision=1, empty=0,
+            now_ms=UNDELETE, time_left=lambda: True,
+        )  # fmt: skip
+
+    with pytest.raises(UnavailableError) as caught:
+        swept()
+
+    assert sorted(objects(remote)) == locked
+    assert caught.value.key == locked[0]
+    assert "2 objects" in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_objects_with_odd_keys_below_a_deleted_stream_go_with_it_and_no_other(
+    remote: Remote, seed: int
+) -> None:
+    for key in odd_keys(seed, PREFIX, STREAM, 60):
+        remote.memory.put(key, b"x", write_id="w")
+    others = {key for key in remote.memory.objects if key not in objects(remote)}
+    delete(remote)
+
+    first = step(remote)
+    done = step(remote, empty=first.empty)
+
+    assert (first.state, done.state) == (SweepState.SETTLE, SweepState.DONE)
+    assert set(remote.memory.objects) == others
+
+
+@pytest.mark.parametrize("page_size", [1, 2])
+def test_a_sweep_without_time_stops_behind_a_page_and_goes_on(
+    remote: Remote, page_size: int
+) -> None:
+    delete(remote)
+    world = replace(remote.new_world(), page_size=page_size)
+    states = []
+    for _ in range(20):
+        done = sweep(
+            world, remote.memory, STREAM, PolicySet(), revision=1, empty=0,
+            now_ms=UNDELETE, time_left=lambda: False,
+        )  # fmt: skip
+        states.append(done.state)
+        if done.state is not SweepState.SWEEPING:
+            break
+
+    assert states[-1] is SweepState.SETTLE
+    assert len(states) > 2
+    assert not objects(remote)
+
+
+def test_a_hold_that_came_into_force_after_the_rules_were_read_stops_the_deletion() -> None:
+    policies = MemoryPolicies()
+    remote = Remote()
+    remote.items = MemoryCatalog(policies=policies)
+    remote.catalog = Counting(remote.items)
+    remote.world = remote.new_world()
+    remote.claimed()
+    rules, revision = policies.load()
+
+    def in_between(*_: object) -> None:
+        hold(policies, STREAM)
+
+    remote.catalog.before["change_state"] = in_between
+    with pytest.raises(ConflictError):
+        delete_stream(
+            remote.new_world(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
+        )
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+
+    release(policies, STREAM)
+    rules, revision = policies.load()
+    delete_stream(
+        remote.new_world(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
+    )
+    remote.catalog.before["change_state"] = in_between
+    with pytest.raises(ConflictError):
+        sweep(
+            remote.new_world(), remote.memory, STREAM, rules, revision=1, empty=0, now_ms=9,
+            time_left=lambda: True, rules_revision=revision,
+        )  # fmt: skip
+    assert remote.items.items[STREAM].state is StreamState.DELETING
+
+
+def test_the_sweep_of_stragglers_stops_with_the_time_and_passes_what_is_locked(
+    remote: Remote,
+) -> None:
+    delete(remote)
+    step(remote)
+    late = sorted(remote.upload(*chain(5)))
+    world = replace(remote.new_world(), page_size=2)
+    deleter = Locked(remote, late[0], late[1])
+    cursor, steps = None, []
+    for _ in range(10):
+        report = sweep_stragglers(world, deleter, STREAM, cursor=cursor, time_left=lambda: False)
+        steps.append(report)
+        cursor = report.cursor
+        if cursor is None:
+            break
+
+    assert cursor is None
+    assert len(steps) == 3
+    assert sorted(objects(remote)) == late[:2]
+    assert sum(each.refused.objects for each in steps) == 2
+    assert steps[0].trouble is not None

@@ -10,13 +10,16 @@ import pytest
 from coldstream.errors import (
     ConflictError,
     CorruptDataError,
+    InternalError,
     InvalidInputError,
     NotFoundError,
     RefusedFragmentError,
     UnavailableError,
 )
 from coldstream.manifest.catalog import StreamState
+from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.handle_events import BatchReport, handle_messages, parse_message
+from coldstream.usecases.load import World
 from tests.unit.remote import (
     PREFIX,
     STREAM,
@@ -308,3 +311,27 @@ def test_a_record_of_a_deletion_is_only_a_reason_to_look(remote: Remote) -> None
     batch = handle(remote, json.dumps({"Records": [record]}))
 
     assert [each.next_offset for each in batch.reports] == [10]
+
+
+def test_an_unexpected_exception_of_one_stream_fails_its_own_messages_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = Remote().claimed().claimed(stream=OTHER)
+    good = remote.upload(*chain(2, stream=OTHER))
+    bad = remote.upload(*chain(1))
+
+    def failing(world: World, stream: str, **more: Any) -> CommitReport:
+        if stream == STREAM:
+            raise ZeroDivisionError("a bug")
+        return commit_runs(world, stream, **more)
+
+    monkeypatch.setattr("coldstream.usecases.handle_events.commit_runs", failing)
+    bodies = [s3_event(key) for key in (*bad, *good)]
+
+    report = handle_messages(remote.world, messages(bodies), pause=no_pause)
+
+    assert set(report.failed) == {"m0"}
+    error = report.failed["m0"]
+    assert isinstance(error, InternalError)
+    assert (error.stream, "ZeroDivisionError" in str(error)) == (STREAM, True)
+    assert [each.fragments for each in report.reports] == [2]

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from coldstream.errors import CorruptDataError, FencedError
-from coldstream.manifest.ledger import Ledger
+from coldstream.errors import CorruptDataError, FencedError, InvalidInputError
+from coldstream.manifest.ledger import COMPACT_FROM, MAX_CLAIMS, Ledger
+from coldstream.manifest.quarantine import Dropped, QuarantineRecord
+from coldstream.names import DataKey
 
 
 def test_history_2_truncated_data_is_not_admitted_again() -> None:
@@ -81,3 +85,65 @@ def test_claims_that_no_data_can_use_any_more_are_dropped_and_nothing_else() -> 
     assert ledger.above(200) == Ledger.of([(9, 200)])
     assert ledger.above(10**6) == Ledger.of([(9, 200)])
     assert Ledger().above(5) == Ledger()
+
+
+LEDGERS = [
+    Ledger.of(enumerate(floors, 2))
+    for size in range(1, 5)
+    for floors in product(range(4), repeat=size)
+]
+
+
+@pytest.mark.parametrize("recorded", [set(), {2}, {3}, {4}, {2, 4}, {3, 4, 5}])
+def test_a_compacted_ledger_lets_in_exactly_what_it_let_in_before(recorded: set[int]) -> None:
+    for ledger in LEDGERS:
+        compacted = ledger.compacted(recorded)
+
+        assert set(compacted.claims) <= set(ledger.claims)
+        assert compacted.epoch == ledger.epoch
+        assert recorded & {c.epoch for c in ledger.claims} <= {c.epoch for c in compacted.claims}
+        for epoch, first, size in product(range(7), range(5), range(1, 4)):
+            assert compacted.accepts(epoch, first, first + size) == ledger.accepts(
+                epoch, first, first + size
+            ), (ledger, epoch, first, size)
+
+
+@pytest.mark.parametrize("later", [None, 0, 2])
+@pytest.mark.parametrize("recorded", [set(), {2}, {3}, {4}, {2, 4}, {3, 4, 5}])
+def test_what_was_cut_off_stays_cut_off_by_the_same_kind_of_claim(
+    recorded: set[int], later: int | None
+) -> None:
+    # `later` is the floor of a claim that comes after the compaction, cuts, and is given up.
+    for before in LEDGERS:
+        floors = {claim.epoch: claim.floor for claim in before.claims}
+        gone = [Dropped(e, floors[e], 100) for e in recorded if e in floors]
+        after = before.compacted(recorded)
+        if later is not None:
+            before_later, after_later = before.claimed(9, later), after.claimed(9, later)
+            gone.append(Dropped(9, later, 100))
+        else:
+            before_later, after_later = before, after
+        record = QuarantineRecord(dropped=tuple(gone))
+        for epoch, first, size in product(range(7), range(5), range(1, 4)):
+            key = DataKey("s", first, first + size, epoch, 1)
+            then = [(c.epoch, c.floor) for c in before_later.claims]
+            now = [(c.epoch, c.floor) for c in after_later.claims]
+            assert record.gives_up(key, 50, iter(now)) == record.gives_up(key, 50, iter(then))
+            assert (record.first_cut(key, iter(now)) is None) == (
+                record.first_cut(key, iter(then)) is None
+            )
+
+
+def test_restarts_without_a_message_leave_one_claim() -> None:
+    ledger = Ledger.of([(1, 0), *((epoch, 100) for epoch in range(2, 5000)), (5000, 200)])
+
+    assert ledger.compacted(()) == Ledger.of([(1, 0), (4999, 100), (5000, 200)])
+
+
+def test_a_full_ledger_takes_no_claim_and_says_what_makes_room() -> None:
+    ledger = Ledger.of((epoch, epoch) for epoch in range(1, MAX_CLAIMS + 1))
+
+    with pytest.raises(InvalidInputError, match="retention"):
+        ledger.claimed(MAX_CLAIMS + 1, MAX_CLAIMS + 1)
+    assert ledger.above(MAX_CLAIMS).claimed(MAX_CLAIMS + 1, MAX_CLAIMS + 1)
+    assert COMPACT_FROM < MAX_CLAIMS

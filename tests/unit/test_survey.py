@@ -7,12 +7,16 @@ from dataclasses import replace
 import pytest
 
 from coldstream.errors import CorruptDataError
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.usecases.survey import Surveyed, survey
-from tests.unit.remote import STREAM, Remote
+from coldstream.testing.odd_keys import odd_keys
+from coldstream.usecases.ours import behind
+from coldstream.usecases.survey import Survey, Surveyed, complete_path, survey
+from tests.unit.remote import PREFIX, STREAM, Remote, piece
 
 OTHER = "__invoices_1745252105682952999"
+NO_RULES = PolicySet()
 OLD = PolicySet((Rule("old", max_age_ms=1000),))
 
 
@@ -37,3 +41,159 @@ def test_an_item_whose_name_no_rule_can_be_asked_about_stops_no_other_stream(
     (damaged,) = page.damaged
     assert isinstance(damaged, CorruptDataError)
     assert (damaged.stream, "255" in str(damaged)) == (OTHER, True)
+
+
+def reconciled(remote: Remote, *, pages: int, mark: bool = True) -> list[Survey]:
+    """The pages of a survey for reconcile; more than `pages` of them are a failure."""
+    found: list[Survey] = []
+    cursor = None
+    for _ in range(pages):
+        page = survey(
+            remote.new_world(),
+            Surveyed.RECONCILE,
+            PolicySet(),
+            now_ms=10**13,
+            target_size=1,
+            cursor=cursor,
+            mark=mark,
+        )
+        found.append(page)
+        if page.cursor is None:
+            return found
+        assert page.cursor != cursor, "a survey that stands still"
+        cursor = page.cursor
+    raise AssertionError(f"no end after {pages} pages")
+
+
+ODD_DIRECTORIES = [
+    "/x",
+    "./x",
+    "../data/evil",
+    "\x01/y",
+    " /z",
+    "%2e/z",
+    "a b/z",
+    "\U0010ffff/z",
+    "é/",
+]
+
+
+@pytest.mark.parametrize("odd", [[each] for each in ODD_DIRECTORIES] + [ODD_DIRECTORIES])
+def test_a_survey_ends_whatever_lies_where_the_directory_of_a_stream_should_be(
+    odd: list[str],
+) -> None:
+    remote = Remote().claimed()
+    lost = piece(0, 10, stream=OTHER).path(PREFIX)
+    for key in (*(f"{PREFIX}stream/{each}" for each in odd), lost):
+        remote.memory.put(key, b"x", write_id="w")
+
+    pages = reconciled(remote, pages=10)
+
+    assert [stream for page in pages for stream in page.streams] == [STREAM, OTHER]
+    told = [key for page in pages for key in page.foreign_keys]
+    assert 0 < len(told) <= sum(page.foreign for page in pages) <= len(odd)
+    assert complete_path(PREFIX, remote.items.table_id()) not in remote.memory.objects
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_object_hides_a_stream_from_the_survey_of_the_bucket(seed: int) -> None:
+    remote = Remote().claimed()
+    lost = sorted({f"{STREAM[:cut]}{tail}" for cut in (1, 5, 9) for tail in ("-b", "0", "Z", "_")})
+    for stream in lost:
+        remote.memory.put(piece(0, 10, stream=stream).path(PREFIX), b"x", write_id="w")
+        remote.memory.put(f"{PREFIX}stream/{stream[:-1]}", b"a file", write_id="w")
+    for key in odd_keys(seed, PREFIX, STREAM, 300):
+        remote.memory.put(key, b"x", write_id="w")
+
+    pages = reconciled(remote, pages=20)
+
+    assert sorted({stream for page in pages for stream in page.streams}) == sorted([STREAM, *lost])
+
+
+def test_a_million_odd_objects_cost_a_survey_few_requests() -> None:
+    remote = Remote().claimed()
+    for number in range(5000):  # what is wrong with them comes early, or they are no directories
+        remote.memory.put(f"{PREFIX}stream/!{number}/x", b"x", write_id="w")
+        remote.memory.put(f"{PREFIX}stream/a{number}", b"x", write_id="w")
+    remote.store.calls.clear()
+
+    reconciled(remote, pages=2)
+
+    assert remote.store.calls["list"] < 20
+
+
+def test_a_directory_in_which_nothing_is_ours_is_no_stream_that_the_table_lacks() -> None:
+    remote = Remote().claimed()
+    for key in ("data//x", "data/y", "metadata/./z", "w"):
+        remote.memory.put(f"{PREFIX}stream/{OTHER}/{key}", b"x", write_id="w")
+
+    pages = reconciled(remote, pages=2)
+
+    assert [page.streams for page in pages] == [(STREAM,), ()]
+    assert complete_path(PREFIX, remote.items.table_id()) in remote.memory.objects
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("abc/data/x", "abc0"),
+        ("abc", "abc"),
+        ("/x", "0"),
+        ("!1/x", "-"),
+        ("a!1/x", "a-"),
+        ("a.b/x", "a/"),
+        ("a~/x", "b"),
+        ("zz~", "zz~"),
+        ("~", "~"),
+        ("~/x", "~0"),
+    ],
+)
+def test_a_search_for_directories_goes_on_behind_what_it_has_seen(key: str, expected: str) -> None:
+    assert behind(key) == expected
+
+
+def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -> None:
+    remote = Remote().claimed()
+    until = 10**13 - OVERDUE_MS - 1
+    remote.items.items[STREAM] = replace(
+        remote.items.items[STREAM], state=StreamState.DELETING, revision=3, undelete_until=until
+    )
+
+    def wanted(now_ms: int = 10**13, policies: PolicySet = NO_RULES) -> tuple[str, ...]:
+        world = remote.new_world()
+        return survey(world, Surveyed.RECONCILE, policies, now_ms=now_ms, target_size=1).streams
+
+    assert wanted() == (STREAM,)
+    assert wanted(now_ms=10**13 - 2) == ()  # its machine may be about to begin
+    assert wanted(policies=PolicySet((Rule("court", directory=STREAM, hold=True),))) == ()
+    assert wanted(policies=PolicySet((Rule("court", queue="q", hold=True),))) == ()
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 400])
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
+    count: int, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.survey.PAGE", page)
+    remote = Remote()
+    streams = [f"s{number}" for number in range(count)]
+    for stream in streams:
+        remote.anchor(stream=stream)
+    begins = set()
+    for now in range(40):
+        found: list[str] = []
+        cursor = None
+        for _ in range(2 * count + 3):
+            got = survey(
+                remote.new_world(), Surveyed.COLLECT, NO_RULES, now_ms=now, target_size=1,
+                cursor=cursor,
+            )  # fmt: skip
+            found += got.streams
+            cursor = got.cursor
+            if cursor is None:
+                break
+        assert cursor is None
+        assert sorted(found) == streams
+        begins |= set(found[:1])
+
+    assert begins == set(streams)

@@ -28,10 +28,10 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
         "dry_run": True,
         "reason": "asked",
         "streams": 2,
-        "failed": [[], []],
+        "failed": [0, []],
     }
     (survey,) = machines.given("survey", mark)
-    assert survey == {"workflow": workflow, "work": work, "cursor": None}
+    assert survey == {"workflow": workflow, "work": work, "cursor": None, "failed": 0}
     steps = machines.given("step", mark)
     assert sorted(json.dumps(each["work"]) for each in steps) == sorted(
         [json.dumps(work)] if MAPPED_BATCH[workflow] > 1 else [json.dumps([item]) for item in work]
@@ -50,7 +50,7 @@ def test_without_work_all_pages_of_the_survey_are_gone_through(
         "dry_run": False,
         "reason": mark,
         "streams": 6,
-        "failed": [[[], []], []],
+        "failed": [0, []],
     }
     looked_at = [item["stream"] for each in machines.given("step", mark) for item in each["work"]]
     assert sorted(looked_at) == [f"{page}-{i}" for page in ("first", "second") for i in range(3)]

@@ -25,10 +25,7 @@ def telling_absence(store: ObjectStore, key: str, read: Callable[[], _T]) -> _T:
     try:
         return read()
     except PermissionDeniedError as exc:
-        folder = key[: key.rindex("/") + 1] if "/" in key else ""
-        # Sorts right before `key`: the same, with the last character's predecessor.
-        before = f"{key[:-1]}{chr(ord(key[-1]) - 1)}~"
-        rows = store.list(folder, start_after=before, limit=1)
-        if rows and rows[0].key == key:
+        # Of all keys that begin with `key`, it comes first itself.
+        if any(row.key == key for row in store.list(key, limit=1)):
             raise
         raise NotFoundError("no such object", key=key) from exc

@@ -21,6 +21,7 @@ from coldstream.adapters.dynamodb_item import (
     state_values,
     summary_values,
 )
+from coldstream.adapters.dynamodb_rules import CANCELLED, RulesUnchanged
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
@@ -53,12 +54,14 @@ from coldstream.ports import (
     outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
+    outcome_of_moved_rules,
 )
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _TABLE_ID_SECONDS = 60.0
+_U64 = 2**64 - 1
 
 
 class DynamoCatalog:
@@ -127,6 +130,10 @@ class DynamoCatalog:
             cursor=_cursor(following),
             damaged=tuple(item for item in found if isinstance(item, CorruptDataError)),
         )
+
+    def cursor_at(self, token: int) -> str | None:
+        # A scan goes on behind the place of any key, also of one that no item has.
+        return json.dumps([f"{self._prefix}{token & _U64:016x}", CATALOG_ITEM])
 
     def _scan(
         self, start: dict[str, Any], **limit: int
@@ -247,6 +254,11 @@ class DynamoCatalog:
                 ":table_id": {"S": change.table_id},
             },
             judge=partial(outcome_of_failed_change, change=change),
+            rules=None
+            if change.rules_revision is None
+            else RulesUnchanged(
+                change.rules_revision, partial(outcome_of_moved_rules, change=change)
+            ),
         )
 
     def _update(
@@ -258,23 +270,32 @@ class DynamoCatalog:
         names: Mapping[str, str],
         values: Mapping[str, Any],
         judge: Callable[[CatalogItem | None], CommitOutcome],
+        rules: RulesUnchanged | None = None,
     ) -> CommitOutcome:
         """Set `changes` if all `conditions` hold; `judge` says what an item that fails them means.
 
         `names` and `values` are what the conditions need beside those of `changes`.
         """
+        update: Any = {
+            "TableName": self._table,
+            "Key": self._key(stream),
+            "UpdateExpression": "SET " + ", ".join(f"#{k} = :{k}" for k in changes),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": {**{f"#{k}": k for k in changes}, **names},
+            "ExpressionAttributeValues": {**{f":{k}": v for k, v in changes.items()}, **values},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
         try:
-            answer = self._client.update_item(
-                TableName=self._table,
-                Key=self._key(stream),
-                UpdateExpression="SET " + ", ".join(f"#{k} = :{k}" for k in changes),
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames={**{f"#{k}": k for k in changes}, **names},
-                ExpressionAttributeValues={**{f":{k}": v for k, v in changes.items()}, **values},
-                ReturnValues="ALL_NEW",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
+            if rules is not None:
+                self._client.transact_write_items(
+                    TransactItems=[rules.check(self._table, self._prefix), {"Update": update}]
+                )
+                return self._read_back(stream, judge)
+            answer = self._client.update_item(**update, ReturnValues="ALL_NEW")
         except ClientError as exc:
+            if rules is not None and code_of(exc) == CANCELLED:
+                # Nothing of it was written; the item says whether an earlier attempt of ours was.
+                return self._told(stream, judge if rules.held(exc) else rules.judge)
             if code_of(exc) == REFUSED:
                 item = exc.response.get("Item")
                 there = item if isinstance(item, dict) else None
@@ -298,6 +319,15 @@ class DynamoCatalog:
             return Unknown(None)
         outcome = judge(item)
         return outcome if isinstance(outcome, Landed) else Unknown(item)
+
+    def _told(
+        self, stream: str, judge: Callable[[CatalogItem | None], CommitOutcome]
+    ) -> CommitOutcome:
+        """What `judge` says of the item as it is now."""
+        try:
+            return judge(self.get(stream))
+        except ColdstreamError:
+            return Unknown(None)
 
     def set_name(self, stream: str, name: QueueName) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -119,11 +120,35 @@ class MemoryObjectStore:
             return self.objects[key]
 
 
-class MemoryCatalog:
-    """Items in a dict. `items` may be tampered with by tests."""
+class MemoryPolicies:
+    """Rules in an attribute."""
 
-    def __init__(self, table_id: str = "memory") -> None:
+    def __init__(self) -> None:
+        self._policies, self.revision = PolicySet(), 0
+        self.lock = threading.Lock()
+
+    def load(self) -> tuple[PolicySet, int]:
+        with self.lock:
+            return self._policies, self.revision
+
+    def save(self, policies: PolicySet, read_revision: int) -> bool:
+        with self.lock:
+            if self.revision == read_revision:
+                self._policies, self.revision = policies, read_revision + 1
+            return (self._policies, self.revision) == (policies, read_revision + 1)
+
+
+class MemoryCatalog:
+    """Items in a dict. `items` may be tampered with by tests.
+
+    Args:
+        table_id: of this table.
+        policies: the rules in it; None for one that is never asked about them.
+    """
+
+    def __init__(self, table_id: str = "memory", policies: MemoryPolicies | None = None) -> None:
         self.items: dict[str, CatalogItem] = {}
+        self._policies = policies
         self._table_id = table_id
         self._lock = threading.Lock()
 
@@ -145,6 +170,10 @@ class MemoryCatalog:
             rest = sorted(stream for stream in self.items if stream > (cursor or ""))
             items = tuple(self.items[stream] for stream in rest[:limit])
         return CatalogPage(items, items[-1].stream if len(rest) > limit else None)
+
+    def cursor_at(self, token: int) -> str | None:
+        with self._lock:
+            return sorted(self.items)[token % len(self.items)] if self.items else None
 
     def anchor(self, item: CatalogItem) -> CatalogItem:
         with self._lock:
@@ -178,17 +207,27 @@ class MemoryCatalog:
             return outcome_of_failed_condition(item, commit)
 
     def change_state(self, change: StateChange) -> CommitOutcome:
-        with self._lock:
+        with self._lock, self._unchanged_rules(change.rules_revision) as unchanged:
             item = self.items.get(change.stream)
             if (
                 item is not None
                 and item.revision == change.read_revision
                 and item.state is change.read_state
                 and item.table_id == change.table_id
+                and unchanged
             ):
                 self.items[change.stream] = changed(item, change)
                 return Landed(self.items[change.stream])
             return outcome_of_failed_change(item, change)
+
+    @contextmanager
+    def _unchanged_rules(self, revision: int | None) -> Iterator[bool]:
+        """Whether the rules still have this revision; they keep it within the context."""
+        if self._policies is None or revision is None:
+            yield True
+            return
+        with self._policies.lock:
+            yield self._policies.revision == revision
 
     def set_name(self, stream: str, name: QueueName) -> None:
         with self._lock:
@@ -202,24 +241,6 @@ def _same(found: CatalogItem | None, item: CatalogItem) -> bool:
         (found.table_id, found.version, found.uid, found.revision)
         == (item.table_id, item.version, item.uid, item.revision)
     )
-
-
-class MemoryPolicies:
-    """Rules in an attribute."""
-
-    def __init__(self) -> None:
-        self._policies, self._revision = PolicySet(), 0
-        self._lock = threading.Lock()
-
-    def load(self) -> tuple[PolicySet, int]:
-        with self._lock:
-            return self._policies, self._revision
-
-    def save(self, policies: PolicySet, read_revision: int) -> bool:
-        with self._lock:
-            if self._revision == read_revision:
-                self._policies, self._revision = policies, read_revision + 1
-            return (self._policies, self._revision) == (policies, read_revision + 1)
 
 
 class MemoryWorkflows:

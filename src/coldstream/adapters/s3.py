@@ -1,13 +1,15 @@
 """The object store on S3 by obstore (Rust): for the agent and the reader, which move the bytes.
 
 It imports in 16 ms and sends a buffer without copying it in Python. The Lambdas use `s3_boto`
-instead, because boto3 is in their runtime and obstore would only make the bundle larger.
+instead, because boto3 is in their runtime and obstore would only make the bundle larger. Both list
+by boto3 (`s3_list`), because obstore cannot say every key.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -31,6 +33,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.settings import (
     DEFAULT_REGION,
     MisconfiguredError,
@@ -51,6 +54,7 @@ from coldstream.fragment import Buffer
 from coldstream.ports import ObjectInfo
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import ClientConfig, S3Config
 
@@ -58,6 +62,7 @@ _WRITE_ID = "write-id"
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
 _LONGEST = 300
+_AT_ONCE = 20
 _CREDENTIALS = (
     "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run it where a role gives"
     " credentials; see `aws sts get-caller-identity`"
@@ -160,6 +165,9 @@ class S3ObjectStore:
         self._translated = partial(_translated, bucket=bucket)
         self._store = store or open_store(bucket, region=region, endpoint=endpoint)
         self._put_attempts = put_attempts
+        self._bucket = bucket
+        self._lister: Lister | None = None
+        self._lock = threading.Lock()
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         for _ in range(self._put_attempts):
@@ -253,29 +261,41 @@ class S3ObjectStore:
             return b""  # no range of an empty object can be satisfied
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        # obstore takes a prefix for a folder, so `root.` would find nothing in silence. The listing
-        # of the folder begins right before the first name that can match, and ends after the last.
-        folder = prefix[: prefix.rfind("/") + 1]
-        begin = start_after
-        if prefix != folder and start_after < prefix:
-            begin = f"{prefix[:-1]}{chr(ord(prefix[-1]) - 1)}\U0010ffff"
+        return self._lists().list(prefix, start_after=start_after, limit=limit)
 
-        def page(after: str) -> list[ObjectInfo]:
-            stream = obstore.list(
-                self._store, folder, offset=after or None, chunk_size=min(limit, 1000)
-            )
-            return [
-                ObjectInfo(row["path"], row["size"], round(row["last_modified"].timestamp() * 1000))
-                for row in next(iter(stream), [])
-            ]
+    def _lists(self) -> Lister:
+        """What lists this bucket; made when it is first asked, because boto3 takes a while."""
+        with self._lock:
+            if self._lister is None:
+                self._lister = Lister(client=_boto_client(self._store), bucket=self._bucket)
+            return self._lister
 
-        while True:
-            rows = self._translating(partial(page, begin), prefix)
-            early = [each for each in rows if each.key < prefix]
-            if not early:
-                return [each for each in rows if each.key.startswith(prefix)]
-            # Names that only just sort before it; without them the page may hold more.
-            begin = early[-1].key
+
+def _boto_client(store: S3Store) -> S3Client:
+    """A boto3 client of the same S3, with the same keys or the same chain that finds them."""
+    import boto3
+    from botocore.config import Config
+
+    config = store.config
+
+    def said(name: str) -> str | None:
+        value = config.get(name)
+        return str(value) if value else None
+
+    return boto3.Session().client(
+        "s3",
+        region_name=said("region"),
+        endpoint_url=said("endpoint"),
+        aws_access_key_id=said("access_key_id"),
+        aws_secret_access_key=said("secret_access_key"),
+        aws_session_token=said("session_token"),
+        config=Config(
+            retries={"mode": "standard", "max_attempts": 6},
+            connect_timeout=5,
+            read_timeout=30,
+            max_pool_connections=_AT_ONCE,
+        ),
+    )
 
 
 def _translated(exc: BaseException, key: str, *, bucket: str = "") -> ColdstreamError:

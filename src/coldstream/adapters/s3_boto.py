@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
-from coldstream.adapters.settings import MisconfiguredError, no_bucket
+from coldstream.adapters.s3_errors import TAKEN, code_of, translated
+from coldstream.adapters.s3_list import Lister
+from coldstream.adapters.settings import MisconfiguredError
 from coldstream.errors import (
     AlreadyExistsError,
-    ColdstreamError,
     CorruptDataError,
-    NotFoundError,
-    PermissionDeniedError,
     UnavailableError,
     UnknownOutcomeError,
 )
@@ -29,20 +28,6 @@ if TYPE_CHECKING:
 
 WRITE_ID = "write-id"
 _T = TypeVar("_T")
-
-#: S3's own codes, by what the caller should do. `tests/unit/adapters` keeps the list honest.
-TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
-MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
-FORBIDDEN = frozenset(
-    {
-        "AccessDenied",
-        "403",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-    }
-)
 
 
 class BotoObjectStore:
@@ -58,6 +43,7 @@ class BotoObjectStore:
         self._client = client
         self._bucket = bucket
         self._put_attempts = put_attempts
+        self._lister = Lister(client=client, bucket=bucket)
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         for _ in range(self._put_attempts):
@@ -118,27 +104,7 @@ class BotoObjectStore:
         return telling_absence(self, key, lambda: _translating(read, key))
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        def page() -> list[ObjectInfo]:
-            wanted = min(limit, 1000)
-            rows: list[ObjectInfo] = []
-            while True:
-                found = self._client.list_objects_v2(
-                    Bucket=self._bucket,
-                    Prefix=prefix,
-                    StartAfter=rows[-1].key if rows else start_after,
-                    MaxKeys=wanted - len(rows),
-                )
-                rows += [
-                    ObjectInfo(
-                        row["Key"], row["Size"], round(row["LastModified"].timestamp() * 1000)
-                    )
-                    for row in found.get("Contents", [])
-                ]
-                # S3 may give fewer rows than it was asked for although more follow.
-                if len(rows) >= wanted or not found.get("IsTruncated") or not rows:
-                    return rows
-
-        return _translating(page, prefix)
+        return self._lister.list(prefix, start_after=start_after, limit=limit)
 
 
 def written_by(client: S3Client, bucket: str, key: str) -> str | None:
@@ -156,26 +122,3 @@ def _translating(call: Callable[[], _T], key: str) -> _T:
         return call()
     except (ClientError, BotoCoreError) as exc:
         raise translated(exc, key) from exc
-
-
-def code_of(exc: Exception) -> str:
-    """S3's own code of an error, "" if there was no answer."""
-    return (
-        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
-    )
-
-
-def translated(exc: Exception, key: str) -> ColdstreamError:
-    """The error of ours that a boto3 error means."""
-    code = code_of(exc)
-    if code == "NoSuchBucket" and isinstance(exc, ClientError):
-        return no_bucket(str(exc.response.get("Error", {}).get("BucketName", "")), key)
-    if code in MISSING:
-        return NotFoundError("no such object", key=key)
-    if code in FORBIDDEN:
-        return PermissionDeniedError(f"S3 refused the request: {code}", key=key)
-    if code == "InvalidRange":
-        return CorruptDataError("the object ends before the range that was asked", key=key)
-    if code in TAKEN:
-        return AlreadyExistsError("the key is taken by another write", key=key)
-    return UnavailableError(f"S3 did not answer properly: {exc}", key=key)

@@ -18,14 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
 from coldstream.adapters.parts import check_parts
-from coldstream.adapters.s3_boto import (
-    TAKEN,
-    WRITE_ID,
-    BotoObjectStore,
-    code_of,
-    translated,
-    written_by,
-)
+from coldstream.adapters.s3_boto import WRITE_ID, BotoObjectStore, written_by
+from coldstream.adapters.s3_errors import TAKEN, code_of, translated
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,

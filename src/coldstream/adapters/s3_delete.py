@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters.s3_boto import FORBIDDEN, MISSING, translated
+from coldstream.adapters.s3_errors import FORBIDDEN, MISSING, code_of, translated
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -18,6 +19,11 @@ from coldstream.ports import MAX_DELETES
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
+
+
+# What XML 1.0 has no way to say, and the line ends that its readers turn into others.
+_NOT_IN_XML = re.compile(r"[^\t\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class S3Deleter:
@@ -47,9 +53,7 @@ class S3Deleter:
                 break
             # Deleting is idempotent, so after a lost answer all of `left` is simply asked again.
             try:
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in left]}
-                )
+                answer = self._ask(left)
             except (ClientError, BotoCoreError) as exc:
                 trouble = translated(exc, left[0])
                 if not isinstance(trouble, UnavailableError):
@@ -68,3 +72,32 @@ class S3Deleter:
         if wanted and not gone:
             raise trouble or UnavailableError("S3 does not say that it deleted", key=wanted[0])
         return [key for key in wanted if key in gone]
+
+    def _ask(self, keys: Sequence[str]) -> Mapping[str, Any]:
+        """Ask once for `keys`: all in one request, but for keys that XML cannot say.
+
+        A key may have characters that no XML has, and one of them would spoil the whole request.
+        Such a key goes by a request of its own, where it stands in the URL.
+
+        Raises:
+            ClientError, BotoCoreError: to a part of the keys at least; nothing is known of any.
+        """
+        odd = [key for key in keys if _NOT_IN_XML.search(key)]
+        deleted: list[dict[str, str]] = []
+        errors: list[dict[str, str]] = []
+        for key in odd:
+            try:
+                self._client.delete_object(Bucket=self._bucket, Key=key)
+                deleted.append({"Key": key})
+            except ClientError as exc:
+                errors.append({"Key": key, "Code": code_of(exc)})
+        plain: list[ObjectIdentifierTypeDef] = [
+            {"Key": key} for key in keys if not _NOT_IN_XML.search(key)
+        ]
+        if not plain:
+            return {"Deleted": deleted, "Errors": errors}
+        answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": plain})
+        return {
+            "Deleted": [*deleted, *answer.get("Deleted", [])],
+            "Errors": [*errors, *answer.get("Errors", [])],
+        }

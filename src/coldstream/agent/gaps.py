@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
@@ -94,7 +95,9 @@ class Gaps:
             report: of the commit that has just taken all that joins.
         """
         refused = {each.key for each in report.refused}
-        for each in next(data_pages(self.world, self.log.stream, report.next_offset + 1)):
+        # Whole pages may be nothing of ours.
+        listed = data_pages(self.world, self.log.stream, report.next_offset + 1)
+        for each in chain.from_iterable(listed):
             key = each.data_key
             if (
                 key.kind == "fragment"

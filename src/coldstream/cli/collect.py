@@ -122,7 +122,7 @@ class _Found:
     def look(self, remote: Remote, grace_ms: int) -> None:
         """Go over the stream's whole listing, page by page."""
         from coldstream.usecases.collect import collect as step
-        from coldstream.usecases.collect import sweep_stragglers
+        from coldstream.usecases.stragglers import sweep_stragglers
 
         world, deleter = read_only(remote)
         item = world.catalog.get(self._stream)

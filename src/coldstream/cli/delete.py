@@ -93,7 +93,7 @@ def delete(
 
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     item = _item(remote, resolve(remote.catalog, stream))
-    policies, _ = remote.policies.load()
+    policies, rules_revision = remote.policies.load()
     execution = None
     if item.state in _TOMBSTONES:
         note(f"{item.stream} {deletion(item)}")
@@ -115,6 +115,7 @@ def delete(
                 policies,
                 now_ms=now_ms(),
                 undelete_ms=1000 * undelete_seconds,
+                rules_revision=rules_revision,
             )
             note(f"{item.stream} {deletion(item)}")
         else:

@@ -88,6 +88,8 @@ def surveyed(
         )
         for error in page.damaged:
             plans.fail(error)
+        for key in page.foreign_keys:
+            note(f"passed over, no stream's directory: {key!a}")
         yield from page.streams
         if page.cursor is None:
             return

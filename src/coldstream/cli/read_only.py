@@ -75,6 +75,10 @@ class ReadOnlyCatalog:
         """As the port says."""
         return self._catalog.page(cursor, limit)
 
+    def cursor_at(self, token: int) -> str | None:
+        """As the port says."""
+        return self._catalog.cursor_at(token)
+
     def anchor(self, item: CatalogItem) -> NoReturn:
         """Refused."""
         _refuse(f"the item of {item.stream}")

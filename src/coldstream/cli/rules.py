@@ -121,6 +121,10 @@ def hold(
     changed = not dry_run and usecase.hold(remote.policies, name)
     if not changed and not dry_run:
         note(f"{name} was held by {usecase.hold_name(name)} already")
+    # Read after the hold is in force: now either the state is `deleted`, or it cannot become so.
+    item = None if dry_run else remote.catalog.get(name)
+    if item is not None and item.state is StreamState.DELETED:
+        raise DeletedError(f"the hold came too late: the stream {deletion(item)}", stream=name)
     _tell_holds(remote, name, dry_run=dry_run, changed=changed, as_json=as_json)
 
 

@@ -135,6 +135,9 @@ class StateChange:
       * `revision` still is what was read: nobody has changed the state since.
       * `state` still is what was read: the step from it to the new one was meant.
       * `table_id` is the actual table's: this is no restored or foreign item.
+      * the operator's rules still have `rules_revision`, if one is given: so a legal hold that was
+        set after the rules were read stops the change, and one that is set later finds the new
+        state.
 
     Commits go on meanwhile: they look at `state`, and a change looks at no version.
 
@@ -146,6 +149,7 @@ class StateChange:
         state: the new state.
         uid: of this change, never 0; tells it from all others when an answer is lost.
         undelete_until: until when a tombstone may be called off, ms since the Unix epoch; else 0.
+        rules_revision: revision of the rules that the change was decided by; None for whatever.
     """
 
     stream: str
@@ -155,6 +159,7 @@ class StateChange:
     state: StreamState
     uid: int
     undelete_until: int = 0
+    rules_revision: int | None = None
 
 
 def changed(item: CatalogItem, change: StateChange) -> CatalogItem:

@@ -7,11 +7,17 @@ alone is wrong in both directions, and the ledger decides instead (DESIGN sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from coldstream.errors import CorruptDataError, FencedError
+from coldstream.errors import CorruptDataError, FencedError, InvalidInputError
 from coldstream.names import MAX_EPOCH, MAX_OFFSET
+
+#: Claims in a ledger at which a new one takes those out that say nothing any more, ...
+COMPACT_FROM = 1000
+#: ... and at which none is taken any more. An item of 400 KB has room for about 24,000: one that is
+#: full would take no commit of any kind.
+MAX_CLAIMS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,44 @@ class Ledger:
             ceiling = min(ceiling, self.claims[number].floor)
         return self
 
+    def compacted(self, recorded: Collection[int]) -> Ledger:
+        """This ledger without claims that let nothing in and have cut nothing off.
+
+        A broker that restarts without a message in between claims the same floor again and again.
+        A claim goes if the next one has no higher floor, so that its own right is empty and every
+        other right stays as it is; and if neither is in the quarantine record, so that what was cut
+        off stays cut off by a claim that recorded nothing, or by the very claim that did. The
+        highest claim stays.
+
+        Args:
+            recorded: epochs of the claims that the quarantine record names.
+        """
+        kept: list[Claim] = []
+        for claim in reversed(self.claims):
+            following = kept[-1] if kept else None
+            if (
+                following is None
+                or following.floor > claim.floor
+                or claim.epoch in recorded
+                or following.epoch in recorded
+            ):
+                kept.append(claim)
+        return Ledger(tuple(reversed(kept)))
+
     def claimed(self, epoch: int, floor: int) -> Ledger:
         """This ledger with one claim more.
 
         Raises:
             FencedError: the same or a higher epoch has claimed already.
+            InvalidInputError: there are `MAX_CLAIMS` claims.
         """
         if epoch <= self.epoch:
             raise FencedError(f"epoch {epoch} cannot claim, epoch {self.epoch} has", offset=floor)
+        if len(self.claims) >= MAX_CLAIMS:
+            raise InvalidInputError(
+                f"the stream's ledger is full: {len(self.claims)} writers have claimed data that is"
+                " still kept; a retention rule that takes the oldest of it makes room"
+                " (docs/workflows.md, retention)",
+                offset=floor,
+            )
         return Ledger((*self.claims, Claim(epoch, floor)))

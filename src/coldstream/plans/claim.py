@@ -8,7 +8,7 @@ shorter never is. What differs is found by `usecases.parting`, what follows from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -71,10 +71,17 @@ class KnownHistory:
 NO_HISTORY = KnownHistory()
 
 
-def claim(root: Root, epoch: int) -> Root:
+def claim(root: Root, epoch: int, *, recorded: Collection[int] | None = None) -> Root:
     """`root` after `epoch` has claimed everything from its next offset on.
 
+    Args:
+        root: current one.
+        epoch: of the writer.
+        recorded: epochs of the claims that its quarantine record names, where the ledger is to be
+            compacted.
+
     Raises:
+        InvalidInputError: the ledger is full.
         FencedError: this or a higher epoch has claimed already, or the manifest holds a chunk of a
             higher one.
     """
@@ -83,4 +90,5 @@ def claim(root: Root, epoch: int) -> Root:
             f"epoch {epoch} is older than the chunk epoch {root.last_chunk.epoch} in the manifest",
             offset=root.next_offset,
         )
-    return replace(root, epoch=epoch, ledger=root.ledger.claimed(epoch, root.next_offset))
+    ledger = root.ledger if recorded is None else root.ledger.compacted(recorded)
+    return replace(root, epoch=epoch, ledger=ledger.claimed(epoch, root.next_offset))

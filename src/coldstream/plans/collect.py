@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import Root
@@ -143,6 +144,27 @@ def judge_data(
     if given_up:
         return Kind.DROPPED
     return Kind.FENCED if holds(key) else Kind.UNIQUE
+
+
+def survives(before: CatalogItem, now: CatalogItem) -> bool:
+    """Whether the commits between two reads of an item leave garbage what was garbage.
+
+    They do where nothing has happened but appends, retention, rebalancing, consolidation and
+    repairs: all of these refer to what the root before referred to, to new objects, and to what
+    lies from its next offset on. A claim cuts the manifest off and may set its offsets anew; a
+    change of the state, an adoption and a rebuild begin a new history.
+    """
+    claims = now.ledger.claims
+    return (
+        (now.table_id, now.state, now.revision, now.state_token)
+        == (before.table_id, before.state, before.revision, before.state_token)
+        and now.version >= before.version
+        and now.epoch == before.epoch
+        # Retention drops the oldest claims, which accept nothing any more.
+        and claims == before.ledger.claims[len(before.ledger.claims) - len(claims) :]
+        and now.first_offset >= before.first_offset
+        and now.next_offset >= before.next_offset
+    )
 
 
 def judge_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:

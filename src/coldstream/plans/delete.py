@@ -66,6 +66,21 @@ def reason(item: CatalogItem) -> str:
     return f"r{revision}-{item.undelete_until}"
 
 
+#: The machine changes the state right after the undelete time, in one short step. An hour later it
+#: is not there any more, or it has never been started.
+OVERDUE_MS = 3_600_000
+
+
+def is_overdue(item: CatalogItem, *, now_ms: int) -> bool:
+    """Whether a tombstone's machine must have failed: long past its undelete time, still there."""
+    return item.state is StreamState.DELETING and now_ms > item.undelete_until + OVERDUE_MS
+
+
+def reason_again(item: CatalogItem, *, now_ms: int) -> str:
+    """As `reason`, for a machine that takes an overdue tombstone up again: one an hour."""
+    return f"{reason(item)}-{now_ms // OVERDUE_MS}"
+
+
 def _change(item: CatalogItem, state: StreamState, uid: int, until_ms: int) -> StateChange:
     return StateChange(
         stream=item.stream,

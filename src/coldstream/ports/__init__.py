@@ -17,6 +17,7 @@ from coldstream.ports.catalog import (
     outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
+    outcome_of_moved_rules,
 )
 from coldstream.ports.objects import (
     MAX_DELETE_MS,
@@ -73,4 +74,5 @@ __all__ = [
     "outcome_of_failed_adoption",
     "outcome_of_failed_change",
     "outcome_of_failed_condition",
+    "outcome_of_moved_rules",
 ]

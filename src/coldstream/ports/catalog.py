@@ -57,6 +57,16 @@ def outcome_of_failed_change(item: CatalogItem | None, change: StateChange) -> C
     return Unknown(item)
 
 
+def outcome_of_moved_rules(item: CatalogItem | None, change: StateChange) -> CommitOutcome:
+    """The same where the rules have another revision: unless ours had landed before, it never will.
+
+    Rules never go back to a revision.
+    """
+    if item is not None and item.state_token == change.uid:
+        return Landed(item)
+    return NotLanded(item)
+
+
 def outcome_of_failed_adoption(found: CatalogItem | None, item: CatalogItem) -> CommitOutcome:
     """What a failed condition of an adoption means: ours landed earlier, or it never will.
 
@@ -113,6 +123,14 @@ class Catalog(Protocol):
 
         Raises:
             InvalidInputError: `cursor` is none that this catalog gave.
+        """
+        ...
+
+    def cursor_at(self, token: int) -> str | None:
+        """A cursor at a place that the token decides, None for the begin; no request.
+
+        From it to the end, and then from the begin to the first item that was seen so, every item
+        is on a page. For a survey that must not always begin with the same streams.
         """
         ...
 

@@ -89,7 +89,13 @@ class ObjectStore(Protocol):
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """Up to `limit` (at most 1000) objects below `prefix` whose key is > `start_after`, sorted.
 
-        One request. Fewer than `limit` rows mean that the listing ends here.
+        Keys are compared as UTF-8, byte by byte. Every object is a row under exactly its key, also
+        one that is no key of ours: a bucket may hold keys with empty, `.` and `..` parts, control
+        characters, slashes at the end, and up to 1,024 bytes. Whoever reads the rows parses their
+        keys, and passes over those that are not ours.
+
+        One request. Fewer than `limit` rows mean that the listing ends here; so whoever goes on
+        behind the last row, odd or not, sees every object and comes to an end.
         """
         ...
 

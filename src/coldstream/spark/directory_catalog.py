@@ -62,6 +62,11 @@ class DirectoryCatalog:
             raise InvalidInputError("a directory has no pages")
         return CatalogPage(tuple(self.streams()), None)
 
+    def cursor_at(self, token: int) -> str | None:
+        """The begin: a directory has no pages."""
+        del token
+        return None
+
     def anchor(self, item: CatalogItem) -> CatalogItem:
         """Refuse, as everything that follows."""
         return _refuse(item.stream)

@@ -105,17 +105,15 @@ def roots_of(store: ObjectStore, prefix: str, stream: str) -> Iterator[tuple[Roo
 
 
 def _listed(store: ObjectStore, prefix: str, stream: str) -> Iterator[_Listed]:
-    """Every root as it is listed.
-
-    Everything is listed from where roots begin: the S3 library of readers takes only whole parts
-    of a path for a prefix.
-    """
-    folder = metadata_prefix(prefix, stream)
-    after = f"{folder}root."
+    """Every root as it is listed."""
+    folder = f"{metadata_prefix(prefix, stream)}root."
+    after = ""
     while rows := store.list(folder, start_after=after):
         for row in rows:
-            found = parse_metadata_key(row.key, prefix)
-            if not isinstance(found, RootKey):
-                return
-            yield found, row
+            try:
+                found = parse_metadata_key(row.key, prefix)
+            except InvalidInputError:
+                continue  # a bucket may hold anything
+            if isinstance(found, RootKey):
+                yield found, row
         after = rows[-1].key

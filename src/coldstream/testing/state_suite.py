@@ -15,7 +15,8 @@ import pytest
 
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState, changed, moved
-from coldstream.ports import Catalog, Landed, NotLanded, Unknown
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import Catalog, Landed, NotLanded, Policies, Unknown
 from coldstream.testing.catalog_fixtures import CatalogFixtures, appending_commit
 
 UNTIL = 1_790_000_000_123
@@ -226,6 +227,77 @@ class StateRaceSuite(CatalogFixtures):
 
         (landed,) = (each for each in outcomes if isinstance(each, Landed))
         assert catalog.get(claimed.stream) == landed.item
+
+    @pytest.mark.parametrize("token", [0, 1, 2**63, 2**64 - 1, 0x9E3779B97F4A7C15])
+    def test_from_anywhere_to_the_end_and_again_from_the_begin_every_item_is_seen(
+        self, catalog: Catalog, stream: str, token: int
+    ) -> None:
+        names = {f"{stream}_{number}" for number in range(5)}
+        for name in sorted(names):
+            catalog.anchor(CatalogItem(stream=name, table_id=catalog.table_id()))
+        seen: set[str] = set()
+        for begin in (catalog.cursor_at(token), None):
+            cursor = begin
+            while True:
+                page = catalog.page(cursor, 2)
+                seen |= {item.stream for item in page.items}
+                cursor = page.cursor
+                if cursor is None:
+                    break
+
+        assert names <= seen
+
+
+class RulesSuite(CatalogFixtures):
+    """A change that was decided by the operator's rules holds only while they are in force."""
+
+    @pytest.fixture
+    def policies(self, catalog: Catalog) -> Policies:
+        """The rules of the same cluster."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("changes", [0, 1, 3])
+    def test_a_change_by_the_rules_that_are_in_force_holds(
+        self, catalog: Catalog, policies: Policies, claimed: CatalogItem, changes: int
+    ) -> None:
+        for number in range(changes):
+            assert policies.save(PolicySet((Rule(f"r{number}"),)), number)
+        change = change_of(claimed, uid=7, rules_revision=changes)
+
+        assert catalog.change_state(change) == Landed(changed(claimed, change))
+        assert catalog.get(claimed.stream) == changed(claimed, change)
+
+    @pytest.mark.parametrize("read", [0, 1, 2])
+    def test_a_hold_that_came_into_force_since_they_were_read_stops_the_change(
+        self, catalog: Catalog, policies: Policies, claimed: CatalogItem, read: int
+    ) -> None:
+        for number in range(read):
+            assert policies.save(PolicySet((Rule(f"r{number}"),)), number)
+        change = change_of(claimed, uid=7, rules_revision=read)
+        assert policies.save(PolicySet((Rule("court", hold=True),)), read)
+
+        assert catalog.change_state(change) == NotLanded(claimed)
+        assert catalog.get(claimed.stream) == claimed
+
+    def test_rules_that_are_in_force_do_not_save_a_change_whose_state_was_read_too_early(
+        self, catalog: Catalog, policies: Policies, claimed: CatalogItem
+    ) -> None:
+        assert policies.save(PolicySet(), 0)
+        first = change_of(claimed, uid=7, rules_revision=1)
+        catalog.change_state(first)
+        second = change_of(claimed, uid=8, rules_revision=1)
+
+        assert catalog.change_state(second) == Unknown(changed(claimed, first))
+        assert catalog.change_state(first) == Landed(changed(claimed, first))
+
+    def test_a_change_that_had_landed_has_landed_whatever_became_of_the_rules(
+        self, catalog: Catalog, policies: Policies, claimed: CatalogItem
+    ) -> None:
+        change = change_of(claimed, uid=7, rules_revision=0)
+        catalog.change_state(change)
+        assert policies.save(PolicySet((Rule("court", hold=True),)), 0)
+
+        assert catalog.change_state(change) == Landed(changed(claimed, change))
 
 
 class LostChangeAnswerSuite(CatalogFixtures):

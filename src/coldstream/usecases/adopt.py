@@ -20,6 +20,7 @@ from coldstream.plans.reconcile import (
 )
 from coldstream.ports import Landed
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
+from coldstream.usecases.ours import first_of_ours
 from coldstream.usecases.references import first_missing, list_roots
 
 __all__ = ["adopt", "list_roots"]
@@ -107,15 +108,24 @@ def _without_root(
     world: World, stream: str, item: CatalogItem | None, table_id: str
 ) -> CatalogItem:
     """A stream that never had a root, or has none any more."""
-    objects = world.store.list(stream_prefix(world.prefix, stream), limit=1)
-    if objects:
+    first = first_of_ours(world, stream)
+    if first is not None:
         raise CorruptDataError(
             "the bucket holds objects of this stream but no root: rebuild its manifest",
             stream=stream,
-            key=objects[0].key,
+            key=first,
         )
     if item is None:
-        raise NotFoundError("neither the table nor the bucket knows this stream", stream=stream)
+        # Nothing is anchored beside them, either: a person has to look, and to remove them.
+        others = world.store.list(stream_prefix(world.prefix, stream), limit=1)
+        raise NotFoundError(
+            "the table does not know this stream, and of what the bucket holds below its name"
+            " nothing is ours: remove it"
+            if others
+            else "neither the table nor the bucket knows this stream",
+            stream=stream,
+            key=ascii(others[0].key)[1:-1] if others else None,
+        )
     # An anchor, or a tombstone whose objects are gone: it says all there is to say.
     return _commit(world, _moved_over(world, item, table_id), item)
 

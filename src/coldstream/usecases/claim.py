@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.manifest.ledger import COMPACT_FROM
 from coldstream.manifest.root import Root
 from coldstream.names import stream_prefix
 from coldstream.plans.claim import LocalHistory
@@ -17,6 +18,7 @@ from coldstream.usecases.commit_runs import extend
 from coldstream.usecases.load import Loaded, World, load, load_item, publish
 from coldstream.usecases.overlap import Ends
 from coldstream.usecases.parting import Alone, parting
+from coldstream.usecases.quarantine import load_record
 from coldstream.usecases.truncate import cut_off
 
 
@@ -160,7 +162,7 @@ def claim(
         CorruptDataError: the current root, or an object that the comparison needs, is damaged;
             nothing was changed.
         NotFoundError: it is gone.
-        InvalidInputError: the quarantine is full; nothing was changed.
+        InvalidInputError: the quarantine or the ledger is full; nothing was changed.
     """
     failed = 0
     ends = Ends(world, stream, thorough=True, time_left=lambda: True)
@@ -198,7 +200,7 @@ def claim(
             outcome = publish(
                 world,
                 loaded,
-                plan_claim(root, epoch),
+                plan_claim(root, epoch, recorded=_recorded(world, stream, root)),
                 claim=True,
                 first_written=planned.first_written if planned else "",
             )
@@ -209,6 +211,13 @@ def claim(
         if failed >= attempts:
             raise ConflictError(f"{attempts} claims in a row did not land", stream=stream)
         pause(failed)
+
+
+def _recorded(world: World, stream: str, root: Root) -> set[int] | None:
+    """Epochs of the claims that the quarantine record names; None where the ledger is short."""
+    if len(root.ledger.claims) < COMPACT_FROM:
+        return None
+    return {epoch for epoch, _ in load_record(world, stream, root.quarantine_key).cuts()}
 
 
 def _is_ours(planned: Truncation | None, root: Root) -> bool:

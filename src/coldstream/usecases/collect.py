@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from coldstream.errors import (
     ColdstreamError,
@@ -17,9 +18,10 @@ from coldstream.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import metadata_prefix, stream_prefix
-from coldstream.plans.collect import Kind, mature, replaced
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.names import list_start, metadata_prefix, stream_prefix
+from coldstream.plans.collect import Kind, mature, replaced, survives
+from coldstream.plans.collect_order import Phase, Place, draw
 from coldstream.ports import Deleter, ObjectInfo
 from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import World, load
@@ -31,8 +33,9 @@ MAX_CANDIDATES = 100_000
 
 # What somebody has decided to let go: a legal hold stops that.
 _HELD = frozenset({Kind.RETIRED, Kind.DROPPED})
-# What a cursor is in: the manifest's nodes, or all the rest.
-_NODES, _REST = "nodes", "rest"
+_ROWS_AT_ONCE = 100  # looked at between two looks at the clock
+#: Proofs of one batch, each of which a claim has undone.
+_PROOFS = 5
 
 
 @dataclass(slots=True)
@@ -62,7 +65,11 @@ class Collection:
         held: proved, but retired by a retention, or given up by a person, that a legal hold came
             after.
         refused: proved, but S3 did not delete them; a later run tries again.
+        busy: proved, but the stream's history changed again and again while the proof was made
+            anew; a later run tries again.
         trouble: the first of S3's reasons.
+        blind: whether the roots that may be adopted are too many, or could not be listed in time:
+            then nothing but roots can be proved.
         unique: keys of fragments that hold what the manifest lacks, the first hundred.
         foreign: keys that are not ours, the first hundred.
         cursor: the key behind which the next step goes on, None at the end of the listing.
@@ -75,7 +82,9 @@ class Collection:
     deleted: dict[Kind, Count] = field(default_factory=dict)
     held: Count = field(default_factory=Count)
     refused: Count = field(default_factory=Count)
+    busy: Count = field(default_factory=Count)
     trouble: ColdstreamError | None = None
+    blind: bool = False
     unique: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     cursor: str | None = None
@@ -118,8 +127,8 @@ def collect(
         CorruptDataError: the manifest is damaged: nothing is deleted.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(world, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held)
-    return step.run(cursor, time_left, time_to_list or time_left)
+    step = _Step(world, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held, time_left)
+    return step.run(cursor, time_to_list or time_left)
 
 
 _Candidate = tuple[ObjectInfo, Kind]
@@ -136,6 +145,7 @@ class _Step:
         now_ms: int,
         dry_run: bool,
         held: Callable[[CatalogItem], bool],
+        time_left: Callable[[], bool],
     ) -> None:
         self._world = world
         self._deleter = deleter
@@ -145,15 +155,17 @@ class _Step:
         self._now_ms = now_ms
         self._dry_run = dry_run
         self._held = held
+        self._time_left = time_left
         self._loaded = load(world, stream)
-        self._judge = Judge(world, self._loaded)
+        self._judge = Judge(world, self._loaded, time_left=time_left)
+        self._places: dict[str, str] = {}
         self._state = State.of(self._loaded.item)
+        #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
+        self._listed_by = self._loaded.item.version
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
-        self.report = Collection(stream)
+        self.report = Collection(stream, blind=self._judge.blind)
 
-    def run(
-        self, cursor: str | None, time_left: Callable[[], bool], time_to_list: Callable[[], bool]
-    ) -> Collection:
+    def run(self, cursor: str | None, time_to_list: Callable[[], bool]) -> Collection:
         candidates: list[_Candidate] = []
         needless = replaced(self._records, now_ms=self._now_ms, grace_ms=self._grace_ms)
         done = {each.path for each in needless}
@@ -164,36 +176,52 @@ class _Step:
                 self._name(kind, row.key)
                 if kind.garbage:
                     candidates.append((row, kind))
+                    self._places[row.key] = following
             elif not time_to_list() or len(candidates) > MAX_CANDIDATES - self._world.page_size:
                 self.report.cursor = following
                 break
-        self._delete(candidates, time_left)
+        self._delete(candidates)
         return self.report
 
     def _listing(self, cursor: str | None) -> Iterator[tuple[ObjectInfo | None, str]]:
-        """Every object once, and after each page a place to stop: no row, and the cursor.
+        """Every object once with the cursor behind it; now and then a place to stop: no row.
 
         Manifest nodes come first, so that a root goes before the data that only it refers to; what
         a root refers to that may be adopted one day waits for a later run anyway (`rivals`).
         """
         nodes = metadata_prefix(self._world.prefix, self._stream)
-        everything = stream_prefix(self._world.prefix, self._stream)
-        where, _, after = (cursor or f"{_NODES}:").partition(":")
-        for phase, prefix in ((_NODES, nodes), (_REST, everything)):
-            if where == _REST and phase == _NODES:
-                continue
+        place = Place.parse(cursor) or self._begin()
+        for phase in place.phases():
+            prefix = (
+                nodes if phase is Phase.NODES else stream_prefix(self._world.prefix, self._stream)
+            )
+            after = place.after_in(phase)
             while True:
                 page = self._world.store.list(
                     prefix, start_after=after, limit=self._world.page_size
                 )
-                for row in page:
-                    if phase == _NODES or not row.key.startswith(nodes):
-                        yield row, ""
+                for number, row in enumerate(page, 1):
+                    if place.is_beyond(phase, row.key):
+                        page = []
+                        break
+                    after = row.key
+                    if phase is Phase.NODES or not row.key.startswith(nodes):
+                        yield row, place.at(phase, after).text
+                    if number % _ROWS_AT_ONCE == 0:  # what a row is can take several requests
+                        yield None, place.at(phase, after).text
                 if len(page) < self._world.page_size:
                     break
-                after = page[-1].key
-                yield None, f"{phase}:{after}"
-            after = ""
+                yield None, place.at(phase, after).text
+
+    def _begin(self) -> Place:
+        """Where a run begins: anywhere in a long stream, so that each part comes first some day."""
+        item = self._loaded.item
+        if item.fragments <= MAX_CANDIDATES:
+            return Place()
+        offset = item.first_offset + draw(self._stream, self._run_ms) % (
+            item.next_offset - item.first_offset
+        )
+        return Place(start=list_start(self._world.prefix, self._stream, offset))
 
     def _seen(self, rows: Mapping[str, ObjectInfo], limit_ms: int) -> set[str]:
         """Those of `rows` that a record of at least a grace time ago names.
@@ -205,9 +233,11 @@ class _Step:
         if not rows:
             return proved
         first, last = min(rows), max(rows)
-        for record in self._records:
-            if record.modified_ms > limit_ms:
+        for record in reversed(self._records):  # the newest name most of what is still there
+            if record.modified_ms > limit_ms or len(proved) == len(rows):
                 continue
+            if not self._time_left() and proved:
+                break
             try:
                 header = read_header(self._world, self._stream, record)
                 # Another state: there was an adoption, a rebuild or an undelete since.
@@ -220,7 +250,7 @@ class _Step:
             proved.update(key for key in named if rows[key].modified_ms <= latest)
         return proved
 
-    def _delete(self, candidates: Sequence[_Candidate], time_left: Callable[[], bool]) -> None:
+    def _delete(self, candidates: Sequence[_Candidate]) -> None:
         ripe_ms = self._now_ms - self._grace_ms
         sightings = {row.key: row for row, kind in candidates if kind is not Kind.OLD_RECORD}
         ripe = {key: row for key, row in sightings.items() if row.modified_ms <= ripe_ms}
@@ -244,23 +274,24 @@ class _Step:
                 for row, kind in candidates
                 if kind is Kind.OLD_RECORD or row.key in proved
             ]
-            self._delete_in_batches(certain, time_left)
+            self._delete_in_batches(certain)
 
-    def _delete_in_batches(
-        self, proved: Sequence[_Candidate], time_left: Callable[[], bool]
-    ) -> None:
-        """Nodes first, then the rest; without time, a cursor behind what was done."""
+    def _delete_in_batches(self, proved: Sequence[_Candidate]) -> None:
+        """In the order of the listing, nodes in batches of their own; without time, a cursor.
+
+        One batch is always tried, so that steps that have little time come to an end together.
+        """
         nodes = metadata_prefix(self._world.prefix, self._stream)
         handled = ""
-        for where in (_NODES, _REST):
-            group = [each for each in proved if each[0].key.startswith(nodes) == (where == _NODES)]
-            for begin in range(0, len(group), _AT_ONCE):
-                if handled and not time_left():
-                    self.report.cursor = handled
+        for _, group in groupby(proved, lambda each: each[0].key.startswith(nodes)):
+            rows = list(group)
+            for begin in range(0, len(rows), _AT_ONCE):
+                if handled and not self._time_left():
+                    self.report.cursor = self._places[handled]
                     return
-                batch = group[begin : begin + _AT_ONCE]
+                batch = rows[begin : begin + _AT_ONCE]
                 self._delete_batch(self._proved_again(batch))
-                handled = f"{where}:{batch[-1][0].key}"
+                handled = batch[-1][0].key
 
     def _delete_batch(self, batch: Sequence[_Candidate]) -> None:
         gone: set[str] = set()
@@ -277,21 +308,34 @@ class _Step:
     def _proved_again(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
         """The batch as far as it still is garbage, by an item that was read just now.
 
+        Where the version has moved, the proof is made again: by looks into the new tree alone where
+        the commits since cannot have changed anything else, so that a stream that commits all the
+        time does not keep its garbage. It counts if such commits only came while it was made.
+
         Raises:
             ConflictError: the stream is not live any more, or its state changed and changed back.
         """
-        while True:
+        for _ in range(_PROOFS):
             fresh = load(self._world, self._stream)
             if State.of(fresh.item) != self._state:
                 raise ConflictError("the stream's state changed", stream=self._stream)
-            if fresh.item.version == self._loaded.item.version:
+            if fresh.item.version == self._listed_by:
                 return self._without_held(batch)
-            self._loaded, self._judge = fresh, Judge(self._world, fresh)
+            if fresh.item.version != self._loaded.item.version:
+                renewed = self._judge.renewed(fresh)
+                self._judge = renewed or Judge(self._world, fresh, time_left=self._time_left)
+                self._loaded = fresh
             batch = [
                 (row, kind)
                 for row, kind in batch
                 if kind is Kind.OLD_RECORD or self._judge.kind(row).garbage
             ]
+            now = self._world.catalog.get(self._stream)
+            if now is not None and survives(fresh.item, now):
+                return self._without_held(batch)
+        for row, _ in batch:
+            self.report.busy.add(row.size)
+        return []
 
     def _without_held(self, batch: Sequence[_Candidate]) -> list[_Candidate]:
         if not any(kind in _HELD for _, kind in batch):
@@ -310,35 +354,3 @@ class _Step:
         names = {Kind.UNIQUE: self.report.unique, Kind.FOREIGN: self.report.foreign}.get(kind)
         if names is not None and len(names) < 100:
             names.append(key)
-
-
-def sweep_stragglers(
-    world: World, deleter: Deleter, stream: str, *, dry_run: bool = False
-) -> Collection:
-    """Delete what has arrived below the prefix of a stream that was deleted for good.
-
-    Raises:
-        ConflictError: the stream is not deleted, or the table is a restored one.
-        UnavailableError: S3 or DynamoDB did not answer.
-    """
-    report = Collection(stream)
-    after = ""
-    while True:
-        item = world.catalog.get(stream)
-        if (
-            item is None
-            or item.state is not StreamState.DELETED
-            or item.table_id != world.catalog.table_id()
-        ):
-            raise ConflictError("no tombstone of this table", stream=stream)
-        rows = world.store.list(
-            stream_prefix(world.prefix, stream), start_after=after, limit=world.page_size
-        )
-        if not rows:
-            return report
-        after = rows[-1].key
-        gone = set() if dry_run else set(deleter.delete([row.key for row in rows]))
-        for row in rows:
-            report.found.setdefault(Kind.STRAGGLER, Count()).add(row.size)
-            if row.key in gone:
-                report.deleted.setdefault(Kind.STRAGGLER, Count()).add(row.size)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from coldstream.errors import ConflictError, NotFoundError, UnavailableError, UnknownOutcomeError
+from coldstream.errors import (
+    ColdstreamError,
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import expiry, tombstone, undeletion
@@ -44,7 +51,13 @@ class Sweep:
 
 
 def delete_stream(
-    world: World, stream: str, policies: PolicySet, *, now_ms: int, undelete_ms: int
+    world: World,
+    stream: str,
+    policies: PolicySet,
+    *,
+    now_ms: int,
+    undelete_ms: int,
+    rules_revision: int | None = None,
 ) -> CatalogItem:
     """Turn the item into a tombstone. No object goes before the undelete time is over.
 
@@ -54,6 +67,8 @@ def delete_stream(
         policies: all rules; a legal hold forbids the deletion.
         now_ms: ms since the Unix epoch.
         undelete_ms: how long the deletion can be called off.
+        rules_revision: of `policies`; a hold that came into force since they were read forbids the
+            deletion, too. None where nobody else can change them.
 
     Returns:
         The item as it is now; also where an earlier call had begun the deletion.
@@ -67,7 +82,8 @@ def delete_stream(
     if item.state in (StreamState.DELETING, StreamState.DELETED):
         return item
     _check_hold(item, policies)
-    return _perform(world, tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world)))
+    change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world))
+    return _perform(world, replace(change, rules_revision=rules_revision))
 
 
 def undelete_stream(world: World, stream: str) -> CatalogItem:
@@ -92,6 +108,7 @@ def sweep(
     empty: int,
     now_ms: int,
     time_left: Callable[[], bool],
+    rules_revision: int | None = None,
 ) -> Sweep:
     """Delete what lies below the prefix of a stream whose undelete time is over, page by page.
 
@@ -107,6 +124,8 @@ def sweep(
         empty: how often in a row earlier steps saw the prefix empty.
         now_ms: ms since the Unix epoch.
         time_left: whether there is time for another page.
+        rules_revision: of `policies`, as in `delete_stream`. The change of the state to `deleted`
+            and a hold exclude each other; what comes after it is too late.
 
     Raises:
         NotFoundError: the catalog does not know the stream: nothing is provable, nothing goes.
@@ -118,24 +137,81 @@ def sweep(
         if now_ms < item.undelete_until:
             raise UnavailableError("the undelete time is not over", stream=stream)
         _check_hold(item, policies)
-        item = _perform(world, expiry(item, uid=_token(world)))
+        change = expiry(item, uid=_token(world))
+        item = _perform(world, replace(change, rules_revision=rules_revision))
     if item.state is not StreamState.DELETED or item.revision != revision + 1:
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
     objects = size = 0
     while True:
-        rows = world.store.list(stream_prefix(world.prefix, stream), limit=world.page_size)
-        if not rows:
+        swept = sweep_prefix(world, deleter, stream, time_left=time_left)
+        objects, size = objects + swept.objects, size + swept.bytes
+        if swept.left is None and not swept.objects:
             empty += 1
             state = SweepState.DONE if empty >= 2 else SweepState.SETTLE
             return Sweep(stream, state, objects, size, empty)
         empty = 0
-        gone = set(deleter.delete([row.key for row in rows]))
-        if not gone:
-            raise UnavailableError("S3 deletes none of the stream's objects", stream=stream)
-        objects += len(gone)
-        size += sum(row.size for row in rows if row.key in gone)
+        if swept.refused and not swept.objects:
+            raise UnavailableError(
+                f"S3 deletes none of the {swept.refused} objects that are left: {swept.trouble}",
+                stream=stream,
+                key=ascii(swept.left)[1:-1],
+            )
         if not time_left():
             return Sweep(stream, SweepState.SWEEPING, objects, size, 0)
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one pass over a prefix did.
+
+    Attributes:
+        objects: deleted.
+        bytes: of these objects.
+        refused: objects that S3 did not delete.
+        left: key of the first of them, or of where time ended; None if the pass saw all go.
+        trouble: the first of S3's reasons.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    refused: int = 0
+    left: str | None = None
+    trouble: ColdstreamError | None = None
+
+
+def sweep_prefix(
+    world: World, deleter: Deleter, stream: str, *, time_left: Callable[[], bool]
+) -> Swept:
+    """Delete all that lies below a stream's prefix, whatever its key, once from begin to end.
+
+    What S3 does not delete (Object Lock, say) stops nothing behind it. Each page begins behind the
+    one before, so the pass ends, also where an agent uploads meanwhile.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the listing.
+    """
+    swept, after = Swept(), ""
+    under = stream_prefix(world.prefix, stream)
+    while True:
+        rows = world.store.list(under, start_after=after, limit=world.page_size)
+        gone: set[str] = set()
+        try:
+            gone = set(deleter.delete([row.key for row in rows])) if rows else set()
+        except (PermissionDeniedError, UnavailableError) as exc:
+            swept.trouble = swept.trouble or exc
+        for row in rows:
+            if row.key in gone:
+                swept.objects += 1
+                swept.bytes += row.size
+            else:
+                swept.refused += 1
+                swept.left = swept.left or row.key
+        if len(rows) < world.page_size:
+            return swept
+        after = rows[-1].key
+        if not time_left():
+            swept.left = swept.left or after
+            return swept
 
 
 def _own(world: World, stream: str) -> CatalogItem:
@@ -175,7 +251,10 @@ def _perform(world: World, change: StateChange) -> CatalogItem:
     if isinstance(outcome, Landed):
         return outcome.item
     if isinstance(outcome, NotLanded):
-        raise ConflictError("somebody else changed the stream's state", stream=change.stream)
+        raise ConflictError(
+            "somebody else changed the stream's state, or the rules, since they were read",
+            stream=change.stream,
+        )
     raise UnknownOutcomeError(
         "nobody can say whether the stream's state changed; look, and try again",
         stream=change.stream,

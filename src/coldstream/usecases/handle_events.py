@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
-from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
+from coldstream.errors import (
+    ColdstreamError,
+    InternalError,
+    InvalidInputError,
+    UnavailableError,
+)
 from coldstream.names import check_stream, parse_data_key
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
@@ -98,6 +103,12 @@ def _mention(record: Any, prefix: str) -> Mention:
     return Mention(data_key.stream, key, data_key.first_offset)
 
 
+def _unexpected(exc: Exception) -> InternalError:
+    error = InternalError(f"{type(exc).__name__}: {exc}")
+    error.__cause__ = exc
+    return error
+
+
 def handle_messages(
     world: World,
     messages: Iterable[tuple[str, str]],
@@ -108,8 +119,8 @@ def handle_messages(
     """Bring forward every stream that the messages name, each once.
 
     A message fails alone: because it or one of its records cannot be read, because its stream
-    cannot be brought forward (or not in time), or because the very object that it announces was
-    refused. What else it names is done all the same.
+    cannot be brought forward (or not in time, or because of a bug of ours), or because the very
+    object that it announces was refused. What else it names is done all the same.
 
     Args:
         world: where.
@@ -128,14 +139,18 @@ def handle_messages(
                 named.setdefault(mention.stream, []).append((message_id, mention))
         except InvalidInputError as exc:
             failed[message_id] = exc
+        except Exception as exc:
+            failed[message_id] = _unexpected(exc)
     reports = []
     for stream, mentions in named.items():
         try:
             if not time_left():
                 raise _OUT_OF_TIME
             report = commit_runs(world, stream, pause=pause, time_left=time_left)
-        except ColdstreamError as exc:
-            failed.update((message_id, mention.located(exc)) for message_id, mention in mentions)
+        except Exception as exc:
+            # Also a bug of ours that only this stream's objects bring to light.
+            error = exc if isinstance(exc, ColdstreamError) else _unexpected(exc)
+            failed.update((message_id, mention.located(error)) for message_id, mention in mentions)
             continue
         reports.append(report)
         if report.more:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
+
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.tree import leaf_at, over_hole
 from coldstream.names import (
@@ -14,9 +17,16 @@ from coldstream.names import (
     parse_data_key,
     parse_metadata_key,
 )
-from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root, refers
+from coldstream.plans.collect import (
+    Kind,
+    judge_data,
+    judge_group,
+    judge_root,
+    refers,
+    survives,
+)
 from coldstream.ports import ObjectInfo
-from coldstream.usecases.last_chunk import holds_last_chunk
+from coldstream.usecases.last_chunk import Holder, holder_of_last_chunk, holds_last_chunk
 from coldstream.usecases.load import Loaded, World
 from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.references import rivals
@@ -28,6 +38,7 @@ class Judge:
     Args:
         world: where.
         loaded: the stream.
+        time_left: whether there is time for another page of roots.
 
     Raises:
         NotFoundError: something that the quarantine record names is gone.
@@ -35,13 +46,39 @@ class Judge:
         UnavailableError: S3 did not answer.
     """
 
-    def __init__(self, world: World, loaded: Loaded) -> None:
+    def __init__(
+        self, world: World, loaded: Loaded, *, time_left: Callable[[], bool] = lambda: True
+    ) -> None:
         self._world = world
         self._stream = loaded.item.stream
         self._item, self._root = loaded.item, loaded.root
         self._fetch = world.fetch(self._stream)
-        self._rivals = rivals(world, loaded.item)
+        self._rivals = rivals(world, loaded.item, time_left=time_left)
         self._quarantine = Quarantine(world, self._stream, loaded.root, self._rivals or ())
+        self._holders: dict[str, Holder] = {}
+
+    @property
+    def blind(self) -> bool:
+        """Whether too many roots may be adopted, or there was no time to list them.
+
+        Then only roots can be proved garbage, until a version has landed, or in a longer step.
+        """
+        return self._rivals is None
+
+    def renewed(self, loaded: Loaded) -> Judge | None:
+        """This judge over a later state of the stream, without a LIST; None where that is unsound.
+
+        Nothing of what it has seen beside the tree may have changed (`survives`), and the tree is
+        looked at anew: a hole that a repair has put there makes a copy the only one. The roots that
+        may be adopted are those that it knows. One that was written since was planned from this
+        state or a later one, so it names nothing that was garbage (docs/decisions/0018).
+        """
+        same_record = loaded.root.quarantine_key == self._root.quarantine_key
+        if not same_record or not survives(self._item, loaded.item):
+            return None
+        judge = copy(self)
+        judge._item, judge._root = loaded.item, loaded.root
+        return judge
 
     def kind(self, row: ObjectInfo) -> Kind:
         """What an object is.
@@ -103,7 +140,13 @@ class Judge:
 
         A timeline says so only of what it was cut off with: the same last chunk, and no hole.
         """
-        if holds_last_chunk(self._world, self._stream, self._root, path):
+        known = self._holders.get(path)
+        # Nothing of the two objects can have changed since, so one look into the tree is enough.
+        if known is not None and leaf_at(self._root, known.chunk_id, self._fetch) == known.leaf:
+            return True
+        holder = holder_of_last_chunk(self._world, self._stream, self._root, path)
+        if holder is not None:
+            self._holders[path] = holder
             return True
         return any(
             key.next_offset > timeline.floor

@@ -246,6 +246,5 @@ def _check_haste(world: World, stream: str, first_written: str, root_key: str) -
 
 def modified_ms(world: World, key: str) -> int | None:
     """When S3 took an object; None if there is none."""
-    folder = key[: key.rindex("/") + 1]
-    rows = world.store.list(folder, start_after=key[:-1], limit=1)
+    rows = world.store.list(key, limit=1)
     return next((row.modified_ms for row in rows if row.key == key), None)

@@ -7,11 +7,15 @@ that misses anything, and `collect` deletes nothing that one of them names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.quarantine import Timeline
@@ -50,17 +54,53 @@ def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
                 yield ListedRoot(key, row.key)
 
 
-def rivals(world: World, item: CatalogItem) -> list[Root] | None:
-    """The roots that an adoption may take instead of the item's own; None if there are too many.
+def list_roots_from(
+    world: World, stream: str, version: int, *, time_left: Callable[[], bool] = lambda: True
+) -> Iterator[ListedRoot | None]:
+    """The roots of a version and of those above it, by epoch and version.
+
+    Roots sort by epoch first. So each epoch's older ones are passed over by a LIST that begins
+    behind them: a stream that commits every second has a hundred thousand of these. The last is
+    None where there was no time left for another page.
+    """
+    under = f"{metadata_prefix(world.prefix, stream)}root."
+    after = ""
+    while True:
+        page = world.store.list(under, start_after=after, limit=world.page_size)
+        for row in page:
+            try:
+                key = parse_metadata_key(row.key, world.prefix)
+            except InvalidInputError:
+                continue
+            if not isinstance(key, RootKey):
+                continue
+            if key.version >= version:
+                yield ListedRoot(key, row.key)
+            else:
+                after = max(after, f"{under}{key.epoch:010d}.{version:012d}")
+        if len(page) < world.page_size:
+            return
+        after = max(after, page[-1].key)
+        if not time_left():
+            yield None
+            return
+
+
+def rivals(
+    world: World, item: CatalogItem, *, time_left: Callable[[], bool] = lambda: True
+) -> list[Root] | None:
+    """The roots that an adoption may take instead of the item's own; None if nobody knows them all.
 
     These are the roots of its version that lost, and those above it, which may land yet or never
-    did. One that cannot be read is none: nobody adopts it.
+    did. One that cannot be read is none: nobody adopts it. With more of them than `MAX_RIVALS`, or
+    without the time to list them, nobody knows them all.
     """
-    paths = [
-        each.path
-        for each in list_roots(world, item.stream)
-        if each.key.version >= item.version and each.path != item.root_key
-    ]
+    paths: list[str] = []
+    for each in list_roots_from(world, item.stream, item.version, time_left=time_left):
+        if each is None or len(paths) == MAX_RIVALS + 1:
+            return None
+        if each.path != item.root_key:
+            paths.append(each.path)
     if len(paths) > MAX_RIVALS:
         return None
     found: list[Root] = []

@@ -7,25 +7,34 @@ table and not a GET for each.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
+from coldstream.plans.collect_order import draw
 from coldstream.plans.consolidate import may_be_worth_it
+from coldstream.plans.delete import is_overdue
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.plans.retention import Rule, may_be_due
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import Catalog, CatalogPage, ObjectStore
+from coldstream.usecases.ours import behind, holds_ours
 
 #: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on.
 PAGE = 400
 _STREAMS_AT_ONCE = 200
+_COMPLETE = ".complete"
+_PAGE_OF_KEYS = 1000
+_TOLD = 10  # keys that a page names
 
 # Where a survey is: in the table; in one that may lack streams; in the bucket after that; and in
 # the bucket when one was found that the table lacks.
 _TABLE, _LOST_TABLE, _BUCKET, _MISSING = "table", "lost", "bucket", "missing"
+# Where one for `collect` is: between its begin and the end of the table, and before its begin.
+_SPUN, _WRAPPED = "spun", "wrapped"
 
 
 class Surveyed(StrEnum):
@@ -46,12 +55,16 @@ class Survey:
         seen: items on the page.
         damaged: one error for each item that cannot be read, or that no rule can be asked about.
         cursor: where the next page begins, None after the last.
+        foreign: objects found where a stream's directory should be; not all that there are.
+        foreign_keys: the first ten.
     """
 
     streams: tuple[str, ...]
     seen: int
     damaged: tuple[CorruptDataError, ...]
     cursor: str | None
+    foreign: int = 0
+    foreign_keys: tuple[str, ...] = ()
 
 
 class RemoteTier(Protocol):
@@ -82,6 +95,7 @@ def survey(
     target_size: int,
     cursor: str | None = None,
     mark: bool = False,
+    time_left: Callable[[], bool] = lambda: True,
 ) -> Survey:
     """One page of the streams that `workflow` has something to do with.
 
@@ -98,20 +112,28 @@ def survey(
         target_size: bytes of a full fragment.
         cursor: of the page before, None for the first.
         mark: whether to say in the bucket that the table lacks no stream; without it, only read.
+        time_left: whether there is time for another stream of the bucket; one is always looked at.
 
     Raises:
         UnavailableError: S3 or DynamoDB did not answer.
     """
     where, _, begin = (cursor or f"{_TABLE}:").partition(":")
     if where in (_BUCKET, _MISSING):
-        return _in_the_bucket(tier, begin, found_one=where == _MISSING, mark=mark)
-    page = tier.catalog.page(begin or None, PAGE)
+        return _in_the_bucket(
+            tier, begin, found_one=where == _MISSING, mark=mark, time_left=time_left
+        )
+    if workflow is Surveyed.COLLECT:
+        page, following = _turned(tier.catalog, cursor, now_ms)
+    else:
+        page = tier.catalog.page(begin or None, PAGE)
+        following = f"{where}:{page.cursor}" if page.cursor else None
     table_id = tier.catalog.table_id()
     foreign = {item.stream for item in page.items if item.table_id != table_id}
     if workflow is Surveyed.RECONCILE and not begin:
         empty = not page.items and not page.damaged and page.cursor is None
         if empty or not _is_complete(tier, table_id):
             where = _LOST_TABLE
+            following = f"{where}:{page.cursor}" if page.cursor else None
     wanted: list[str] = []
     damaged = [*page.damaged]
     for item in page.items:
@@ -127,7 +149,6 @@ def survey(
                     stream=item.stream,
                 )
             )
-    following = f"{where}:{page.cursor}" if page.cursor else None
     if following is None and where == _LOST_TABLE:
         following = f"{_BUCKET}:"
     return Survey(tuple(wanted), len(page.items), tuple(damaged), following)
@@ -139,7 +160,7 @@ def complete_path(prefix: str, table_id: str) -> str:
     No stream's directory has a dot in its name, so nobody takes it for one.
     """
     digest = hashlib.sha256(table_id.encode()).hexdigest()[:32]
-    return f"{prefix}stream/.complete/metadata/{digest}.table"
+    return f"{prefix}stream/{_COMPLETE}/metadata/{digest}.table"
 
 
 def _is_complete(tier: RemoteTier, table_id: str) -> bool:
@@ -152,27 +173,88 @@ def _set_complete(tier: RemoteTier) -> None:
     tier.store.put(path, b"", write_id="complete")
 
 
-def _in_the_bucket(tier: RemoteTier, after: str, *, found_one: bool, mark: bool) -> Survey:
-    """Streams of the bucket that the table does not know; one LIST for each stream there is."""
+def _turned(catalog: Catalog, cursor: str | None, now_ms: int) -> tuple[CatalogPage, str | None]:
+    """A page of a survey that begins anywhere in the table, goes to its end, and then from its
+    begin to where it had begun; and the cursor of the next one.
+
+    A run that does not get through all streams in its time would else always leave out the same.
+    """
+    where, _, rest = (cursor or "").partition(":")
+    first, _, begin = rest.partition(":")
+    if where not in (_SPUN, _WRAPPED):
+        where, first, begin = _SPUN, "", catalog.cursor_at(draw("", now_ms)) or ""
+    page = catalog.page(begin or None, PAGE)
+    if where == _WRAPPED:
+        names = [item.stream for item in page.items]
+        if first in names:
+            return replace(page, items=page.items[: names.index(first)], cursor=None), None
+        return page, f"{_WRAPPED}:{first}:{page.cursor}" if page.cursor else None
+    first = first or next((item.stream for item in page.items), "")
+    if page.cursor:
+        return page, f"{_SPUN}:{first}:{page.cursor}"
+    return page, f"{_WRAPPED}:{first}:" if begin else None
+
+
+def _in_the_bucket(
+    tier: RemoteTier,
+    after: str,
+    *,
+    found_one: bool,
+    mark: bool,
+    time_left: Callable[[], bool],
+) -> Survey:
+    """Streams of the bucket that the table does not know; one LIST for each directory there is.
+
+    Each LIST begins behind all that the one before has dealt with, whatever its keys were, so that
+    the survey comes to an end: `after` is what a key had behind the prefix, and only grows.
+    """
     missing: list[str] = []
+    passed = _Passed()
     under = f"{tier.prefix}stream/"
-    for seen in range(_STREAMS_AT_ONCE):
-        # "0" is the character behind "/": the first key behind all of the stream's.
-        start = f"{under}{after}0" if after else under
-        found = tier.store.list(under, start_after=start, limit=1)
-        if not found:
+    lists, limit = 0, 1
+    while lists < _STREAMS_AT_ONCE and (time_left() or not lists):
+        rows = tier.store.list(under, start_after=under + after, limit=limit)
+        if not rows:
             if mark and not missing and not found_one:
                 _set_complete(tier)
-            return Survey(tuple(missing), seen, (), None)
-        after = found[0].key.removeprefix(under).split("/", 1)[0]
-        try:
-            check_stream(after)
-        except InvalidInputError:
-            continue
-        if tier.catalog.get(after) is None:
-            missing.append(after)
+            return Survey(tuple(missing), lists, (), None, passed.count, tuple(passed.keys))
+        lists, limit = lists + 1, 1
+        for row in rows:
+            rest = row.key.removeprefix(under)
+            if rest <= after:
+                continue  # of a directory that was dealt with
+            name, slash, _ = rest.partition("/")
+            after = behind(rest)
+            if not slash or not _is_a_name(name):
+                limit = _PAGE_OF_KEYS  # where there is one, there may be many
+                if name != _COMPLETE:
+                    passed.add(row.key)
+            elif tier.catalog.get(name) is None and holds_ours(tier, name):
+                missing.append(name)
     where = _MISSING if missing or found_one else _BUCKET
-    return Survey(tuple(missing), _STREAMS_AT_ONCE, (), f"{where}:{after}")
+    cursor = f"{where}:{after}"
+    return Survey(tuple(missing), lists, (), cursor, passed.count, tuple(passed.keys))
+
+
+class _Passed:
+    """Keys that are no stream's: how many, and the first of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.keys: list[str] = []
+
+    def add(self, key: str) -> None:
+        self.count += 1
+        if len(self.keys) < _TOLD:
+            self.keys.append(key)
+
+
+def _is_a_name(directory: str) -> bool:
+    try:
+        check_stream(directory)
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _wanted(
@@ -180,6 +262,8 @@ def _wanted(
 ) -> bool:
     if workflow is Surveyed.COLLECT:
         return item.state in (StreamState.LIVE, StreamState.DELETED)
+    if workflow is Surveyed.RECONCILE and is_overdue(item, now_ms=now_ms):
+        return not effective(policies, item.stream, item.name).may_be_held
     if item.state is not StreamState.LIVE:
         return False
     if workflow is Surveyed.RECONCILE:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,6 +18,7 @@ class Forbidding:
 
     def __init__(self, *keys: str) -> None:
         self._keys = sorted(keys)
+        self.meta = Mock()
 
     def get_object(self, **arguments: Any) -> Any:
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")

@@ -49,10 +49,15 @@ def survey(event, context):
     """Two pages: the cursor of the second one is "2"."""
     _record("survey", event, context)
     if event.get("work"):
-        return {"work": event["work"], "cursor": None, "more": False}
+        return {"work": event["work"], "cursor": None, "more": False, "failed": event["failed"]}
     first = event.get("cursor") is None
     work = [{"stream": f"{'first' if first else 'second'}-{i}"} for i in range(3)]
-    return {"work": work, "cursor": "2" if first else None, "more": first}
+    failed = 0 if first else _total(event["failed"])
+    return {"work": work, "cursor": "2" if first else None, "more": first, "failed": failed}
+
+
+def _total(failed):
+    return sum(map(_total, failed)) if isinstance(failed, list) else int(failed)
 
 
 def report(event, context):

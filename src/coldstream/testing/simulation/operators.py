@@ -79,9 +79,7 @@ def drops(scene: Scene) -> bool:
     epoch = scene.choices.one_of([epoch for epoch, _ in current.manifest.ledger])
 
     def act() -> object:
-        done = quarantining.drop(
-            scene.fresh_world(), stream.name, epoch, now_ms=scene.scheduler.now, pause=scene.pause
-        )
+        done = quarantining.drop(scene.fresh_world(), stream.name, epoch, pause=scene.pause)
         if done.landed:
             stream.oracle.give_up(done.change.floor)
             scene.buckets["dropped"] += 1
@@ -96,13 +94,14 @@ def deletes(scene: Scene) -> None:
     stream = scene.pick()
 
     def act() -> object:
-        policies, _ = scene.policies.load()
+        policies, revision = scene.policies.load()
         return deleting.delete_stream(
             scene.world(),
             stream.name,
             policies,
             now_ms=scene.scheduler.now,
             undelete_ms=_UNDELETE_MS,
+            rules_revision=revision,
         )
 
     scene.spawn("delete", act)
@@ -128,7 +127,7 @@ def sweeps(scene: Scene) -> bool:
     left = scene.time_left()
 
     def act() -> object:
-        policies, _ = scene.policies.load()
+        policies, revision = scene.policies.load()
         return deleting.sweep(
             scene.world(),
             scene.store,
@@ -138,6 +137,7 @@ def sweeps(scene: Scene) -> bool:
             empty=empty,
             now_ms=scene.scheduler.now,
             time_left=left,
+            rules_revision=revision,
         )
 
     scene.spawn("sweep", act)

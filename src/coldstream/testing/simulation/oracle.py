@@ -205,6 +205,13 @@ class Oracle:
             self.past.append(Known(before.item, before.root, before.manifest, before.keys, now))
         self.current = Known(item, root, after, keys)
 
+    def buried(self, item: CatalogItem, *, held: bool) -> None:
+        """The item became a tombstone: never under a legal hold."""
+        if held:
+            raise self._broken(
+                Invariant.DURABILITY, f"{item.state} at revision {item.revision}, under a hold"
+            )
+
     def give_up(self, floor: int) -> None:
         """An operator has dropped what a claim cut off above its floor."""
         live = (

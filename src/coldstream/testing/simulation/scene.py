@@ -15,6 +15,7 @@ from typing import Any
 from coldstream.adapters.memory import MemoryObjectStore, MemoryPolicies
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
+from coldstream.plans.policy import effective
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.cluster import Cluster, Replica
 from coldstream.testing.simulation.events import Queue
@@ -109,11 +110,13 @@ class Scene:
         self.before_change: Callable[[str, str], None] | None = None
         self.before_upload: Callable[[], None] = lambda: None
         self.before_put: Callable[[str], None] = lambda key: None
-        self.catalog = SimCatalog(self.net, self._landed, self._lost, self._edge)
+        self.policies = MemoryPolicies()
+        self.catalog = SimCatalog(
+            self.net, self._landed, self._lost, self._edge, policies=self.policies
+        )
         self.store = SimStore(
             self.net, self.objects, self._created, self._deleted, self._edge, self._put
         )
-        self.policies = MemoryPolicies()
         self._uid = 0
         self.nodes = [
             Node(f"n{number}", _SKEWS_MS[number % len(_SKEWS_MS)]) for number in range(shape.nodes)
@@ -220,6 +223,9 @@ class Scene:
     def _landed(self, item: Any, what: str) -> None:
         self.buckets[what] += 1
         stream = self.streams[item.stream]
+        if what in ("state deleting", "state deleted"):
+            policies, _ = self.policies.load()
+            stream.oracle.buried(item, held=effective(policies, item.stream, item.name).hold)
         before = stream.oracle.current
         stream.oracle.landed(item, what)
         after = stream.oracle.current

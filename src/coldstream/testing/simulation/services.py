@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
 from coldstream.errors import UnavailableError, UnknownOutcomeError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
@@ -130,6 +130,7 @@ class SimCatalog:
         landed: told of every item that a commit, an anchor or an adoption has made.
         lost: told of every commit whose condition did not hold.
         edge: told before every conditional write.
+        policies: the rules in the table; a restore leaves them as they are.
     """
 
     def __init__(
@@ -138,12 +139,14 @@ class SimCatalog:
         landed: Callable[[CatalogItem, str], None],
         lost: Callable[[str], None] = lambda what: None,
         edge: Edge = lambda what, stream: None,
+        policies: MemoryPolicies | None = None,
     ) -> None:
         self._net = net
+        self._policies = policies
         self._landed = landed
         self._lost = lost
         self._edge = edge
-        self.inner = MemoryCatalog("table 1")
+        self.inner = MemoryCatalog("table 1", policies)
         self._tables = 1
         self._backups: list[dict[str, CatalogItem]] = [{}]
 
@@ -154,7 +157,7 @@ class SimCatalog:
     def restore(self, back: int) -> None:
         """Another table, as the `back`-th last backup had it."""
         self._tables += 1
-        self.inner = MemoryCatalog(f"table {self._tables}")
+        self.inner = MemoryCatalog(f"table {self._tables}", self._policies)
         self.inner.items = dict(self._backups[-1 - back % len(self._backups)])
         self._backups = [dict(self.inner.items)]
 
@@ -169,6 +172,9 @@ class SimCatalog:
 
     def page(self, cursor: str | None, limit: int) -> CatalogPage:
         return self._net.read(DYNAMODB, "Query", lambda: self.inner.page(cursor, limit))
+
+    def cursor_at(self, token: int) -> str | None:
+        return self.inner.cursor_at(token)
 
     def anchor(self, item: CatalogItem) -> CatalogItem:
         def effect() -> CatalogItem:

@@ -20,6 +20,8 @@ from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
 
+#: As long as a slow call may take, and a little more.
+MAX_DELETE_MS = 32_000
 _OUTAGES_MS = (3_000, 15_000, 90_000)
 
 
@@ -130,7 +132,18 @@ def rebuilds(scene: Scene, stream: Stream | None = None) -> str:
 
 def rebuild(scene: Scene, stream: Stream) -> object:
     """A rebuild that lands, if it may."""
-    return rebuilding.rebuild(scene.fresh_world(), stream.name, branching=BRANCHING, dry_run=False)
+    if scene.scheduler.task is None or scene.choices.below(2):
+        return rebuilding.rebuild(
+            scene.fresh_world(), stream.name, branching=BRANCHING, dry_run=False
+        )
+    return rebuilding.rebuild(
+        scene.fresh_world(),
+        stream.name,
+        branching=BRANCHING,
+        dry_run=False,
+        wait=scene.scheduler.sleep,
+        delete_ms=MAX_DELETE_MS,
+    )
 
 
 def reconciles(scene: Scene) -> str:

@@ -1,0 +1,70 @@
+"""What arrives below the prefix of a stream that was deleted for good goes, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coldstream.errors import ConflictError, PermissionDeniedError, UnavailableError
+from coldstream.manifest.catalog import StreamState
+from coldstream.names import stream_prefix
+from coldstream.plans.collect import Kind
+from coldstream.ports import Deleter
+from coldstream.usecases.collect import Collection, Count
+from coldstream.usecases.load import World
+
+
+def sweep_stragglers(
+    world: World,
+    deleter: Deleter,
+    stream: str,
+    *,
+    dry_run: bool = False,
+    cursor: str | None = None,
+    time_left: Callable[[], bool] = lambda: True,
+) -> Collection:
+    """Delete what has arrived below the prefix of a stream that was deleted for good.
+
+    What S3 does not delete stops nothing behind it. One page is always done.
+
+    Args:
+        world: where.
+        deleter: the same bucket.
+        stream: directory name.
+        dry_run: only count.
+        cursor: of the step before.
+        time_left: whether there is time for another page.
+
+    Raises:
+        ConflictError: the stream is not deleted, or the table is a restored one.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+    report = Collection(stream)
+    after = cursor or ""
+    while True:
+        item = world.catalog.get(stream)
+        if (
+            item is None
+            or item.state is not StreamState.DELETED
+            or item.table_id != world.catalog.table_id()
+        ):
+            raise ConflictError("no tombstone of this table", stream=stream)
+        rows = world.store.list(
+            stream_prefix(world.prefix, stream), start_after=after, limit=world.page_size
+        )
+        gone: set[str] = set()
+        try:
+            gone = set() if dry_run or not rows else set(deleter.delete([r.key for r in rows]))
+        except (PermissionDeniedError, UnavailableError) as exc:
+            report.trouble = report.trouble or exc.located(stream=stream)
+        for row in rows:
+            report.found.setdefault(Kind.STRAGGLER, Count()).add(row.size)
+            if row.key in gone:
+                report.deleted.setdefault(Kind.STRAGGLER, Count()).add(row.size)
+            elif not dry_run:
+                report.refused.add(row.size)
+        if len(rows) < world.page_size:
+            return report
+        after = rows[-1].key
+        if not time_left():
+            report.cursor = after
+            return report
