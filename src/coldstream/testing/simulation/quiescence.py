@@ -17,6 +17,7 @@ from coldstream.testing.simulation.scene import (
     replicate_all,
 )
 from coldstream.usecases.delete_stream import undelete_stream
+from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
 
 _SECONDS = 120
@@ -76,6 +77,10 @@ def _mends(scene: Scene, stream: Stream) -> None:
         or (item is None and contents.harmed)
     ):
         error = scene.attempt(lambda: workflows.rebuild(scene, stream))
+        if isinstance(error, LackingError):
+            # An operator has seen what is lost. The oracle knows whether it really is.
+            scene.buckets["less accepted"] += 1
+            error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
         scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
     if contents.rotten or contents.harmed:
         scene.attempt(lambda: repair(scene, stream, lost=True, members=9))

@@ -130,11 +130,15 @@ def rebuilds(scene: Scene, stream: Stream | None = None) -> str:
     return scene.spawn("rebuild", lambda: rebuild(scene, chosen))
 
 
-def rebuild(scene: Scene, stream: Stream) -> object:
+def rebuild(scene: Scene, stream: Stream, *, accept_less: bool = False) -> object:
     """A rebuild that lands, if it may."""
     if scene.scheduler.task is None or scene.choices.below(2):
         return rebuilding.rebuild(
-            scene.fresh_world(), stream.name, branching=BRANCHING, dry_run=False
+            scene.fresh_world(),
+            stream.name,
+            branching=BRANCHING,
+            dry_run=False,
+            accept_less=accept_less,
         )
     return rebuilding.rebuild(
         scene.fresh_world(),
