@@ -29,6 +29,7 @@ from coldstream.testing.simulation.cluster import ChunkId, Cluster
 from coldstream.testing.simulation.inline import Inline
 from coldstream.testing.simulation.oracle import BrokenError, Oracle
 from coldstream.testing.simulation.readers import read
+from coldstream.testing.simulation.reading import Manifest, accepts
 from coldstream.testing.walk import object_path
 from coldstream.usecases.load import World
 from coldstream.usecases.rebuild import rebuild
@@ -58,6 +59,7 @@ def arrived(oracle: Oracle, cluster: Cluster, errors: Iterable[str]) -> None:
         )
     if manifest is None:
         return
+    _nothing_joins(oracle, manifest)
     there = chunks_of(oracle)
     lacks = [
         chunk.identity
@@ -72,6 +74,22 @@ def arrived(oracle: Oracle, cluster: Cluster, errors: Iterable[str]) -> None:
             f"the manifest lacks {lacks[:5]}, which the writer has; agents say"
             f" {sorted(set(errors))}",
         )
+
+
+def _nothing_joins(oracle: Oracle, manifest: Manifest) -> None:
+    """No whole fragment that the ledger lets in begins where the manifest ends."""
+    for key, chunks in oracle.contents.chunks.items():
+        if key not in oracle.objects.objects or key in oracle.contents.harmed:
+            continue
+        parsed = parse_data_key(key, oracle.prefix)
+        if (
+            parsed.first_offset == manifest.next
+            and accepts(manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset)
+            and (manifest.last_chunk is None or chunks[0][1] >= manifest.last_chunk[1])
+        ):
+            raise _broken(
+                Invariant.CONTIGUOUS_ADVANCE, "it could be appended, and never was", key=key
+            )
 
 
 def chunks_of(oracle: Oracle) -> set[ChunkId]:

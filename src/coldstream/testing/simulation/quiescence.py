@@ -78,7 +78,10 @@ def _mends(scene: Scene, stream: Stream) -> None:
     ):
         error = scene.attempt(lambda: workflows.rebuild(scene, stream))
         if isinstance(error, LackingError):
-            # An operator has seen what is lost. The oracle knows whether it really is.
+            # An operator takes away what others have PUT, and looks at what is lost. The oracle
+            # knows whether it really is.
+            scene.objects.delete(sorted(contents.strays))
+            contents.strays.clear()
             scene.buckets["less accepted"] += 1
             error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
         scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
