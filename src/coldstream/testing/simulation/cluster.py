@@ -89,6 +89,11 @@ class Segment:
         """Byte after the last chunk; what follows is half written."""
         return len(SEGMENT_HEADER) + sum(len(each.data) for each in self.chunks)
 
+    def restore(self) -> None:
+        """The data as its writers made it."""
+        self.data[:] = SEGMENT_HEADER + b"".join(each.data for each in self.chunks)
+        self.torn = False
+
     def cut(self, offset: int) -> None:
         """Truncate both files in place, so that `offset` is the next."""
         self.torn = False
@@ -177,6 +182,11 @@ class Replica:
         self.segments[-1].cut(offset)
         self.committed = min(self.committed, self.tail)
         self.synced = min(self.synced, self.tail)
+
+    def restore_files(self) -> None:
+        """A person mends the disk: every chunk is as it was written."""
+        for segment in self.segments:
+            segment.restore()
 
     def begin_anew(self, offset: int) -> None:
         """Throw the log away; the next chunk is at `offset`."""

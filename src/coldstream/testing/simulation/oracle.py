@@ -429,7 +429,10 @@ class Oracle:
         return (
             after.epoch > old.epoch
             and dict(after.ledger).get(after.epoch) == after.first
-            and after.quarantine != old.quarantine
+            and (
+                after.quarantine != old.quarantine
+                or all(leaf.kind == HOLE for leaf in old.leaves)  # there was nothing to keep
+            )
         )
 
     def _cut_for_a_reason(self, old: Manifest, after: Manifest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.testing.simulation import workflows
 from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
@@ -48,9 +49,14 @@ def quiescence(scene: Scene) -> None:
     for stream in scene.streams.values():
         for replica in stream.cluster.replicas:
             replica.cut_off = False
+            replica.restore_files()
             stream.cluster.start(replica, scheduler.now)
         _mends(scene, stream)
-        scene.attempt(partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause))
+        error = scene.attempt(
+            partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause)
+        )
+        if isinstance(error, CorruptDataError):
+            _rebuilds(scene, stream)  # as the error says
         cluster = stream.cluster
         if cluster.writer is None:
             cluster.elect(cluster.reachable)
@@ -76,17 +82,22 @@ def _mends(scene: Scene, stream: Stream) -> None:
         or (item is not None and item.state is StreamState.REBUILDING)
         or (item is None and contents.harmed)
     ):
-        error = scene.attempt(lambda: workflows.rebuild(scene, stream))
-        if isinstance(error, LackingError):
-            # An operator takes away what others have PUT, and looks at what is lost. The oracle
-            # knows whether it really is.
-            scene.objects.delete(sorted(contents.strays))
-            contents.strays.clear()
-            scene.buckets["less accepted"] += 1
-            error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
-        scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
+        _rebuilds(scene, stream)
     if contents.rotten or contents.harmed:
         scene.attempt(lambda: repair(scene, stream, lost=True, members=9))
+
+
+def _rebuilds(scene: Scene, stream: Stream) -> None:
+    """An operator has the manifest made anew, and accepts what cannot be had any more."""
+    error = scene.attempt(lambda: workflows.rebuild(scene, stream))
+    if isinstance(error, LackingError):
+        # First what others have PUT is taken away. The oracle knows whether the rest is lost.
+        strays = stream.oracle.contents.strays
+        scene.objects.delete(sorted(strays))
+        strays.clear()
+        scene.buckets["less accepted"] += 1
+        error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
+    scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
 
 
 def _agents_finish(scene: Scene) -> None:
@@ -150,7 +161,12 @@ def _check(scene: Scene, stream: Stream) -> None:
         scene.scheduler.kill(agent.owner)
     for _ in range(5):
         scene.scheduler.now += 2 * GRACE_MS + SWEEP_MS
-        workflows.collect(scene, stream)
+        try:
+            workflows.collect(scene, stream)
+        except (CorruptDataError, NotFoundError) as exc:
+            if exc.key in oracle.contents.harmed:
+                return  # told; without what was lost nothing can be proved
+            raise
     nothing_leaks(store, oracle)
     reads_back(store, catalog, oracle)
     rebuilds(scene.fresh_world(), oracle, branching=BRANCHING)
