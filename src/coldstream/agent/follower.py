@@ -374,8 +374,8 @@ class StreamFollower:
             return
         if item.ledger.floor(self._epoch) != self._floor:
             # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
-            self._outdated = now - self._reclaimed_at >= self.settings.rescan_seconds
-            self._reclaimed_at = now if self._outdated else self._reclaimed_at
+            if now - self._reclaimed_at >= self.settings.rescan_seconds:
+                self._outdated, self._reclaimed_at = True, now
             return
         if item.next_offset > self.progress.next_offset:
             self.progress.next_offset = item.next_offset

@@ -60,6 +60,7 @@ class Gaps:
     pause: Callable[[int], None]
     holes: list[tuple[int, int]] = field(default_factory=list)
     notices: Notices = field(default_factory=Notices)
+    _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
         """Declare holes until the chain reaches the local log, or until nothing more is lost.
@@ -84,6 +85,8 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._declare(gap)
+            elif self._meant == (gap.first_offset, gap.next_offset):
+                self._tell(gap, "it was uploaded although no answer came")
             if not gap.fragment_follows:
                 there.position, there.waiting = gap.next_offset, True
                 return there
@@ -132,13 +135,17 @@ class Gaps:
             )
 
     def _declare(self, gap: Gap) -> None:
+        self._meant = (gap.first_offset, gap.next_offset)
         key = declare(self.world, self.log.stream, gap)
+        self._tell(gap, f"key {key.path(self.world.prefix)}")
+
+    def _tell(self, gap: Gap, key: str) -> None:
+        self._meant = None
         said = isinstance(self.members, LastCopy)
         nobody = "by --last-copy no other member has them" if said else "no member has them"
         words = (
             f"{gap} are lost: local retention took them before they were uploaded, and {nobody};"
-            f" declared as a hole (stream {self.log.stream},"
-            f" key {key.path(self.world.prefix)})"
+            f" declared as a hole (stream {self.log.stream}, {key})"
         )
         if gap.holding:
             named = [f"{key} ({why})" for key, why in zip(gap.holding, gap.why, strict=True)]

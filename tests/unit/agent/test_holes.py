@@ -376,6 +376,22 @@ def test_a_hole_whose_answer_was_lost_is_found_again(site: Site) -> None:
     assert tree(site)[1] == (100, 150, "HOLE")
 
 
+def test_a_hole_whose_answer_was_lost_is_told_all_the_same(site: Site) -> None:
+    """No hole is ever silent: the next look finds it declared, by this very agent."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    site.store = Meddling(site.store, lambda: None, fails=True)  # type: ignore[assignment]
+    steps = Steps(site, last_copy=True)
+
+    steps.step()
+    assert (len(holes(site)), steps.follower.progress.holes) == (1, [])
+    steps.step(60)
+
+    assert len(holes(site)) == 1
+    assert steps.follower.progress.holes == [(100, 150)]
+    assert "offsets 100 to 149 are lost" in steps.follower.progress.notices[0]
+
+
 def test_a_claim_of_a_higher_epoch_meanwhile_makes_the_hole_worthless(site: Site) -> None:
     claimed(site, 100)
     write(site, 50, start_offset=150)
