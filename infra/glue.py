@@ -114,6 +114,8 @@ class Jobs(Construct):
                 retries=0,
                 more=(
                     rights.write_metadata(bucket=site.bucket, prefix=settings.prefix),
+                    # Holes, where less is accepted than there was.
+                    rights.write_data(bucket=site.bucket, prefix=settings.prefix),
                     rights.commit_to_catalog(table=site.table),
                 ),
             ),

@@ -349,7 +349,7 @@ def test_a_rebuild_that_writes_says_so_and_the_stream_is_live_again(run: Run, ti
     before = tier.catalog.items["s"]
 
     dry = run("rebuild", "s")
-    done = run("rebuild", "s", "--write", "--json")
+    done = run("rebuild", "s", "--write", "--wait-seconds", "0", "--json")
 
     assert (dry.exit_code, done.exit_code) == (0, 0)
     assert "nothing was changed" in dry.stderr
