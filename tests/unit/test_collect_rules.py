@@ -8,12 +8,14 @@ from itertools import product
 
 import pytest
 
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import Dropped, QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.names import DataKey, GroupKey, RootKey
-from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root
+from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root, named_by, refers
 from tests.unit.remote import STREAM
 
 FIRST, NEXT = 3, 6
@@ -156,3 +158,45 @@ def test_a_group_goes_unless_the_path_to_its_first_live_offset_leads_through_it(
     assert kind(1, 77, 1) is Kind.OLD_GROUP
     assert kind(0, 77, 2) is Kind.OLD_GROUP
     assert kind(7, 77, 1) is Kind.OLD_GROUP
+
+
+def test_a_dead_group_inside_a_live_kilo_group_is_garbage_and_is_not_read() -> None:
+    dead = Entry(0, 2, 0, 0, EntryKind.GROUP, 1, 3, 0, 71)
+    alive = Entry(2, 6, 0, 0, EntryKind.GROUP, 1, 3, 0, 72)
+    kilo = Entry(0, 6, 0, 0, EntryKind.KILO_GROUP, 2, 6, 0, 73)
+    root = replace(ROOT, entries=Entries.of([kilo]))
+
+    def fetch(entry: Entry) -> Node:
+        assert entry == kilo
+        return Node(EntryKind.KILO_GROUP, 73, Entries.of([dead, alive]))
+
+    assert judge_group(GroupKey(STREAM, 0, 73, 2), root, fetch) is Kind.REFERENCED
+    assert judge_group(GroupKey(STREAM, 2, 72, 1), root, fetch) is Kind.REFERENCED
+    assert judge_group(GroupKey(STREAM, 0, 71, 1), root, fetch) is Kind.OLD_GROUP
+
+
+def test_a_root_names_the_fragment_that_reaches_over_its_first_offset_and_none_below() -> None:
+    below = leaf(0, 2, 50)
+    root = replace(ROOT, entries=Entries.of([below, *LEAVES]))
+
+    def fetch(_: Entry) -> Node:
+        raise AssertionError("there is no group")
+
+    assert [named_by(root, each.data_key(STREAM), fetch) for each in (below, *LEAVES)] == [
+        False, True, True, True,
+    ]  # fmt: skip
+    assert refers(root, LEAVES[0].data_key(STREAM), fetch)
+
+
+@pytest.mark.parametrize("error", [CorruptDataError, NotFoundError])
+def test_a_root_whose_own_group_is_damaged_or_gone_names_nothing(
+    error: type[ColdstreamError],
+) -> None:
+    root = replace(ROOT, entries=Entries.of([Entry(0, 6, 0, 0, EntryKind.GROUP, 1, 3, 0, 77)]))
+
+    def fetch(_: Entry) -> Node:
+        raise error("gone")
+
+    assert not refers(root, LEAVES[1].data_key(STREAM), fetch)
+    with pytest.raises(error):
+        named_by(root, LEAVES[1].data_key(STREAM), fetch)
