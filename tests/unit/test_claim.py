@@ -48,7 +48,7 @@ def test_an_anchor_that_is_there_is_returned_whatever_is_in_the_bucket() -> None
     [
         piece(0, 10).path(PREFIX),
         f"{PREFIX}stream/{STREAM}/metadata/root.0000000001.000000000001.0000000000000001.manifest",
-        f"{PREFIX}stream/{STREAM}/anything",
+        f"{PREFIX}stream/{STREAM}/metadata/00000000000000000000.0000000000000001.group",
     ],
 )
 def test_history_3_no_anchor_where_objects_exist_without_an_item(key: str) -> None:
@@ -348,3 +348,13 @@ def test_of_two_that_make_a_root_anew_both_go_on_with_the_one_that_landed() -> N
 
     assert item.version == 2
     assert remote.root().ledger == Ledger.of([(3, 100)])
+
+
+@pytest.mark.parametrize("key", ["data//x", "z", "metadata/other", "data/../up"])
+def test_a_stream_begins_although_others_have_put_objects_below_its_name(key: str) -> None:
+    remote = Remote()
+    remote.memory.put(f"{PREFIX}stream/{STREAM}/{key}", b"x", write_id="odd")
+
+    remote.claimed()
+
+    assert remote.items.items[STREAM].epoch == 1

@@ -421,3 +421,28 @@ def test_repair_cuts_a_fragment_that_begins_before_a_hole_and_reaches_into_it(
 
     assert kinds(remote)[2:4] == [(20, 30, "FRAGMENT"), (30, 50, "HOLE")]
     assert verified(remote)
+
+
+def test_a_hole_below_the_last_floor_carries_the_epoch_that_may_write_there(remote: Remote) -> None:
+    """A rebuild may end below the last floor: a hole of the last epoch would never be let in."""
+    remote.upload(piece(0, 9), piece(12, 28))
+    remote.upload(piece(28, 40, epoch=2, floor=28))
+    lost = piece(9, 12)
+    remote.upload(lost)
+    commit(remote)
+    remote.claim(2)
+    commit(remote)
+    for key in list(remote.memory.objects):
+        if "/metadata/" in key or key == lost.path(PREFIX):
+            del remote.memory.objects[key]
+    remote.items.items.clear()
+    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    assert remote.root().next_offset == 9
+
+    found = gap(remote, 100)
+    assert found is not None
+    assert (found.first_offset, found.next_offset, found.rights) == (9, 12, 1)
+    declare(remote.new_world(), STREAM, found)
+
+    assert commit(remote).next_offset == 40
+    assert kinds(remote)[1] == (9, 12, "HOLE")

@@ -75,6 +75,7 @@ class Gaps:
             LostRangeError: it is not certain that a gap is lost, or nothing committed can follow.
             ColdstreamError: as `commit_runs`, and as a PUT does.
         """
+        declared: set[tuple[int, int]] = set()
         while True:
             report, gap = find_gap(self.world, self.log.stream, local_first=begin, pause=self.pause)
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
@@ -84,7 +85,9 @@ class Gaps:
             if not gap.fragment_follows:
                 self._check_begin(gap, committed)
             if not gap.declared:
+                self._check_counts(gap, declared)
                 self._declare(gap)
+                declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
                 self._tell(gap, "it was uploaded although no answer came")
             if not gap.fragment_follows:
@@ -130,6 +133,16 @@ class Gaps:
                 f"the local log begins at {gap.next_offset}, where nothing is committed yet; {gap}"
                 " are lost, and are declared so once something can follow them",
                 remedy="nothing: once a chunk is committed there, the agent goes on by itself",
+                stream=self.log.stream,
+                offset=gap.first_offset,
+            )
+
+    def _check_counts(self, gap: Gap, declared: set[tuple[int, int]]) -> None:
+        """A hole over the gap can count: it is never uploaded again and again."""
+        if gap.rights is None or (gap.first_offset, gap.next_offset) in declared:
+            raise LostLocallyError(
+                f"{gap} are in no log, and the ledger lets no hole in over them",
+                remedy="rebuild the manifest (`coldstream rebuild`), and look what it says of them",
                 stream=self.log.stream,
                 offset=gap.first_offset,
             )

@@ -16,6 +16,7 @@ from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import extend
 from coldstream.usecases.load import Loaded, World, load, load_item, publish
+from coldstream.usecases.ours import holds_ours
 from coldstream.usecases.overlap import Ends
 from coldstream.usecases.parting import Alone, parting
 from coldstream.usecases.quarantine import load_record
@@ -32,7 +33,7 @@ def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> Cat
     item = world.catalog.get(stream)
     if item is not None:
         return item
-    if world.store.list(stream_prefix(world.prefix, stream), limit=1):
+    if holds_ours(world, stream):
         raise ConflictError(
             "the bucket holds objects of this stream but the catalog has no item for it;"
             " it must be reconciled before anything is written",
@@ -78,7 +79,7 @@ def root_again(world: World, stream: str) -> bool:
     """
     item = load_item(world, stream)
     under = stream_prefix(world.prefix, stream)
-    if not item.root_key or world.store.list(under, limit=1):
+    if not item.root_key or holds_ours(world, stream):
         return False
     never_held = (
         item.first_offset == item.next_offset

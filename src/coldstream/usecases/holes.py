@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from coldstream.errors import ConflictError
+from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -39,6 +40,8 @@ class Gap:
             no part of one that begins below joins, its trailer does not hold, or the ledger refuses
             it.
         why: the reason for each of them, in words.
+        rights: epoch that a hole's key has to carry, so that the ledger lets it in; None if no
+            epoch may write all of the range.
     """
 
     first_offset: int
@@ -48,6 +51,7 @@ class Gap:
     declared: bool
     holding: tuple[str, ...]
     why: tuple[str, ...] = field(default=(), compare=False)
+    rights: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset} to {self.next_offset - 1}"
@@ -119,7 +123,14 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
         declared=following in declared,
         holding=tuple(holding),
         why=tuple(holding.values()),
+        rights=_rights(root.ledger, end, following),
     )
+
+
+def _rights(ledger: Ledger, first: int, following: int) -> int | None:
+    """The highest epoch that may write a range. It lies below the last floor after a rebuild."""
+    epochs = (claim.epoch for claim in reversed(ledger.claims))
+    return next((each for each in epochs if ledger.accepts(each, first, following)), None)
 
 
 def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
@@ -136,6 +147,7 @@ def declare(world: World, stream: str, gap: Gap) -> DataKey:
         UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store. A second hole over
             the same range does no harm.
     """
-    key = DataKey(stream, gap.first_offset, gap.next_offset, gap.epoch, world.new_uid(), "hole")
+    epoch = gap.epoch if gap.rights is None else gap.rights
+    key = DataKey(stream, gap.first_offset, gap.next_offset, epoch, world.new_uid(), "hole")
     world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
     return key
