@@ -364,8 +364,10 @@ class Rebuild:
             if step.verified is not None:
                 trailer = step.verified.trailer
                 self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
-            elif not step.hole and not self._by_trailers:
-                self._unverified += 1
+            elif not step.hole:
+                # Its trailer does not say it. An older one would look like another history.
+                self._last_chunk = None
+                self._unverified += not self._by_trailers
         yield from self._append(entries)
 
     def _made_up_holes(self, gap: Nothing) -> list[Entry]:

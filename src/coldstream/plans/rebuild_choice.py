@@ -99,12 +99,19 @@ class Choice:
             last_chunk: before `start`, if it is known.
         """
         self.read(candidates)
+        left_out: set[int] = set()
         while True:
             # What a tree names stays a choice though it is damaged: some of it may be readable.
-            usable = [each for each in candidates if _usable(each)]
+            usable = [each for each in candidates if _usable(each) and id(each) not in left_out]
             steps = weigh.through(start, end, usable) or [Nothing(start, end)]
             objects = [step for step in steps if isinstance(step, Candidate)]
-            if not (self._look_into(objects, usable, gone) or self._falls(objects, last_chunk)):
+            fillers = _fillers(steps, usable)
+            left_out |= {id(each) for each in fillers}
+            if not (
+                fillers
+                or self._look_into(objects, usable, gone)
+                or self._falls(objects, last_chunk)
+            ):
                 break
         self._tell(objects, candidates)
         return steps
@@ -163,13 +170,18 @@ class Choice:
         if self._sound is None:
             return False
         contested = _contested([each for each in usable if not each.hole])
+        holes = [each for each in usable if each.hole and each.word is not Word.NOTHING]
         doubtful = [
             each
             for each in way
             if each.verified is not None
             and each.sound is None
             and each.word is not Word.CERTAIN
-            and (id(each) in contested or _overlap(gone, each))
+            and (
+                id(each) in contested
+                or _overlap(gone, each)
+                or any(each.overlaps(hole) for hole in holes)
+            )
         ]
         if not doubtful:
             return False
@@ -247,6 +259,25 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, following))
     return found
+
+
+def _fillers(steps: Sequence[Step], usable: Sequence[Candidate]) -> list[Candidate]:
+    """What would fill only some of a hole that a tree names: the hole stays, for `repair`."""
+    nothing = [step for step in steps if isinstance(step, Nothing)]
+    holes = [
+        hole
+        for hole in usable
+        if hole.hole
+        and hole.word is not Word.NOTHING
+        and any(gap.first < hole.following and hole.first < gap.following for gap in nothing)
+    ]
+    return [
+        each
+        for each in usable
+        if not each.hole
+        and each.word is Word.NOTHING
+        and any(each.overlaps(hole) for hole in holes)
+    ]
 
 
 def _usable(each: Candidate) -> bool:
