@@ -16,11 +16,12 @@ from coldstream.reader.gap import GapReason
 from coldstream.reader.verify import verify_stream
 from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases.ahead import ahead
+from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
 @pytest.fixture
@@ -446,3 +447,23 @@ def test_a_hole_below_the_last_floor_carries_the_epoch_that_may_write_there(remo
 
     assert commit(remote).next_offset == 40
     assert kinds(remote)[1] == (9, 12, "HOLE")
+
+
+def test_a_repair_at_the_end_of_a_manifest_is_no_other_history_for_the_next_claim() -> None:
+    """The root would remember the chunk before the hole, and a claim cut off what was put in."""
+    remote = Remote().claimed()
+    first, last = piece(0, 10), piece(10, 20)
+    remote.upload(first, last)
+    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    del remote.memory.objects[last.path(PREFIX)]
+    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    assert [e.kind.name for e in remote.root().entries] == ["FRAGMENT", "HOLE"]
+    remote.upload(piece(10, 20, uid=99))
+
+    repair(remote.new_world(), STREAM, ranges=None, branching=4, pause=no_pause)
+
+    assert [e.kind.name for e in remote.root().entries] == ["FRAGMENT", "FRAGMENT"]
+    end = last.trailer
+    assert remote.root().last_chunk == LastChunk(end.last_chunk_id, end.last_chunk_epoch)
+    claimed = claim(remote.new_world(), STREAM, 2, log=log_of(first, last), pause=no_pause)
+    assert claimed.truncated is None

@@ -145,7 +145,7 @@ class _Comparison:
             if leaf.kind is EntryKind.HOLE:
                 continue
             known = root.last_chunk
-            if known is None or known.chunk_id >= leaf.next_offset:
+            if known is None or not leaf.first_offset <= known.chunk_id < leaf.next_offset:
                 # Nobody remembers it, or what is remembered was lost since and is a hole now.
                 return _Tail(self._last_chunk_of(leaf), leaf.next_offset)
             return _Tail(

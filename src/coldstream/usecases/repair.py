@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import LastChunk
 from coldstream.manifest.tree import Fetch, leaf_at, leaves
 from coldstream.names import DataKey
 from coldstream.plans.assemble import Assembled, assemble, fragment_of
@@ -282,13 +283,15 @@ def _commit(
             for old, new in changes.items()
             if leaf_at(loaded.root, max(old.first_offset, loaded.root.first_offset), fetch) == old
         }
-        return substitute(
+        done = substitute(
             loaded.root,
             valid,
             branching=branching,
             fetch=fetch,
             uids=iter(world.new_uid, None),
         )
+        found = [plan for plan in plans if plan.repair.entry in valid]
+        return _with_last_chunk(done, found)
 
     written = (step.path(n) for old, new in changes.items() for n in new if n.uid != old.uid)
     amended = amend(world, stream, change, pause=pause, first_written=next(written, ""))
@@ -301,6 +304,19 @@ def _commit(
         else each
         for each in report.repairs
     ]
+
+
+def _with_last_chunk(done: Rebalance, plans: Sequence[_Plan]) -> Rebalance:
+    """The root remembers the last chunk of what was found, if none behind it is remembered.
+
+    Where a hole at the end of a manifest is filled, a claim would else compare the chunk before it.
+    """
+    known = done.root.last_chunk
+    last = max((plan.assembled.parts[-1].chunk.header for plan in plans if plan.assembled.parts),
+               key=lambda header: header.chunk_id, default=None)  # fmt: skip
+    if last is None or (known is not None and known.chunk_id >= last.chunk_id):
+        return done
+    return replace(done, root=replace(done.root, last_chunk=LastChunk(last.chunk_id, last.epoch)))
 
 
 def _epoch_of(entry: Entry, ledger: Ledger) -> int | None:

@@ -30,7 +30,6 @@ from coldstream.osiris.bloom import encode_bloom
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, parse_chunk_header
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch
 from coldstream.osiris.tracking import Tracked, TrackingType, encode_tracked
-from coldstream.ports import ObjectInfo
 from coldstream.testing.generator import join_chunk
 from tests.unit.reader.tier import PREFIX, Tier
 
@@ -74,17 +73,9 @@ def groups_of(fragments: int, chunks: int = 4) -> list[list[bytes]]:
     return groups
 
 
-class FoldersOnly(MemoryObjectStore):
-    """Lists below whole folders only, as obstore does; anything else would silently be empty."""
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        assert prefix.endswith("/"), prefix
-        return super().list(prefix, start_after=start_after, limit=limit)
-
-
 def young_tier() -> Tier:
     """A tier whose objects are all new, so that none is overdue for collection."""
-    return Tier(FoldersOnly(clock_ms=lambda: NOW_MS))
+    return Tier(MemoryObjectStore(clock_ms=lambda: NOW_MS))
 
 
 def a_tier(*, tree: bool = False, fragments: int = 14) -> Tier:

@@ -195,7 +195,8 @@ class Oracle:
         if old is not None:
             anew = what == "claim" and self._anew(old, after)
             self._advances(old, after, what, anew=anew)
-            self._survives(old, after, anew=anew)
+            if before is not None and (what != "adopt" or self._certain(before)):
+                self._survives(old, after, anew=anew)
             self._cut_for_a_reason(old, after)
             if what == "claim":
                 self._kept_for_a_reason(after)
@@ -401,6 +402,10 @@ class Oracle:
                         identity[0],
                         self.key_of(leaf),
                     )
+
+    def _certain(self, before: Known) -> bool:
+        """Whether the manifest that is replaced could still be read."""
+        return self.contents.harmed.isdisjoint({before.item.root_key, *before.manifest.nodes})
 
     def _acceptable(self, identity: ChunkId, manifest: Manifest) -> bool:
         """Whether a whole copy of a chunk was listed, in an object that the ledger lets in."""
