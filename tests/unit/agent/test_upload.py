@@ -63,10 +63,17 @@ def headed(chunk: bytes, at: int, form: str, value: int) -> bytes:
     return chunk[:at] + struct.pack(form, value) + chunk[at + size :]
 
 
+def later(chunk: bytes) -> bytes:
+    """The chunk as if its first record were not there, and all else were."""
+    (first,) = struct.unpack_from(">Q", chunk, 24)
+    return headed(chunk, 24, ">Q", first + 1)
+
+
 @pytest.mark.parametrize(
     ("what", "change"),
     [
         ("another chunk id", lambda c: headed(c, 24, ">Q", 11)),
+        ("a later begin", lambda c: later(headed(headed(c, 4, ">I", 9), 2, ">H", 9))),
         ("fewer records", lambda c: headed(headed(c, 4, ">I", 9), 2, ">H", 9)),
         ("more records", lambda c: headed(c, 4, ">I", 11)),
         ("another time", lambda c: headed(c, 8, ">q", 1001)),
@@ -220,7 +227,8 @@ def test_buffers_are_bounded_by_the_budget_and_used_again() -> None:
 
 def test_a_buffer_larger_than_the_budget_is_given_out_alone_and_not_kept() -> None:
     pool = BufferPool(100, threading.Condition())
-    large = pool.take(500, stop=lambda: False)
+    tries = iter([False, True])
+    large = pool.take(500, stop=lambda: next(tries))
     assert large is not None
     stops = iter([False, True])
     assert pool.take(10, stop=lambda: next(stops)) is None
