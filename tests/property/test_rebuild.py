@@ -80,7 +80,8 @@ def unverified_run(run: Sequence[Listed]) -> list[Entry]:
     for each in run:
         entry = unverified(each)
         if each.data_key.kind == "hole":
-            at = UNKNOWN_MAX_TIMESTAMP if found else 0
+            data = any(each.kind is EntryKind.FRAGMENT for each in found)
+            at = UNKNOWN_MAX_TIMESTAMP if data else 0
             entry = replace(entry, kind=EntryKind.HOLE, size=0, min_timestamp=at, max_timestamp=at)
         found.append(entry)
     return found

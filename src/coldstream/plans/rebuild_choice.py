@@ -99,21 +99,18 @@ class Choice:
             last_chunk: before `start`, if it is known.
         """
         self.read(candidates)
-        left_out: set[int] = set()
+        data = [each for each in candidates if not each.hole]
+        named = _spans(each for each in data if each.word is Word.CERTAIN)
         while True:
             # What a tree names stays a choice though it is damaged: some of it may be readable.
-            usable = [each for each in candidates if _usable(each) and id(each) not in left_out]
+            usable = [each for each in candidates if _usable(each, named)]
             steps = weigh.through(start, end, usable) or [Nothing(start, end)]
             objects = [step for step in steps if isinstance(step, Candidate)]
-            fillers = _fillers(steps, usable)
-            left_out |= {id(each) for each in fillers}
-            if not (
-                fillers
-                or self._look_into(objects, usable, gone)
-                or self._falls(objects, last_chunk)
-            ):
+            if not (self._look_into(objects, usable, gone) or self._falls(objects, last_chunk)):
                 break
         self._tell(objects, candidates)
+        spoiled = [each for each in data if each.refused and each.word is not Word.NOTHING]
+        self._tell_holes(objects, merged([*gone, *_spans(spoiled)]))
         return steps
 
     def furthest(
@@ -233,6 +230,13 @@ class Choice:
             )
         )
 
+    def _tell_holes(self, taken: Sequence[Candidate], spoiled: Sequence[tuple[int, int]]) -> None:
+        """A hole where a tree has data: whoever declared it may not have known of the data."""
+        for each in taken:
+            if each.hole and each.word is Word.NOTHING and _overlap(spoiled, each):
+                why = "a tree names data that is gone or damaged, and somebody has declared a hole"
+                self._told.lack(Shortfall(each.first, each.following, why))
+
     def _tell(self, taken: Sequence[Candidate], candidates: Iterable[Candidate]) -> None:
         for each in taken:
             if each.refused:
@@ -250,6 +254,10 @@ class Choice:
             self._told.replace(Replaced(each.first, each.following, each.entry.uid, why))
 
 
+def _spans(candidates: Iterable[Candidate]) -> list[tuple[int, int]]:
+    return merged((each.first, each.following) for each in candidates)
+
+
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges [first, next) as few as they can be, in order."""
     found: list[tuple[int, int]] = []
@@ -261,27 +269,11 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _fillers(steps: Sequence[Step], usable: Sequence[Candidate]) -> list[Candidate]:
-    """What would fill only some of a hole that a tree names: the hole stays, for `repair`."""
-    nothing = [step for step in steps if isinstance(step, Nothing)]
-    holes = [
-        hole
-        for hole in usable
-        if hole.hole
-        and hole.word is not Word.NOTHING
-        and any(gap.first < hole.following and hole.first < gap.following for gap in nothing)
-    ]
-    return [
-        each
-        for each in usable
-        if not each.hole
-        and each.word is Word.NOTHING
-        and any(each.overlaps(hole) for hole in holes)
-    ]
-
-
-def _usable(each: Candidate) -> bool:
-    return not each.refused or each.word is not Word.NOTHING
+def _usable(each: Candidate, certain: Sequence[tuple[int, int]]) -> bool:
+    """Whether an object is a choice; a hole is none over data that a certain tree names."""
+    if each.word is not Word.NOTHING:
+        return True
+    return not each.refused and not (each.hole and _overlap(certain, each))
 
 
 def _rank(each: Candidate) -> tuple[int, int, int]:

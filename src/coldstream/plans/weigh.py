@@ -2,11 +2,11 @@
 
 A way costs, one after the other:
 
-  1. offsets that may be unreadable: of holes, of objects that are known to be damaged, and those
-     that nothing stands for;
-  2. offsets that nothing stands for;
-  3. offsets taken from what no readable node names: what the tree says stays;
-  4. offsets of holes: an object that is damaged somewhere may be readable elsewhere;
+  1. offsets that nobody has declared lost, and that cannot be read: of objects that are known to be
+     damaged, and those that nothing stands for;
+  2. of these, the ones that nothing stands for: a damaged object may be readable elsewhere;
+  3. offsets of holes: data always wins;
+  4. offsets taken from what no readable node names: what the tree says stays;
   5. objects.
 
 So where nothing is named and nothing is damaged, the fewest objects win, as for a commit; then the
@@ -171,13 +171,13 @@ def _reach(start: int, candidates: Sequence[Candidate], *, until: int | None = N
 
 
 def _plus(cost: _Cost, each: Candidate) -> _Cost:
-    unreadable, lost, unnamed, holes, objects = cost
+    unreadable, lost, holes, unnamed, objects = cost
     offsets = each.following - each.first
     return (
-        unreadable + (offsets if each.hole or each.damaged else 0),
+        unreadable + (offsets if each.damaged else 0),
         lost,
-        unnamed + (offsets if each.word is Word.NOTHING else 0),
         holes + (offsets if each.hole else 0),
+        unnamed + (offsets if each.word is Word.NOTHING else 0),
         objects + 1,
     )
 
