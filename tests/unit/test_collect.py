@@ -298,3 +298,32 @@ def test_another_stream_of_a_similar_name_is_not_looked_at(tier: Tier) -> None:
 
     assert set(paths) <= set(tier.memory.objects)
     assert isinstance(tier.world, World)
+
+
+@pytest.mark.parametrize("ahead", [0, GRACE, 100 * GRACE])
+def test_a_clock_that_is_ahead_shortens_no_grace_time(tier: Tier, ahead: int) -> None:
+    def look() -> Collection:
+        return collect(
+            tier.world, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now + ahead,
+            now_ms=tier.now + ahead,
+        )  # fmt: skip
+
+    (old,) = tier.upload(piece(0, 10, uid=900))
+    tier.now += 2 * GRACE
+    look()
+    (young,) = tier.upload(piece(10, 20, uid=901))
+    look()  # with a clock that is ahead, the young one is seen at once
+
+    tier.now += GRACE - 1
+    look()
+    assert {old, young} <= set(tier.memory.objects)
+    tier.now += 1
+    look()
+    assert old not in tier.memory.objects
+    assert young in tier.memory.objects  # it may have been on its way into the manifest
+    tier.now += GRACE - 1
+    look()
+    assert young in tier.memory.objects
+    tier.now += GRACE + 1
+    look()
+    assert young not in tier.memory.objects

@@ -246,5 +246,7 @@ def _check_haste(world: World, stream: str, first_written: str, root_key: str) -
 
 def modified_ms(world: World, key: str) -> int | None:
     """When S3 took an object; None if there is none."""
-    rows = world.store.list(key, limit=1)
+    folder = key[: key.rindex("/") + 1]
+    # Keys that are not ours may lie between; nobody can have put many beside a uid that is so new.
+    rows = world.store.list(folder, start_after=key[:-1], limit=100)
     return next((row.modified_ms for row in rows if row.key == key), None)
