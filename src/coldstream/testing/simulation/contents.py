@@ -30,7 +30,7 @@ class Contents:
         holders: keys of the objects from which a chunk can be read.
         sizes: bytes of every object that ever was, by key.
         pristine: metadata as it was written, by key.
-        born: when each object came, ms.
+        born: when each object came, in steps of the history.
         harmed: keys of what the world has damaged, cut or taken away.
         rotten: chunks that the world has damaged somewhere.
         strays: keys of what others have PUT, and no manifest may refer to.
@@ -55,16 +55,16 @@ class Contents:
         self.holders = {identity: set(keys) for identity, keys in before.holders.items()}
         self.harmed, self.rotten = set(before.harmed), set(before.rotten)
 
-    def add(self, key: str, data: bytes, now: int, *, epoch: int | None) -> list[str]:
+    def add(self, key: str, data: bytes, moment: int, *, epoch: int | None) -> list[str]:
         """A new object; what is wrong with it, in words.
 
         Args:
             key: of it.
             data: all of it.
-            now: ms.
+            moment: step of the history.
             epoch: that its key says, None if it is no fragment.
         """
-        self.sizes[key], self.born[key] = len(data), now
+        self.sizes[key], self.born[key] = len(data), moment
         if epoch is None:
             if "/metadata/" in key:
                 self.pristine[key] = data

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from coldstream.testing.simulation.scene import Scene
 
 _DELAYS_MS = (5, 400, 3000, 40_000)
-#: A message that was taken and not settled comes again after this long; twice the time-out.
-VISIBILITY_MS = 100_000
-_MOST_RECEIVES = 3
+#: A message that was taken and not settled comes again after this long; more than the time-out.
+VISIBILITY_MS = 60_000
+_MOST_RECEIVES = 2
 
 
 @dataclass(slots=True)

@@ -84,6 +84,7 @@ class Oracle:
         now: gives the time.
         grace_ms: for so long after it was replaced a manifest must still be readable.
         seen: gives the keys that the task at work has listed.
+        moment: gives the step of the history.
 
     Attributes:
         contents: what each object holds.
@@ -99,6 +100,7 @@ class Oracle:
     now: Callable[[], int]
     grace_ms: int
     seen: Callable[[], Collection[str]] = frozenset
+    moment: Callable[[], int] = lambda: 0
     current: Known | None = None
     past: list[Known] = field(default_factory=list)
     asked: int = -1
@@ -123,7 +125,7 @@ class Oracle:
         if key in self.contents.sizes:
             raise self._broken(Invariant.IMMUTABILITY, "an object came twice", key=key)
         epoch = parse_data_key(key, self.prefix).epoch if key.endswith(".fragment") else None
-        for wrong in self.contents.add(key, self.objects.objects[key], self.now(), epoch=epoch):
+        for wrong in self.contents.add(key, self.objects.objects[key], self.moment(), epoch=epoch):
             raise self._broken(Invariant.DURABILITY, wrong, key=key)
         if key.endswith(".hole"):
             self._hole_is_true(key)

@@ -147,6 +147,7 @@ class Scene:
             lambda: self.scheduler.now,
             GRACE_MS,
             self._seen,
+            lambda: self.scheduler.steps,
         )
         self.streams[name] = Stream(name, cluster, oracle)
         self._place(name, cluster)
@@ -159,7 +160,13 @@ class Scene:
 
     def _seen(self) -> Collection[str]:
         task = self.scheduler.task
-        return task.seen if task is not None else self.objects.objects.keys()
+        if task is None:
+            return self.objects.objects.keys()
+        if not task.name.startswith("repair"):
+            return task.seen
+        # A repair plans once; what another one writes meanwhile comes too late for it.
+        born = [stream.oracle.contents.born for stream in self.streams.values()]
+        return {key for key in task.seen if max(b.get(key, 0) for b in born) < task.began}
 
     def pick(self) -> Stream:
         """One of the streams."""

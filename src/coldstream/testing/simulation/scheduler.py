@@ -34,9 +34,10 @@ class Task:
         owner: who dies with whom: `Scheduler.kill` takes all tasks of an owner.
     """
 
-    __slots__ = ("dead", "fiber", "name", "owner", "seen", "steps")
+    __slots__ = ("began", "dead", "fiber", "name", "owner", "seen", "steps")
 
-    def __init__(self, name: str, run: Callable[[], object], owner: object) -> None:
+    def __init__(self, name: str, run: Callable[[], object], owner: object, began: int = 0) -> None:
+        self.began = began
         self.name = name
         self.owner = owner
         self.fiber = greenlet(run)
@@ -135,7 +136,7 @@ class Scheduler:
             except BaseException as exc:
                 self._failed = exc
 
-        task = Task(name, guarded, owner)
+        task = Task(name, guarded, owner, self.steps)
         self.ready.append(task)
         return task
 
