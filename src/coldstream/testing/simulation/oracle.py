@@ -170,8 +170,14 @@ class Oracle:
             key=key,
         )
 
-    def landed(self, item: CatalogItem, what: str) -> None:
-        """The item has changed."""
+    def landed(self, item: CatalogItem, what: str, *, known: bool = True) -> None:
+        """The item has changed.
+
+        Args:
+            item: as it is now.
+            what: changed it.
+            known: whether the table had an item of its own before.
+        """
         table = self.catalog().table_id()
         if not item.root_key or item.table_id != table:
             # Whoever read from a table that is gone may still write into the restored one, where
@@ -197,7 +203,7 @@ class Oracle:
         if old is not None:
             anew = what == "claim" and self._anew(old, after)
             self._advances(old, after, what, anew=anew)
-            if before is not None and (what != "adopt" or self._certain(before)):
+            if before is not None and (what != "adopt" or (known and self._certain(before))):
                 self._survives(old, after, anew=anew)
             self._cut_for_a_reason(old, after)
             if what == "claim":

@@ -234,7 +234,9 @@ class Scene:
             policies, _ = self.policies.load()
             stream.oracle.buried(item, held=effective(policies, item.stream, item.name).hold)
         before = stream.oracle.current
-        stream.oracle.landed(item, what)
+        replaced = self.catalog.replaced
+        known = replaced is not None and replaced.table_id == item.table_id
+        stream.oracle.landed(item, what, known=known)
         after = stream.oracle.current
         if before is None or after is None or after is before:
             return

@@ -148,6 +148,7 @@ class SimCatalog:
         self._edge = edge
         self.inner = MemoryCatalog("table 1", policies)
         self._tables = 1
+        self.replaced: CatalogItem | None = None  # by the change that landed last
         self._backups: list[dict[str, CatalogItem]] = [{}]
 
     def back_up(self) -> None:
@@ -226,6 +227,7 @@ class SimCatalog:
                 f"{what} landed: version {item.version} epoch {item.epoch}"
                 f" [{item.first_offset}, {item.next_offset}) {_short(item.root_key)}"
             )
+            self.replaced = before
             self._landed(item, what)
         elif not isinstance(outcome, Landed):
             self._lost(what)
