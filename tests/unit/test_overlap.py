@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -15,6 +17,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey, parse_data_key
 from coldstream.reader.verify import verify_stream
 from coldstream.testing.fragments import SyntheticFragment
+from coldstream.testing.generator import build_chunk
 from coldstream.usecases import overlap
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -294,27 +297,94 @@ def test_behind_damage_nothing_is_written_again_and_again(remote: Remote) -> Non
     assert sorted(begins) == [0, 10, 10, 30]
 
 
-@pytest.mark.parametrize("what", ["index", "tracking", "header", "cut"])
-def test_no_byte_that_does_not_hold_is_carried_over(remote: Remote, what: str) -> None:
+def flipped(data: bytes, at: int, bits: int = 1) -> bytes:
+    return data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "bits"),
+    [
+        ("records", 7, 1),
+        ("entries and type", 1, 3),
+        ("timestamp", 15, 1),
+        ("epoch", 23, 1),
+        ("a higher epoch", 23, 2),
+        ("chunk id", 31, 1),
+        ("data", 60, 1),
+        ("a trailer that is not there", 43, 1),
+        ("filter", 44, 255),
+        ("reserved", 46, 1),
+    ],
+)
+def test_no_chunk_that_does_not_hold_is_carried_over(
+    remote: Remote, what: str, at: int, bits: int
+) -> None:
+    """The CRC of a chunk covers its data alone; all else is compared with the index."""
+    del what
     given = piece(10, 50)
     index = FragmentIndex(given.index_section, given.trailer)
     start = len(HEADER) + index[2].position  # chunk 30
-    at = {
-        "index": given.trailer.index_position + 12,
-        "tracking": start + 40,  # says that a trailer follows
-        "header": start + 46,  # reserved
-        "cut": 0,
-    }[what]
-    data = given.data[:at] + bytes([given.data[at] ^ 1]) + given.data[at + 1 :]
-    if what == "cut":
-        data = given.data[200:]
-    stalled(remote, replace(given, data=data))
+    stalled(remote, replace(given, data=flipped(given.data, start + at, bits)))
 
     report = commit(remote)
 
-    assert report.next_offset == (20 if what in ("index", "cut") else 30)
+    assert report.next_offset == 30
     assert report.refused
     assert sound(remote)
+
+
+def test_a_chunk_that_says_it_begins_later_is_not_carried_over(remote: Remote) -> None:
+    """One record less, from one offset later on: it ends where the index says."""
+    given = piece(10, 50)
+    index = FragmentIndex(given.index_section, given.trailer)
+    start = len(HEADER) + index[2].position
+    data = bytearray(given.data)
+    data[start + 3], data[start + 7], data[start + 31] = 9, 9, 31
+    stalled(remote, replace(given, data=bytes(data)))
+
+    assert commit(remote).next_offset == 30
+
+
+def test_a_longer_chunk_than_the_index_says_is_not_carried_over(remote: Remote) -> None:
+    """Its data section ends in the middle of what the index gives it, and its CRC holds."""
+    given = piece(10, 50)
+    index = FragmentIndex(given.index_section, given.trailer)
+    start, end = (len(HEADER) + index[n].position for n in (2, 3))
+    data = bytearray(given.data)
+    shorter = bytes(data[start + 48 : end - 1])
+    data[start + 32 : start + 40] = zlib.crc32(shorter).to_bytes(4, "big") + len(shorter).to_bytes(
+        4, "big"
+    )
+    stalled(remote, replace(given, data=bytes(data)))
+
+    assert commit(remote).next_offset == 30
+
+
+def test_a_tracking_chunk_that_does_not_hold_is_not_carried_over(remote: Remote) -> None:
+    given = piece(10, 50)
+    index = FragmentIndex(given.index_section, given.trailer)
+    start, end = (len(HEADER) + index[n].position for n in (2, 3))
+    data = bytearray(given.data)
+    shorter = bytes(data[start + 48 : end - 3])  # and a trailer of three bytes that mean nothing
+    data[start + 32 : start + 44] = b"".join(
+        number.to_bytes(4, "big") for number in (zlib.crc32(shorter), len(shorter), 3)
+    )
+    stalled(remote, replace(given, data=bytes(data)))
+
+    assert commit(remote).next_offset == 30
+
+
+@pytest.mark.parametrize("what", ["index", "cut"])
+def test_one_whose_index_does_not_hold_or_that_is_cut_is_left_and_named(
+    remote: Remote, what: str
+) -> None:
+    given = piece(10, 50)
+    data = flipped(given.data, given.trailer.index_position + 12)
+    (path,) = stalled(remote, replace(given, data=data if what == "index" else given.data[200:]))
+
+    report = commit(remote)
+
+    assert (report.next_offset, report.refused[0].key) == (20, path)
 
 
 def test_one_that_vanishes_is_no_reason_to_fail(remote: Remote) -> None:
@@ -494,6 +564,60 @@ def test_a_claim_never_sets_its_floor_below_what_it_had_no_patience_for(
 
 
 # Bounds, crashes, races.
+
+
+def test_right_after_a_claim_there_is_nothing_to_look_back_for(remote: Remote) -> None:
+    """No fragment that the ledger accepts begins below the floor of its epoch."""
+    remote.upload(*chain(30))
+    commit(remote)
+    remote.claim(2)
+    remote.forget()
+
+    assert overlap.reaching_over(remote.world, STREAM, remote.root()) == []
+    assert remote.store.calls["list"] == 0
+
+
+def test_the_look_back_is_as_long_as_an_object_can_be_and_no_longer(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.upload(*chain(300, size=1, records_per_chunk=1))
+    commit(remote)
+    far, near = remote.upload(
+        piece(100, 310, records_per_chunk=1), piece(290, 320, records_per_chunk=1)
+    )
+    root = remote.root()
+    world = replace(remote.new_world(), page_size=10)
+
+    def found(size: int) -> list[str]:
+        monkeypatch.setattr(overlap, "LOOK_BYTES", size)
+        remote.forget()
+        return [each.path for each in overlap.reaching_over(world, STREAM, root)]
+
+    of_one = root.entries[-1].size
+    assert found(20 * of_one) == [near]
+    assert remote.store.calls["list"] <= 4
+    assert found(10 * of_one) == [near]
+    assert found(9 * of_one) == []
+    assert found(10**9) == [near, far]
+
+
+def test_no_object_has_six_bytes_for_one_byte_of_chunks() -> None:
+    """What the length of the look back stands on: the least chunk, alone in a fragment."""
+    least = build_chunk(0, 1, 1, [b""])
+    made = any_piece(0, 1, records_per_chunk=1)
+    overhead = len(made.data) - len(made.chunks)
+
+    assert overhead + len(least) < 6 * len(least)
+
+
+def test_more_than_a_thousand_that_reach_over_are_looked_at_in_turns(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap, "_MOST_FOUND", 5)
+    stalled(remote, *(piece(15, 40 + n, uid=n + 1) for n in range(20)), piece(10, 30))
+
+    assert gap(remote, 100) == Gap(30, 100, 1, False, False, ANY)
+    assert remote.root().next_offset == 30
 
 
 @pytest.fixture
