@@ -11,7 +11,7 @@ from coldstream.adapters.memory import MemoryCatalog, MemoryPolicies
 from coldstream.errors import ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
-from coldstream.plans.delete import reason
+from coldstream.plans.delete import OVERDUE_MS, expiry, is_overdue, reason, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.claim import anchor
@@ -392,3 +392,48 @@ def test_the_sweep_of_stragglers_stops_with_the_time_and_passes_what_is_locked(
     assert sorted(objects(remote)) == late[:2]
     assert sum(each.refused.objects for each in steps) == 2
     assert steps[0].trouble is not None
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_each_step_of_a_deletion_begins_in_one_state_only(state: StreamState) -> None:
+    item = CatalogItem(STREAM, "table", state=state, revision=4, undelete_until=50)
+    steps = {
+        StreamState.LIVE: lambda: tombstone(item, until_ms=50, uid=7),
+        StreamState.DELETING: lambda: expiry(item, uid=7),
+    }
+    for begin, plan in steps.items():
+        if state is begin:
+            change = plan()
+            assert (change.read_state, change.read_revision, change.uid) == (state, 4, 7)
+            assert change.undelete_until == 50
+        else:
+            with pytest.raises(ConflictError):
+                plan()
+    if state is StreamState.DELETING:
+        assert undeletion(item, uid=7).state is StreamState.LIVE
+        assert expiry(item, uid=7).state is StreamState.DELETED
+    else:
+        with pytest.raises(ConflictError):
+            undeletion(item, uid=7)
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_only_a_tombstone_can_be_overdue_and_not_before_an_hour(state: StreamState) -> None:
+    item = CatalogItem(STREAM, "table", state=state, undelete_until=50)
+
+    assert not is_overdue(item, now_ms=50 + OVERDUE_MS)
+    assert is_overdue(item, now_ms=51 + OVERDUE_MS) == (state is StreamState.DELETING)
+
+
+@pytest.mark.parametrize("revision", [0, 2, 7])
+def test_a_sweep_for_another_tombstone_is_called_off(remote: Remote, revision: int) -> None:
+    delete(remote)
+    before = objects(remote)
+
+    assert step(remote, revision=revision).state is SweepState.CALLED_OFF
+    assert objects(remote) == before
+
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=StreamState.DELETED, revision=2)
+    assert step(remote, revision=revision).state is SweepState.CALLED_OFF
+    assert objects(remote) == before

@@ -136,3 +136,33 @@ def test_all_keys_of_a_large_record_are_found_again_wherever_a_block_ends() -> N
     assert (said.first, said.last) == (min(names), max(names))
     wanted = {*names[::7], under + "data/other"}
     assert seen_in(remote.world, STREAM, record, wanted) == set(names[::7])
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        (header(1, stream="__other_1"), b"a\n"),
+        (header(1, version=VERSION + 1), b"a\n"),
+        (header(1, version=VERSION - 1), b"a\n"),
+        (header(1), b"a\nb"),
+        (header(1), b"a"),
+        (header(1), b"a\nb\n"),
+        (header(2), b"a\n"),
+    ],
+)
+def test_a_record_of_another_stream_or_version_or_that_is_cut_in_a_key_proves_nothing(
+    said: bytes, lines: bytes
+) -> None:
+    remote = Remote()
+    record = put(remote, said + keys(lines))
+
+    with pytest.raises(CorruptDataError):
+        seen_in(remote.world, STREAM, record, set())
+
+
+def test_a_record_that_is_what_it_says_names_its_keys() -> None:
+    remote = Remote()
+    record = put(remote, header(2) + keys(b"a\nb\n"))
+    under = f"{PREFIX}stream/{STREAM}/"
+
+    assert seen_in(remote.world, STREAM, record, {f"{under}b", f"{under}c"}) == {f"{under}b"}
