@@ -148,14 +148,16 @@ def test_one_overlap_behind_the_other_is_followed_to_the_end(remote: Remote) -> 
 
 def test_a_commit_that_has_something_to_append_cuts_nothing(remote: Remote) -> None:
     """Another agent is at work, and what it uploads next may fit."""
-    remote.upload(piece(0, 10), piece(0, 30))
-    remote.upload(piece(10, 20))
+    remote.upload(piece(0, 10))
+    commit(remote)
+    remote.upload(piece(10, 20), piece(0, 30))
     before = set(remote.memory.objects)
 
-    report = commit(remote, limit=1)
+    report = commit(remote)
 
-    assert report.next_offset in (20, 30)
+    assert report.next_offset == 20
     assert not [key for key in set(remote.memory.objects) - before if "/data/" in key]
+    assert commit(remote).next_offset == 30
 
 
 def test_an_ordinary_commit_costs_what_it_did(remote: Remote) -> None:
@@ -183,6 +185,8 @@ def test_an_ordinary_commit_costs_what_it_did(remote: Remote) -> None:
         (piece(10, 40, records_per_chunk=15), "no chunk of it begins at 20"),
         (piece(0, 40, records_per_chunk=20), "it has no chunk 10"),
         (piece(0, 40).lying(floor=9), "floor"),
+        (piece(10, 40).lying(floor=5), "says floor 5"),
+        (replace(piece(10, 40), key=piece(10, 60).key), "says next offset 40"),
         (replace(piece(0, 40), data=b"rotten" * 100), "ends in"),
     ],
 )
@@ -360,6 +364,40 @@ def test_a_longer_chunk_than_the_index_says_is_not_carried_over(remote: Remote) 
     assert commit(remote).next_offset == 30
 
 
+def test_a_filter_of_impossible_size_is_not_carried_over(remote: Remote) -> None:
+    given = piece(10, 50)
+    index = FragmentIndex(given.index_section, given.trailer)
+    start, end = (len(HEADER) + index[n].position for n in (2, 3))
+    data = bytearray(given.data)
+    rest = bytes(data[start + 53 : end])  # behind a filter of five bytes
+    data[start + 32 : start + 40] = zlib.crc32(rest).to_bytes(4, "big") + len(rest).to_bytes(
+        4, "big"
+    )
+    data[start + 44] = 5
+    stalled(remote, replace(given, data=bytes(data)))
+
+    assert commit(remote).next_offset == 30
+
+
+def test_a_part_that_no_commit_would_take_is_not_even_written(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or every look would write it again."""
+
+    def bad(run: Any, index: Any, floor: int) -> Any:
+        return real(run, index, floor + 1)
+
+    real = overlap.part_of
+    monkeypatch.setattr(overlap, "part_of", bad)
+    stalled(remote, piece(10, 50))
+    before = set(remote.memory.objects)
+
+    report = commit(remote)
+
+    assert (report.next_offset, set(remote.memory.objects)) == (20, before)
+    assert report.refused
+
+
 def test_a_tracking_chunk_that_does_not_hold_is_not_carried_over(remote: Remote) -> None:
     given = piece(10, 50)
     index = FragmentIndex(given.index_section, given.trailer)
@@ -446,6 +484,18 @@ def test_a_hole_amid_a_run_is_no_hole_where_a_fragment_of_the_run_reaches_in(
     covered = [(e[0], e[1]) for e in kinds(remote) if e[2] == "HOLE"]
     assert covered == [(40, 60)]
     assert sound(remote)
+
+
+def test_a_hole_behind_what_was_just_appended_is_kept_out_and_the_part_taken_at_once(
+    remote: Remote,
+) -> None:
+    remote.upload(piece(0, 20), piece(20, 30), piece(10, 40), piece(60, 70))
+    hole(remote, 30, 60)
+
+    report = commit(remote)
+
+    assert (report.next_offset, report.holes) == (40, ())
+    assert [each[:2] for each in kinds(remote)] == [(0, 20), (20, 30), (30, 40)]
 
 
 def test_a_hole_is_taken_where_what_reaches_in_cannot_join(remote: Remote) -> None:

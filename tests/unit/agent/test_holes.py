@@ -605,3 +605,85 @@ def test_what_lies_before_a_damaged_index_is_durable_and_not_cut_again_for_ever(
 
     assert progress.error is not None
     assert tree(site) == [(0, 50, "FRAGMENT")]
+
+
+class Said:
+    """What is committed, as a test says it."""
+
+    def __init__(self, limit: int) -> None:
+        self.value = limit
+
+    def limit(self, stream: str) -> int:
+        assert stream == STREAM
+        return self.value
+
+
+def uploaded(site: Site, committed: Any = None) -> Steps:
+    """An agent that follows, and has uploaded a log of 100."""
+    write(site, 100)
+    steps = Steps(site, last_copy=True)
+    if committed is not None:
+        steps.follower.committed = committed
+    for _ in range(12):
+        for job in steps.step():
+            steps.upload(job)
+        commit_runs(site.world(), STREAM, pause=no_pause)
+    assert steps.follower.progress.next_offset == 100
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    return steps
+
+
+def test_a_hole_is_not_declared_in_front_of_what_is_not_committed(site: Site) -> None:
+    """Nothing could follow it: it would wait, and another log may yet have other data there."""
+    said = Said(100)
+    steps = uploaded(site, said)
+    write(site, 50, start_offset=150)
+
+    for _ in range(5):
+        assert steps.step(60) == []
+
+    assert holes(site) == []
+    assert "nothing is committed yet" in str(steps.follower.progress.error)
+    said.value = 160
+    steps.step(60)
+    assert steps.follower.progress.holes == [(100, 150)]
+
+
+def test_a_hole_ends_where_a_committed_chunk_begins_and_nowhere_else(site: Site) -> None:
+    said = Said(160)
+    steps = uploaded(site, said)
+    write(site, 50, start_offset=150)
+    index = site.data_dir / STREAM / f"{150:020d}.index"
+    index.write_bytes(index.read_bytes()[:8])  # the broker has only just begun the segment
+
+    steps.step(60)
+
+    assert holes(site) == []
+
+
+def test_an_agent_declares_nothing_under_a_claim_that_is_not_its_own(site: Site) -> None:
+    steps = uploaded(site)
+    world = site.world()
+    loaded = load(world, STREAM)
+    publish(world, loaded, plan_claim(loaded.root, 2), claim=True)
+    write(site, 50, start_offset=150)
+
+    for _ in range(5):
+        assert steps.step(60) == []
+
+    assert holes(site) == []
+    assert isinstance(steps.follower.progress.error, FencedError)
+
+
+def test_a_gap_in_front_of_the_own_log_alone_is_declared_once_under_the_own_epoch(
+    site: Site,
+) -> None:
+    """Before the claim it would be a hole of the older epoch, which the claim's floor shuts out."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150, epochs=((2, 150),))
+
+    progress = site.run(last_copy=True)[STREAM]
+
+    assert progress.error is None
+    assert [key.rsplit("/", 1)[1].split(".")[1] for key in holes(site)] == [f"{2:010d}"]
