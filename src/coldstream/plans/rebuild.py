@@ -294,9 +294,7 @@ class Rebuild:
         self._gone.clear()
 
     def _through(self, piece: Piece) -> Iterator[Node]:
-        """The cheapest way through a piece; before it, nothing."""
-        if self.next_offset < piece.first:
-            yield from self._steps([Nothing(self.next_offset, piece.first)])
+        """The cheapest way to the end of a piece."""
         candidates = [self._candidate(entry_of(row)) for row in piece.rows]
         steps = self._choice.through(
             self.next_offset, piece.following, candidates, self._gone, self._last_chunk

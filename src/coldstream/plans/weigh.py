@@ -15,7 +15,7 @@ one that begins first, then the smaller uid.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -108,10 +108,14 @@ def through(
     """
     beginning: dict[int, list[Candidate]] = {}
     places = {start, end}
+    kept: list[Candidate] = []  # what a tree names and nobody knows to be damaged
     for each in candidates:
         if start <= each.first and each.following <= end:
             beginning.setdefault(each.first, []).append(each)
             places |= {each.first, each.following}
+            if each.word is not Word.NOTHING and not each.damaged:
+                kept.append(each)
+    firsts = [each.first for each in kept]
     best: _Best = {start: (_FREE, None)}
     order = sorted(places)
     for number, place in enumerate(order[:-1]):
@@ -120,8 +124,9 @@ def through(
         so_far = best[place][0]
         for each in beginning.get(place, ()):
             _offer(best, each.following, _plus(so_far, each), each)
-        if lossy:
-            following = order[number + 1]
+        following = order[number + 1]
+        # What a tree names and can be read is never given up, whatever else that would bring.
+        if lossy and not _inside(place, kept, firsts):
             length = following - place
             cost = (so_far[0] + length, so_far[1] + length, *so_far[2:])
             _offer(best, following, cost, Nothing(place, following))
@@ -150,24 +155,30 @@ def furthest(
         at = bisect_left(firsts, end)
         if at == len(fragments):
             return run
-        over = _reach(end, [each for each in holes if end <= each.first], until=firsts[at])
+        over = _reach(end, [each for each in holes if end <= each.first])
         if firsts[at] not in over or firsts[at] == end:
             return run
         start = firsts[at]
         run += [step for step in _way(over, start) if isinstance(step, Candidate)]
 
 
-def _reach(start: int, candidates: Sequence[Candidate], *, until: int | None = None) -> _Best:
+def _reach(start: int, candidates: Sequence[Candidate]) -> _Best:
     """The cheapest ways from `start` to all offsets that can be reached."""
     best: _Best = {start: (_FREE, None)}
     reached = start
     for each in candidates:
         if each.first > reached:
             break
-        if each.first in best and (until is None or each.following <= until):
+        if each.first in best:
             _offer(best, each.following, _plus(best[each.first][0], each), each)
             reached = max(reached, each.following)
     return best
+
+
+def _inside(offset: int, kept: Sequence[Candidate], firsts: Sequence[int]) -> bool:
+    """Whether an offset is in one of some objects that overlap nowhere."""
+    number = bisect_right(firsts, offset) - 1
+    return number >= 0 and offset < kept[number].following
 
 
 def _plus(cost: _Cost, each: Candidate) -> _Cost:
