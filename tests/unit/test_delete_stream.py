@@ -13,7 +13,7 @@ from coldstream.errors import ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import OVERDUE_MS, expiry, is_overdue, reason, tombstone, undeletion
-from coldstream.plans.policy import PolicySet, Rule
+from coldstream.plans.policy import PolicySet, Rule, effective
 from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
@@ -474,3 +474,26 @@ def test_no_change_of_a_state_has_the_token_of_a_state_that_never_changed(remote
     deleted = delete_stream(world, STREAM, PolicySet(), now_ms=0, undelete_ms=UNDELETE)
 
     assert deleted.state_token != 0
+
+
+def test_a_dry_run_over_stragglers_counts_and_deletes_nothing(remote: Remote) -> None:
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=StreamState.DELETED)
+    before = objects(remote)
+
+    report = sweep_stragglers(remote.new_world(), remote.memory, STREAM, dry_run=True)
+
+    assert objects(remote) == before
+    assert sum(each.objects for each in report.found.values()) == len(before)
+    assert not report.deleted
+
+
+def test_a_hold_changes_no_other_rule_of_the_stream() -> None:
+    policies = MemoryPolicies()
+    limits = Rule("limits", priority=-5, max_age_ms=1000)
+    assert policies.save(PolicySet((limits,)), 0)
+
+    hold(policies, STREAM)
+
+    said = effective(policies.load()[0], STREAM, QueueName())
+    assert (said.hold, said.retention_rule, said.max_age_ms) == (True, "limits", 1000)
