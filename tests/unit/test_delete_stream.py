@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from coldstream.errors import ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import OVERDUE_MS, expiry, is_overdue, reason, tombstone, undeletion
-from coldstream.plans.policy import PolicySet, Rule
+from coldstream.plans.policy import PolicySet, Rule, effective
 from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
@@ -437,3 +438,62 @@ def test_a_sweep_for_another_tombstone_is_called_off(remote: Remote, revision: i
     remote.items.items[STREAM] = replace(item, state=StreamState.DELETED, revision=2)
     assert step(remote, revision=revision).state is SweepState.CALLED_OFF
     assert objects(remote) == before
+
+
+@pytest.mark.parametrize("state", [s for s in StreamState if s is not StreamState.DELETED])
+def test_a_sweep_deletes_nothing_of_a_stream_that_is_not_deleted_whatever_its_revision(
+    remote: Remote, state: StreamState
+) -> None:
+    # An undelete has the revision that the end of the undelete time would have had.
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=state, revision=2)
+    before = objects(remote)
+
+    assert step(remote, revision=1).state is SweepState.CALLED_OFF
+    assert objects(remote) == before
+
+
+@pytest.mark.parametrize(
+    "change", [{"table_id": "restored"}, *({"state": s} for s in StreamState if s != "deleted")]
+)
+def test_no_straggler_goes_without_a_tombstone_of_this_very_table(
+    remote: Remote, change: dict[str, Any]
+) -> None:
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, **{"state": StreamState.DELETED, **change})
+    before = objects(remote)
+
+    with pytest.raises(ConflictError):
+        sweep_stragglers(remote.new_world(), remote.memory, STREAM)
+    assert objects(remote) == before
+
+
+def test_no_change_of_a_state_has_the_token_of_a_state_that_never_changed(remote: Remote) -> None:
+    world = replace(remote.world, new_uid=lambda: 0)
+
+    deleted = delete_stream(world, STREAM, PolicySet(), now_ms=0, undelete_ms=UNDELETE)
+
+    assert deleted.state_token != 0
+
+
+def test_a_dry_run_over_stragglers_counts_and_deletes_nothing(remote: Remote) -> None:
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=StreamState.DELETED)
+    before = objects(remote)
+
+    report = sweep_stragglers(remote.new_world(), remote.memory, STREAM, dry_run=True)
+
+    assert objects(remote) == before
+    assert sum(each.objects for each in report.found.values()) == len(before)
+    assert not report.deleted
+
+
+def test_a_hold_changes_no_other_rule_of_the_stream() -> None:
+    policies = MemoryPolicies()
+    limits = Rule("limits", priority=-5, max_age_ms=1000)
+    assert policies.save(PolicySet((limits,)), 0)
+
+    hold(policies, STREAM)
+
+    said = effective(policies.load()[0], STREAM, QueueName())
+    assert (said.hold, said.retention_rule, said.max_age_ms) == (True, "limits", 1000)
