@@ -121,16 +121,16 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a claim's floor is the next offset of the root that it makes",
             lambda: edit(
                 claiming.claim,
-                "root.ledger.claimed(epoch, root.next_offset)",
-                "root.ledger.claimed(epoch, root.first_offset)",
+                "claimed(epoch, root.next_offset)",
+                "claimed(epoch, root.first_offset)",
             ),
         ),
         "claim-high-floor": (
             "a claim's floor lies at the end, not above it",
             lambda: edit(
                 claiming.claim,
-                "root.ledger.claimed(epoch, root.next_offset)",
-                "root.ledger.claimed(epoch, root.next_offset + 1)",
+                "claimed(epoch, root.next_offset)",
+                "claimed(epoch, root.next_offset + 1)",
             ),
         ),
         "claim-replans": (
@@ -478,9 +478,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a stream that could not be brought forward fails its messages",
             lambda: edit(
                 handle_events.handle_messages,
-                "            failed.update((message_id, mention.located(exc)) "
-                "for message_id, mention in mentions)\n            continue\n",
-                "            continue\n",
+                "failed.update((message_id, mention.located(error)) "
+                "for message_id, mention in mentions)\n            continue",
+                "continue",
             ),
         ),
         "append-last-chunk": (

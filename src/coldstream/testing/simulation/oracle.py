@@ -451,7 +451,7 @@ class Oracle:
     def _cut_for_a_reason(self, old: Manifest, after: Manifest) -> None:
         """What a claim cuts off is in no log that follows its writer; a later one may have it."""
         floor = dict(after.ledger).get(after.epoch)
-        if after.epoch == old.epoch or floor is None or floor >= old.next:
+        if after.epoch <= old.epoch or floor is None or floor >= old.next:
             return
         for leaf in old.leaves:
             if leaf.kind == HOLE or leaf.next <= floor:
