@@ -7,7 +7,7 @@ from dataclasses import replace
 from coldstream.testing.simulation.cluster import Cluster, Replica
 from coldstream.testing.simulation.scene import GRACE_MS, SETTINGS, Scene, replicate_all
 
-#: A day would hang the tail of a stream until the clocks agree again: the flush time goes by stamps.
+#: A day would hang the tail of a stream until the clocks agree: the flush time goes by stamps.
 _JUMPS_MS = (3_000, -3_000, 9_000, -9_000)
 
 

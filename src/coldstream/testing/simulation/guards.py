@@ -499,3 +499,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
     }
 )
+
+#: Within so many seeds the simulator must notice; what is not here is left to other tests.
+SEEDS: Mapping[str, int] = MappingProxyType({})

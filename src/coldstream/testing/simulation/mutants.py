@@ -28,7 +28,8 @@ from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.testing.simulation import drafts, drafts_of_deletion
 from coldstream.testing.simulation.cluster import Replica
-from coldstream.testing.simulation.edits import applied
+from coldstream.testing.simulation.edits import Patch, applied
+from coldstream.testing.simulation.guards import GUARDS, SEEDS
 from coldstream.testing.simulation.history import ACTIONS
 from coldstream.testing.simulation.nodes import Delivered, SimMembers
 from coldstream.usecases import (
@@ -239,6 +240,11 @@ def _put_without_reading_back(
 
 _put = MemoryObjectStore.put
 
+
+def _edited(edited: Callable[[], Patch]) -> Callable[[], list[Patch]]:
+    return lambda: [edited()]
+
+
 MUTANTS: Mapping[str, Mutant] = MappingProxyType(
     {
         "version": Mutant(
@@ -382,6 +388,10 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             0,
             _clauses("epoch"),
         ),
+        **{
+            name: Mutant(guard, SEEDS.get(name), _edited(edited))
+            for name, (guard, edited) in GUARDS.items()
+        },
         **{
             name: Mutant(guard, None, patches)
             for some in (drafts.DRAFTS, drafts_of_deletion.DRAFTS)
