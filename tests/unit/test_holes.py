@@ -15,6 +15,7 @@ from coldstream.reader import Offset, StreamReader
 from coldstream.reader.gap import GapReason
 from coldstream.reader.verify import verify_stream
 from coldstream.testing.fragments import SyntheticFragment
+from coldstream.usecases import holes
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -259,6 +260,41 @@ def test_a_hole_that_is_there_is_found_again_and_not_declared_twice(remote: Remo
     assert gap(remote, 50) == replace(found, declared=True)
     # Local retention went on meanwhile.
     assert gap(remote, 60) == Gap(10, 60, 1, False, False, ())
+
+
+def test_a_gap_never_reaches_over_the_begin_of_the_local_log(remote: Remote) -> None:
+    """What another node has uploaded above it says nothing of what lies between."""
+    remote.upload(piece(0, 10), piece(80, 90))
+
+    assert gap(remote, 50) == Gap(10, 50, 1, fragment_follows=False, declared=False, holding=())
+    assert gap(remote, 80) == Gap(10, 80, 1, fragment_follows=True, declared=False, holding=())
+
+
+def test_an_object_that_is_not_empty_declares_nothing(remote: Remote) -> None:
+    remote.upload(piece(0, 10))
+    path = DataKey(STREAM, 10, 50, 1, 3, "hole").path(PREFIX)
+    remote.memory.put(path, b"data?", write_id=path)
+
+    found = gap(remote, 50)
+
+    assert found is not None
+    assert not found.declared
+
+
+def test_what_comes_right_after_the_commit_is_committed_and_no_gap(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.upload(piece(0, 10))
+
+    def then_comes_another(*given: Any, **named: Any) -> CommitReport:
+        monkeypatch.undo()
+        report = commit_runs(*given, **named)
+        remote.upload(piece(10, 20))
+        return report
+
+    monkeypatch.setattr(holes, "commit_runs", then_comes_another)
+
+    assert gap(remote, 50) == Gap(20, 50, 1, fragment_follows=False, declared=False, holding=())
 
 
 def test_an_upload_of_a_deposed_writer_in_a_gap_is_named_though_the_ledger_refuses_it(

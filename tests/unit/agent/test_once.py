@@ -145,3 +145,20 @@ def test_a_directory_that_vanishes_in_a_one_shot_run_is_no_success(site: Site) -
 
     assert rows[STREAM].error is not None
     assert rows["__other_1"].error is None
+
+
+def test_a_directory_that_vanishes_before_its_manifest_has_followed_is_no_success(
+    site: Site,
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    write_stream(site.data_dir / "__other_1", messages=10)
+    run = once(site, most_looks=200, never=True)
+    run.happens = {
+        6: lambda: (site.data_dir / STREAM).rename(site.data_dir.parent / "away"),
+        7: lambda: setattr(run, "never", False),
+    }
+
+    rows = {row.stream: row for row in run.go()}
+
+    assert STREAM in rows, "it is not forgotten"
+    assert (rows[STREAM].error is not None) or rows[STREAM].next_offset == 100
