@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
-from coldstream.errors import ConflictError, UnavailableError
+from coldstream.errors import (
+    ConflictError,
+    InvalidInputError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
 from coldstream.fragment import HEADER
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.quarantine import QuarantineRecord, Timeline
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
 from coldstream.plans.claim import LocalChunk
@@ -24,7 +30,7 @@ from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import load
-from coldstream.usecases.quarantine import current_record
+from coldstream.usecases.quarantine import current_record, write_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, RebuildReport, rebuild
 from coldstream.usecases.repair import repair
@@ -181,8 +187,7 @@ def test_a_consolidation_that_never_landed_takes_the_place_of_nothing(loss: str)
 
     assert made(remote).landed
 
-    if loss == "nothing":
-        assert [path_of(each) for each in live(remote)] == before
+    assert [path_of(each) for each in live(remote)] == before
     assert_sound(remote)
 
 
@@ -673,3 +678,98 @@ def test_a_damaged_record_of_a_good_root_is_made_anew_of_the_others(remote: Remo
     assert made(remote).landed
 
     assert current_record(remote.new_world(), STREAM)[1].timelines == record.timelines
+
+
+def test_a_timeline_stays_though_no_root_shows_its_claim(remote: Remote) -> None:
+    roots = {key for key in remote.memory.objects if key.endswith(".manifest")}
+    remote.claim(2, *log_of(*chain(6)).chunks, LocalChunk(60, 70, 2))
+    timelines = current_record(remote.new_world(), STREAM)[1].timelines
+    for key in [k for k in remote.memory.objects if k.endswith(".manifest") and k not in roots]:
+        del remote.memory.objects[key]
+    lose_item(remote)
+
+    assert made(remote).landed
+
+    assert timelines
+    assert current_record(remote.new_world(), STREAM)[1].timelines == timelines
+
+
+def test_a_timeline_of_a_claim_that_never_landed_is_not_brought_in(remote: Remote) -> None:
+    put = Timeline(7, 50, 100, reason="it never landed")
+    write_record(remote.new_world(), STREAM, 7, QuarantineRecord((put,)))
+    spoil(remote, remote.items.items[STREAM].root_key)
+
+    assert made(remote).landed
+
+    assert current_record(remote.new_world(), STREAM)[1].timelines == ()
+
+
+# Commits.
+
+
+def test_a_fragment_of_an_epoch_that_the_item_does_not_know_changes_nothing(
+    remote: Remote,
+) -> None:
+    remote.upload(piece(0, 10, epoch=9, floor=0, uid=5))
+
+    report = made(remote)
+
+    assert (report.landed, report.guessed) == (True, False)
+    assert load(remote.new_world(), STREAM).item.ledger.epoch == 1
+
+
+def test_objects_that_carry_the_trailer_of_another_epoch_do_not_say_its_floor(
+    remote: Remote,
+) -> None:
+    remote.claim(2, *log_of(*chain(10)).chunks, LocalChunk(100, 110, 2))
+    remote.upload(*chain(2, start=100, epoch=2, floor=100))
+    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    for n in range(5):
+        other = piece(100, 110, uid=n + 1)  # of epoch 1, under a key of epoch 2
+        key = replace(other.key, epoch=2).path(PREFIX)
+        remote.memory.put(key, other.data, write_id="x")
+    lose_metadata(remote)
+    lose_item(remote)
+
+    report = made(remote)
+
+    assert (report.landed, report.disputed) == (True, ())
+    assert remote.root().ledger.floor(2) == 100
+
+
+def test_an_answer_that_nobody_can_know_leaves_the_state(remote: Remote) -> None:
+    def unknown(*_: object) -> None:
+        raise UnknownOutcomeError("no answer")
+
+    remote.store.before["put"] = unknown
+    with pytest.raises(UnknownOutcomeError):
+        made(remote)
+
+    assert remote.items.items[STREAM].state is StreamState.REBUILDING
+
+
+def test_nothing_lands_on_an_item_that_somebody_else_has_changed(remote: Remote) -> None:
+    def changes(*_: object) -> None:
+        item = remote.items.items[STREAM]
+        remote.items.items[STREAM] = replace(item, version=item.version + 1)
+
+    remote.catalog.before["adopt"] = changes
+    with pytest.raises(ConflictError):
+        made(remote)
+
+
+def test_a_root_that_nobody_could_read_is_not_written(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.rebuild_land.MAX_ROOT_SIZE", 10)
+
+    with pytest.raises(InvalidInputError):
+        made(remote)
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+
+
+def test_without_trailers_the_last_chunk_is_that_of_the_root(remote: Remote) -> None:
+    report = rebuild(remote.new_world(), STREAM, branching=M, trailers=False)
+
+    assert report.rebuilt.root.last_chunk == remote.root().last_chunk

@@ -37,7 +37,7 @@ from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
 from coldstream.usecases.rebuild_objects import trailers as read_trailers
-from coldstream.usecases.rebuild_state import State, fresh, known_state
+from coldstream.usecases.rebuild_state import State, known_state
 from coldstream.usecases.surviving import surviving_record
 
 
@@ -137,7 +137,6 @@ def rebuild(
         raise InvalidInputError(
             "a manifest is installed only from fragments whose trailers were read", stream=stream
         )
-    world = fresh(world)
     item = world.catalog.get(stream)
     if not world.store.list(stream_prefix(world.prefix, stream), limit=1):
         raise NotFoundError("the bucket has nothing of this stream", stream=stream)
