@@ -335,3 +335,21 @@ def test_an_unexpected_exception_of_one_stream_fails_its_own_messages_only(
     assert isinstance(error, InternalError)
     assert (error.stream, "ZeroDivisionError" in str(error)) == (STREAM, True)
     assert [each.fragments for each in report.reports] == [2]
+
+
+def test_messages_of_a_stream_of_which_more_is_to_be_committed_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = Remote().claimed()
+    paths = remote.upload(*chain(2))
+
+    def some(world: World, stream: str, **more: Any) -> CommitReport:
+        return replace(commit_runs(world, stream, **more), more=True)
+
+    monkeypatch.setattr("coldstream.usecases.handle_events.commit_runs", some)
+
+    report = handle(remote, *(s3_event(path) for path in paths))
+
+    assert set(report.failed) == {"m0", "m1"}
+    assert all(isinstance(error, UnavailableError) for error in report.failed.values())
+    assert [each.fragments for each in report.reports] == [2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,6 @@ from coldstream.ports import ObjectInfo
 from coldstream.usecases import judge as module
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.judge import Judge
-from coldstream.usecases.last_chunk import Holder
 from coldstream.usecases.load import Loaded, load
 from coldstream.usecases.references import MAX_RIVALS, rivals
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
@@ -93,6 +92,11 @@ def refused(remote: Remote, judge: Judge) -> str:
     return path
 
 
+def only_in_a_timeline(judge: Judge) -> Callable[..., bool]:
+    """The manifest lacks the chunk, and whatever else is asked has it."""
+    return lambda world, stream, root, path: root is not judge._root
+
+
 def timeline_root(remote: Remote, **changes: Any) -> Root:
     return replace(load(remote.world, STREAM).root, **changes)
 
@@ -104,8 +108,7 @@ def test_a_lost_timeline_speaks_only_of_what_it_was_cut_off_with(
     remote: Remote, judge: Judge, refused: str, floor: int, expected: Kind,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(module, "holder_of_last_chunk", lambda *_: None)
-    monkeypatch.setattr(module, "holds_last_chunk", lambda *_: True)
+    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(judge))
     timeline = Timeline(epoch=2, floor=floor, next_offset=60)
     judge._quarantine = quarantine(roots=((timeline, timeline_root(remote)),))
 
@@ -115,8 +118,7 @@ def test_a_lost_timeline_speaks_only_of_what_it_was_cut_off_with(
 def test_a_lost_timeline_with_a_hole_holds_no_chunk_of_it(
     remote: Remote, judge: Judge, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "holder_of_last_chunk", lambda *_: None)
-    monkeypatch.setattr(module, "holds_last_chunk", lambda *_: True)
+    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(judge))
     root = timeline_root(remote)
     entries = [
         replace(each, kind=EntryKind.HOLE, size=0, records=0) if each.first_offset == 20 else each
@@ -139,14 +141,14 @@ def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fr
 ) -> None:
     loaded = Loaded(judge._item, judge._root)
     leaf = next(each for each in loaded.root.entries if each.first_offset == 20)
-    answers: Iterator[Holder | None] = iter([Holder(20, leaf), None])
+    answers = iter([True, False])
     asked = []
 
-    def holder(*_: Any) -> Holder | None:
+    def holds(*_: Any) -> bool:
         asked.append(1)
         return next(answers)
 
-    monkeypatch.setattr(module, "holder_of_last_chunk", holder)
+    monkeypatch.setattr(module, "holds_last_chunk", holds)
     assert judge.kind(row(refused)) is Kind.FENCED
     assert judge.kind(row(refused)) is Kind.FENCED
     assert len(asked) == 1  # nothing is read twice

@@ -197,3 +197,84 @@ def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
         begins |= set(found[:1])
 
     assert begins == set(streams)
+
+
+def test_a_stream_that_an_earlier_page_missed_keeps_the_mark_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.survey._STREAMS_AT_ONCE", 1)
+    remote = Remote().claimed()
+    remote.memory.put(piece(0, 10, stream="a").path(PREFIX), b"x", write_id="w")
+
+    pages = reconciled(remote, pages=10)
+
+    assert ("a",) in [page.streams for page in pages]
+    assert pages[-1].streams == ()
+    assert complete_path(PREFIX, remote.items.table_id()) not in remote.memory.objects
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_an_item_of_another_table_is_for_reconcile_whatever_its_state(state: StreamState) -> None:
+    remote = Remote().claimed()
+    item = replace(remote.items.items[STREAM], state=state)
+    for table_id, expected in (
+        ("restored", (STREAM,)),
+        (item.table_id, (STREAM,) if state is StreamState.LIVE else ()),
+    ):
+        remote.items.items[STREAM] = replace(item, table_id=table_id, undelete_until=10**13)
+        page = survey(
+            remote.new_world(), Surveyed.RECONCILE, NO_RULES, now_ms=10**13, target_size=1
+        )
+        assert page.streams == expected
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_collect_is_for_streams_that_are_live_or_gone_for_good(state: StreamState) -> None:
+    remote = Remote().claimed()
+    remote.items.items[STREAM] = replace(remote.items.items[STREAM], state=state)
+
+    found: list[str] = []
+    cursor = None
+    for _ in range(3):
+        page = survey(
+            remote.new_world(), Surveyed.COLLECT, NO_RULES, now_ms=1, target_size=1, cursor=cursor
+        )
+        found += page.streams
+        cursor = page.cursor
+
+    assert found == ([STREAM] if state in ("live", "deleted") else [])
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_retention_is_not_for_a_stream_under_legal_hold(held: bool) -> None:
+    remote = Remote().claimed()
+    remote.items.items[STREAM] = replace(
+        remote.items.items[STREAM], fragments=9, total_size=900, next_offset=90
+    )
+    rules = PolicySet((Rule("old", max_age_ms=1000), Rule("court", priority=-1, hold=held)))
+
+    page = survey(remote.new_world(), Surveyed.RETENTION, rules, now_ms=10**13, target_size=1)
+
+    assert page.streams == (() if held else (STREAM,))
+
+
+def test_a_survey_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
+    remote = Remote().claimed()
+    lost = [f"s{number}" for number in range(5)]
+    for stream in lost:
+        remote.memory.put(piece(0, 10, stream=stream).path(PREFIX), b"x", write_id="w")
+    found: list[str] = []
+    cursor: str | None = "bucket:"
+    for _ in range(20):
+        page = survey(
+            remote.new_world(), Surveyed.RECONCILE, NO_RULES, now_ms=1, target_size=1,
+            cursor=cursor, time_left=lambda: False,
+        )  # fmt: skip
+        assert len(page.streams) <= 1
+        found += page.streams
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert cursor is None
+    assert found == lost

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import copy
 
 from coldstream.errors import InvalidInputError
+from coldstream.manifest.entries import Entry
 from coldstream.manifest.tree import leaf_at, over_hole
 from coldstream.names import (
     DataKey,
@@ -26,7 +27,7 @@ from coldstream.plans.collect import (
     survives,
 )
 from coldstream.ports import ObjectInfo
-from coldstream.usecases.last_chunk import Holder, holder_of_last_chunk, holds_last_chunk
+from coldstream.usecases.last_chunk import holds_last_chunk
 from coldstream.usecases.load import Loaded, World
 from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.references import rivals
@@ -55,7 +56,7 @@ class Judge:
         self._fetch = world.fetch(self._stream)
         self._rivals = rivals(world, loaded.item, time_left=time_left)
         self._quarantine = Quarantine(world, self._stream, loaded.root, self._rivals or ())
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, Entry] = {}
 
     @property
     def blind(self) -> bool:
@@ -140,13 +141,14 @@ class Judge:
 
         A timeline says so only of what it was cut off with: the same last chunk, and no hole.
         """
-        known = self._holders.get(path)
-        # Nothing of the two objects can have changed since, so one look into the tree is enough.
-        if known is not None and leaf_at(self._root, known.chunk_id, self._fetch) == known.leaf:
+        # The chunk ends with the fragment. Nothing of an object ever changes: while the same one is
+        # there in the tree, it holds what it held.
+        leaf = leaf_at(self._root, key.next_offset - 1, self._fetch)
+        if leaf is not None and self._holders.get(path) == leaf:
             return True
-        holder = holder_of_last_chunk(self._world, self._stream, self._root, path)
-        if holder is not None:
-            self._holders[path] = holder
+        if holds_last_chunk(self._world, self._stream, self._root, path):
+            if leaf is not None:
+                self._holders[path] = leaf
             return True
         return any(
             key.next_offset > timeline.floor

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import (
     HEADER,
@@ -13,7 +11,7 @@ from coldstream.fragment import (
     chunk_epoch,
     parse_trailer,
 )
-from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.usecases.load import World
@@ -26,36 +24,16 @@ def holds_last_chunk(world: World, stream: str, root: Root, path: str) -> bool:
     fragment that cannot be read is damaged, not unique; but a damaged object proves nothing either,
     so it counts as not held and stays.
     """
-    return holder_of_last_chunk(world, stream, root, path) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A fragment of a tree, and the chunk of it in which another fragment ends.
-
-    Attributes:
-        chunk_id: of the chunk.
-        leaf: entry of the fragment. Objects never change, so as long as a tree has this entry at
-            the chunk, it holds the chunk.
-    """
-
-    chunk_id: int
-    leaf: Entry
-
-
-def holder_of_last_chunk(world: World, stream: str, root: Root, path: str) -> Holder | None:
-    """The fragment of the tree that `holds_last_chunk` is about; None if there is none."""
     try:
         last = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
         leaf = leaf_at(root, last.last_chunk_id, world.fetch(stream))
         if leaf is None or leaf.kind is not EntryKind.FRAGMENT:
-            return None
+            return False
         held = leaf.data_key(stream).path(world.prefix)
         trailer = parse_trailer(world.store.get_suffix(held, TRAILER_SIZE))
-        same = _epoch_of(world, last.last_chunk_id, trailer, held) == last.last_chunk_epoch
-        return Holder(last.last_chunk_id, leaf) if same else None
+        return _epoch_of(world, last.last_chunk_id, trailer, held) == last.last_chunk_epoch
     except CorruptDataError:
-        return None
+        return False
 
 
 def _epoch_of(world: World, chunk_id: int, trailer: Trailer, path: str) -> int | None:
