@@ -42,8 +42,8 @@ test-fast: setup ## Tests that need no embedded AWS
 	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
 
 .PHONY: simulate
-simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=60)
-	$(BIN)/python -m coldstream.testing.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),60)
+simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=40)
+	$(BIN)/python -m coldstream.testing.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),40)
 
 .PHONY: mutants
 mutants: setup ## Take each guard out: after how many seeds the simulator catches it
