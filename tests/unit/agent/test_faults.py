@@ -193,3 +193,33 @@ def test_what_was_cut_is_uploaded_although_the_look_at_the_manifest_fails(site: 
     assert jobs, "whoever uploads gets what was cut"
     assert follower._in_flight == len(jobs)
     assert isinstance(follower.progress.error, UnavailableError)
+
+
+def test_nothing_is_cut_twice_because_a_look_failed_while_uploads_were_under_way(
+    site: Site,
+) -> None:
+    """The stream is opened again, and cut from where its manifest ends, once they have ended."""
+    run = begin(site)
+    run.happens.clear()
+    run.agent._discover()
+    follower, machine = run.agent._followers[ONE], run.machine
+    jobs = follower.step(machine.now, machine.now_ms(), most=2)
+    assert jobs
+    call = run.faults.call
+
+    def no_table(name: str) -> None:
+        if name == "catalog.get":
+            raise unavailable()
+        call(name)
+
+    run.faults.call = no_table  # type: ignore[method-assign]
+    machine.now += 10
+    jobs += follower.step(machine.now, machine.now_ms(), most=2)
+    assert isinstance(follower.progress.error, UnavailableError)
+    run.faults.call = call  # type: ignore[method-assign]
+    for _ in range(5):
+        machine.now += 60
+        jobs += follower.step(machine.now, machine.now_ms(), most=2)
+
+    begins = [job.piece.first_offset for job in jobs]
+    assert len(set(begins)) == len(begins)

@@ -154,8 +154,8 @@ def test_a_directory_that_vanishes_before_its_manifest_has_followed_is_no_succes
     write_stream(site.data_dir / "__other_1", messages=10)
     run = once(site, most_looks=200, never=True)
     run.happens = {
-        6: lambda: (site.data_dir / STREAM).rename(site.data_dir.parent / "away"),
-        7: lambda: setattr(run, "never", False),
+        20: lambda: (site.data_dir / STREAM).rename(site.data_dir.parent / "away"),
+        21: lambda: setattr(run, "never", False),
     }
 
     rows = {row.stream: row for row in run.go()}
