@@ -302,7 +302,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
         "rivals": Twin(
             "what a root refers to that may be adopted yet is kept",
             None,
-            lambda: [(judge, "rivals", lambda world, item: [])],
+            lambda: [(judge, "rivals", lambda world, item, **_: [])],
         ),
         "adopt-complete": Twin(
             "no root is adopted that misses anything",
