@@ -302,7 +302,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "rivals": Mutant(
             "what a root refers to that may be adopted yet is kept",
             None,
-            lambda: [(judge, "rivals", lambda world, item: [])],
+            lambda: [(judge, "rivals", lambda world, item, **_: [])],
         ),
         "adopt-complete": Mutant(
             "no root is adopted that misses anything",
