@@ -223,3 +223,41 @@ def test_nothing_is_cut_twice_because_a_look_failed_while_uploads_were_under_way
 
     begins = [job.piece.first_offset for job in jobs]
     assert len(set(begins)) == len(begins)
+
+
+def test_a_manifest_that_another_agent_has_moved_on_restarts_nothing_under_way(site: Site) -> None:
+    """What is under way is counted: to begin anew would forget where its failure has to begin."""
+    run = begin(site)
+    run.happens.clear()
+    run.agent._discover()
+    follower, machine = run.agent._followers[ONE], run.machine
+    (job,) = follower.step(machine.now, machine.now_ms(), most=1)
+    position = follower._position
+    site.run(target_size=500)
+    assert site.catalog.items[ONE].next_offset > position
+
+    machine.now += 10
+    assert follower.step(machine.now, machine.now_ms(), most=0) == []
+    assert follower._position == position
+
+    follower.failed(job.piece, UnavailableError("no answer"), machine.now)
+    for _ in range(4):
+        machine.now += 60
+        assert follower.step(machine.now, machine.now_ms(), most=3) == []
+    assert follower.progress.next_offset == site.catalog.items[ONE].next_offset
+
+
+def test_the_item_is_read_a_few_times_a_second_at_most(site: Site) -> None:
+    """However often a busy loop looks at a stream whose manifest has not followed."""
+    run = begin(site)
+    run.happens.clear()
+    run.agent._discover()
+    follower, machine = run.agent._followers[ONE], run.machine
+    assert follower.step(machine.now, machine.now_ms(), most=1)
+    run.faults.names.clear()
+
+    for _ in range(100):
+        machine.now += 0.01
+        follower.step(machine.now, machine.now_ms(), most=0)
+
+    assert 1 <= run.faults.names.count("catalog.get") <= 6
