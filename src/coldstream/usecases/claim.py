@@ -34,6 +34,9 @@ def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> Cat
     if item is not None:
         return item
     if holds_ours(world, stream):
+        item = world.catalog.get(stream)
+        if item is not None:
+            return item  # another agent has begun the stream between the two looks
         raise ConflictError(
             "the bucket holds objects of this stream but the catalog has no item for it;"
             " it must be reconciled before anything is written",

@@ -81,15 +81,11 @@ class RebuildReport:
 class LackingError(CoversLessError):
     """A rebuild that did not land because its manifest would lack something.
 
-    Args:
-        message: in one sentence.
+    Attributes:
         report: what came out.
-        offset: the first that is lacking.
     """
 
-    def __init__(self, message: str, report: RebuildReport, *, offset: int) -> None:
-        super().__init__(message, stream=report.stream, offset=offset)
-        self.report = report
+    report: RebuildReport
 
 
 def rebuild(
@@ -228,13 +224,15 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
         f"offsets {each.first} to {each.following - 1}: {each.why}" for each in lacking[:3]
     )
     more = max(0, len(lacking) - 3) + rebuilt.told.more
-    raise LackingError(
+    error = LackingError(
         f"the new manifest would have {less}{f': {what}' if what else ''}"
         f"{f', and {more} more' if more else ''}; nothing was committed, and the stream stays as"
         " it is",
-        report,
+        stream=report.stream,
         offset=lacking[0].first if lacking else rebuilt.root.first_offset,
     )
+    error.report = report
+    raise error
 
 
 def _record_key(world: World, state: State) -> str:

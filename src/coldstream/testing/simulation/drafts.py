@@ -179,7 +179,8 @@ def _gap_behind_the_manifest(
     report = SimpleNamespace(next_offset=root.next_offset, root=root)
     if root.next_offset >= local_first:
         return report, None
-    return report, Gap(root.next_offset, local_first, root.ledger.epoch, False, False, ())
+    epoch = root.ledger.epoch
+    return report, Gap(root.next_offset, local_first, epoch, False, False, (), rights=epoch)
 
 
 def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:
