@@ -501,4 +501,28 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
 )
 
 #: Within so many seeds the simulator must notice; what is not here is left to other tests.
-SEEDS: Mapping[str, int] = MappingProxyType({})
+SEEDS: Mapping[str, int] = MappingProxyType(
+    {
+        "amend-replans": 2000,
+        "amend-reloads": 2000,
+        "trailer-floor": 2000,
+        "trailer-against-key": 2000,
+        "claim-floor": 2000,
+        "claim-replans": 2000,
+        "commit-replans": 2000,
+        "cut-record": 2000,
+        "beginning-kept": 2000,
+        "retention-last": 2000,
+        "retention-bytes": 2000,
+        "retention-group": 2000,
+        "retention-head": 2000,
+        "rebalance-oldest": 2000,
+        "consolidate-epoch": 2000,
+        "collect-quarantine": 2000,
+        "cut-epoch": 2000,
+        "reader-time": 2000,
+        "tree-time": 2000,
+        "append-last-chunk": 2000,
+        "bad-left-out": 5000,
+    }
+)

@@ -267,12 +267,12 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "ledger-minimum": Mutant(
             "the minimum of ALL higher floors counts, not the next one",
-            20_000,
+            None,
             lambda: [(Ledger, "ceiling", _ceiling_of_next_epoch)],
         ),
         "three-outcomes": Mutant(
             "a failed condition may mean landed, or unknown; no committer deletes",
-            2000,
+            5000,
             lambda: [
                 (memory, "outcome_of_failed_condition", _condition_failed),
                 *_publishing(_cleaning_up),
@@ -292,7 +292,6 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             "a record of a grace time ago must name what is deleted",
             2000,
             lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
-            actions=160,
         ),
         "re-read": Mutant(
             "the item is read again right before each batch of deletes",
