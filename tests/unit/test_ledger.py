@@ -3,6 +3,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError, FencedError, InvalidInputError
 from coldstream.manifest.ledger import COMPACT_FROM, MAX_CLAIMS, Ledger
@@ -147,3 +149,21 @@ def test_a_full_ledger_takes_no_claim_and_says_what_makes_room() -> None:
         ledger.claimed(MAX_CLAIMS + 1, MAX_CLAIMS + 1)
     assert ledger.above(MAX_CLAIMS).claimed(MAX_CLAIMS + 1, MAX_CLAIMS + 1)
     assert COMPACT_FROM < MAX_CLAIMS
+
+
+@given(floors=st.lists(st.integers(0, 12), min_size=1, max_size=6), offset=st.integers(0, 14))
+def test_the_right_at_an_offset_is_that_of_the_highest_epoch_that_is_let_in_there(
+    floors: list[int], offset: int
+) -> None:
+    ledger = Ledger.of(enumerate(floors, 1))
+
+    right = ledger.right_at(offset)
+
+    may = [each for each in range(1, len(floors) + 1) if ledger.accepts(each, offset, offset + 1)]
+    if right is None:
+        assert not may
+        return
+    assert right.epoch == max(may)
+    assert right.floor == ledger.floor(right.epoch)
+    assert ledger.accepts(right.epoch, offset, right.until)
+    assert not ledger.accepts(right.epoch, offset, right.until + 1)

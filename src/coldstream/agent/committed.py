@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import MAX_OFFSET, check_stream
@@ -23,15 +23,6 @@ class CommittedOffsets(Protocol):
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 if nothing is known."""
-        ...
-
-
-@runtime_checkable
-class NamedOffsets(CommittedOffsets, Protocol):
-    """Offsets that somebody has written down, stream by stream."""
-
-    def named(self) -> frozenset[str]:
-        """The streams of which something is known."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from coldstream.agent.committed import CommittedOffsets, NamedOffsets
+from coldstream.agent.committed import CommittedFile, CommittedOffsets
 from coldstream.agent.files import DISK
 from coldstream.errors import InvalidInputError
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX, check_stream
@@ -57,7 +57,7 @@ def nothing_found(data_dir: Path) -> str:
 
 def unnamed(committed: CommittedOffsets, streams: Collection[str]) -> tuple[set[str], set[str]]:
     """Streams that the file of offsets does not name, and names in it without a directory."""
-    if not isinstance(committed, NamedOffsets):
+    if not isinstance(committed, CommittedFile):
         return set(), set()
     try:
         named = committed.named()

@@ -34,6 +34,8 @@ from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
 from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
 from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.ledger import Ledger, Right
+from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream.ports import CommitRequests
 from coldstream.usecases.load import World
@@ -73,7 +75,7 @@ class StreamFollower:
     _standing: StandstillWatch = field(init=False)
     _pursuit: Pursuit = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
-    _floor: int = 0
+    _ledger: Ledger = field(default_factory=Ledger)  # when it claimed
     _outdated: bool = False  # the claim must be made again
     _position: int = 0  # everything below has been cut
     _remaining: bool = False  # more can be cut at once
@@ -222,7 +224,7 @@ class StreamFollower:
         if opened is None:
             return False
         report = opened.report
-        self._epoch, self._floor = opened.epoch, opened.floor
+        self._epoch, self._ledger = opened.epoch, opened.ledger
         self._outdated = False
         if report.waiting:
             # Of fragments that land out of order the second could make a hole count over the first.
@@ -283,18 +285,20 @@ class StreamFollower:
     ) -> bool:
         """Cut what there is of one segment; False if something of it is left."""
         ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
+        right = self._right()
         pieces = cut(
             view,
             target_size=self.settings.target_size,
-            committed=limit,
-            epoch=self._epoch,
+            committed=min(limit, right.until),
+            epoch=right.epoch,
             flush=self.settings.once
+            or right.epoch < self._epoch
             or view.chunk(-1).epoch > self._epoch
             or self._position == self._hole_end
             or self._blocked_at is not None
             or now_ms >= ripe_ms,
         )[: most - len(jobs)]
-        new = [Job(self.log, piece, self._place(piece)) for piece in pieces]
+        new = [Job(self.log, piece, self._place(piece, right)) for piece in pieces]
         taken = sum(len(piece.records) for piece in pieces)
         waiting = view.chunk(taken) if taken < len(view.records) else None
         # From here on nothing can fail: what is in `jobs` is what is under way.
@@ -308,7 +312,7 @@ class StreamFollower:
         if waiting is None:
             return True
         self._wake_ms = ripe_ms
-        self._remaining = len(jobs) == most
+        self._remaining = len(jobs) == most or self._position >= right.until
         if waiting.epoch > self._epoch and waiting.next_offset <= limit:
             self._outdated = True  # it needs a claim, after all before it is uploaded
         return False
@@ -339,10 +343,18 @@ class StreamFollower:
             odd_time=wake_ms is not None and not 0 < wake_ms - now_ms <= self.settings.flush_ms,
         )
 
-    def _place(self, piece: Slice) -> Placement:
+    def _right(self) -> Right:
+        """Under which claim the next slice is uploaded: its own, but below its floor.
+
+        This log is that of the claim, whoever wrote what lies below the floor.
+        """
+        floor = self._ledger.floor(self._epoch) or 0
+        return self._ledger.right_at(self._position) or Right(self._epoch, floor, MAX_OFFSET)
+
+    def _place(self, piece: Slice, right: Right) -> Placement:
         return Placement(
-            epoch=self._epoch,
-            floor=self._floor,
+            epoch=right.epoch,
+            floor=right.floor,
             segment_offset=piece.segment_offset,
             sequence=self._numbers.next(piece.segment_offset),
             segment_position=piece.start,
@@ -372,7 +384,7 @@ class StreamFollower:
         if item.epoch > self._epoch:
             self._outdated = True
             return
-        if item.ledger.floor(self._epoch) != self._floor:
+        if item.ledger.floor(self._epoch) != self._ledger.floor(self._epoch):
             # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
             if now - self._reclaimed_at >= self.settings.rescan_seconds:
                 self._outdated, self._reclaimed_at = True, now

@@ -17,6 +17,7 @@ from coldstream.agent.progress import Notices, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.ledger import Ledger
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
@@ -28,14 +29,14 @@ class Opened:
 
     Attributes:
         epoch: of the claim.
-        floor: of that epoch.
+        ledger: that has the claim.
         report: of the commit of what earlier lives of an agent have uploaded.
         waits_at: where a fragment begins that waits behind something missing; looked for with
             `once` only, None if there is none.
     """
 
     epoch: int
-    floor: int
+    ledger: Ledger
     report: CommitReport
     waits_at: int | None
 
@@ -101,10 +102,10 @@ def open_stream(
         notices.append(of_new_root(stream, world.prefix, settings))
     if claimed.truncated is not None:
         notices.append(of_truncation(claimed.truncated))
-    floor = claimed.loaded.item.ledger.floor(epoch)
-    if floor is None:
+    ledger = claimed.loaded.item.ledger
+    if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)
     # What an earlier life of this agent has uploaded may have lost its events.
     report = commit_runs(world, stream, pause=pause)
     look = settings.once and not report.waiting
-    return Opened(epoch, floor, report, gaps.pending(report) if look else None)
+    return Opened(epoch, ledger, report, gaps.pending(report) if look else None)

@@ -29,6 +29,21 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Right:
+    """Who may write what begins at an offset.
+
+    Attributes:
+        epoch: the highest one whose data the ledger takes there.
+        floor: of that epoch.
+        until: no data of it may end above this offset.
+    """
+
+    epoch: int
+    floor: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The claims of a stream, in rising order of epochs.
 
@@ -71,6 +86,19 @@ class Ledger:
         """Whether data of `epoch` over [first_offset, next_offset) may enter the manifest."""
         floor = self.floor(epoch)
         return floor is not None and floor <= first_offset and next_offset <= self.ceiling(epoch)
+
+    def right_at(self, offset: int) -> Right | None:
+        """The right of the highest epoch that may write at `offset`; None if no epoch may.
+
+        That is the highest claim, but where a manifest ends below its floor: after a rebuild, or a
+        repair, that has lost what lay there when it claimed.
+        """
+        until = MAX_OFFSET
+        for claim in reversed(self.claims):
+            if claim.floor <= offset < until:
+                return Right(claim.epoch, claim.floor, until)
+            until = min(until, claim.floor)
+        return None
 
     def above(self, first_offset: int) -> Ledger:
         """This ledger without the claims whose right ends at or below `first_offset`.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coldstream.agent.faults import StuckManifestError
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, check_alone
@@ -150,6 +151,34 @@ def test_an_agent_whose_claim_has_another_floor_in_the_ledger_takes_that_floor(
     assert run.looks < 100
 
 
+def test_what_lies_below_the_floor_of_its_claim_is_uploaded_as_the_epoch_that_may_write_there(
+    site: Site,
+) -> None:
+    """Found by the simulator: metadata and a fragment below the floor were lost, and the agent PUT
+    the range again and again under an epoch that no commit takes there."""
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10)
+
+    def lose() -> None:
+        """The table is lost, all metadata, and the last fragment of epoch 1; epoch 2 has some."""
+        for key in list(site.store.objects):
+            if "/metadata/" in key or ("0060.0000000001." in key and "/data/" in key):
+                del site.store.objects[key]
+        site.catalog.items.clear()
+        rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+        item = site.catalog.items[STREAM]
+        assert item.ledger == Ledger.of([(1, 0), (2, 60)])
+        assert item.next_offset < 60
+        grow(site, 65, 3, 2)
+
+    run = Run(site, most_looks=600, settings={"target_size": 1})
+    run.happens = {8: lambda: grow(site, 60, 5, 2), 20: lose}
+    (row,) = run.go()
+
+    assert durable(site, STREAM)
+    assert not isinstance(row.error, StuckManifestError)
+    assert run.looks < 200
+
+
 def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: Site) -> None:
     """Whatever the table says: a claim costs a dozen requests, and a stream is looked at often."""
     write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
@@ -158,9 +187,9 @@ def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: S
 
     def another_floor() -> None:
         follower = run.agent._followers[STREAM]
-        if follower._floor != 999:
+        if follower._ledger.floor(1) != 999:
             opened.append(run.machine.now)
-            follower._floor = 999  # as if the ledger had another one for ever
+            follower._ledger = Ledger.of([(1, 999)])  # as if the table had another one for ever
         if run.looks % 5 == 0:
             grow(site, 50 + run.looks // 5 - 1, 1, 1)
 

@@ -11,10 +11,11 @@ them (facts/broker.md), so such chunks can be overwritten later by a log with a 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
@@ -26,6 +27,7 @@ from coldstream.osiris.segment import SEGMENT_HEADER
 from coldstream.testing.generator import build_chunk
 
 _INDEX_RECORD = Struct(">QqQIB")
+_CHUNK_ID = attrgetter("chunk_id")
 #: Identity of a chunk: its id and the epoch of its writer, which writes each id once.
 ChunkId = tuple[int, int]
 
@@ -167,7 +169,9 @@ class Replica:
         at = bisect_right(self.segments, offset, key=lambda each: each.first) - 1
         if at < 0:
             return None
-        return next((c for c in self.segments[at].chunks if c.chunk_id == offset), None)
+        chunks = self.segments[at].chunks
+        near = bisect_left(chunks, offset, key=_CHUNK_ID)
+        return chunks[near] if near < len(chunks) and chunks[near].chunk_id == offset else None
 
     def append(self, chunk: SimChunk, *, most: int) -> None:
         """Add a chunk; a segment of `most` chunks is full."""
@@ -326,9 +330,12 @@ class Cluster:
         offset = min(tails[self.majority - 1], writer.tail)
         if offset <= writer.committed:
             return
-        for chunk in writer.chunks():
-            if writer.committed <= chunk.chunk_id < offset:
-                self.committed.add(chunk.identity)
+        for segment in reversed(writer.segments):
+            for chunk in reversed(segment.chunks):
+                if writer.committed <= chunk.chunk_id < offset:
+                    self.committed.add(chunk.identity)
+            if segment.first <= writer.committed:
+                break
         writer.committed = offset
 
     def stop(self, replica: Replica, *, keep: int | None) -> None:

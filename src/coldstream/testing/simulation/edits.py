@@ -11,6 +11,7 @@ from typing import Any
 
 #: Owner, name of its attribute, value while the patch lasts.
 Patch = tuple[Any, str, Any]
+_OF_FUNCTIONS = ("__code__", "__kwdefaults__")
 
 
 @contextmanager
@@ -18,12 +19,12 @@ def applied(patches: Sequence[Patch]) -> Iterator[None]:
     """Values exchanged for a while; those that a class has inherited are inherited again after."""
     before = []
     for owner, name, value in patches:
-        local = name == "__code__" or name in vars(owner)
+        local = name in _OF_FUNCTIONS or name in vars(owner)
         before.append(
             (
                 owner,
                 name,
-                vars(owner)[name] if local and name != "__code__" else getattr(owner, name),
+                vars(owner)[name] if local and name not in _OF_FUNCTIONS else getattr(owner, name),
                 local,
             )
         )

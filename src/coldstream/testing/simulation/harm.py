@@ -127,7 +127,9 @@ def _fragment(scene: Scene) -> tuple[Stream, str] | None:
     keys = [
         key
         for key in scene.objects.objects
-        if contents.chunks.get(key) and key not in contents.harmed
+        if contents.chunks.get(key)
+        and key not in contents.harmed
+        and (key in live or key not in scene.repairs or not scene.repairs[key].fiber)
     ]
     if scene.choices.below(4) and (of_manifest := [key for key in keys if key in live]):
         keys = of_manifest

@@ -7,11 +7,13 @@ what belongs to the theme, so that some go deep where others go wide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cache
 
 from coldstream.testing.simulation import brokers, harm, operators, strays, workflows
 from coldstream.testing.simulation.choices import Choices
 from coldstream.testing.simulation.conflicts import hang, rewrite, seek
+from coldstream.testing.simulation.limits import small
 from coldstream.testing.simulation.quiescence import quiescence
 from coldstream.testing.simulation.scene import SECOND, STREAM, Scene, Shape, replicate_all
 
@@ -20,7 +22,12 @@ ACTIONS = 40
 #: Kinds of history that go before: bare, a tree, a tree of several epochs, one with holes.
 PASTS = 6
 
+#: Of 100 histories, how many have small limits.
+_SMALL = 40
+
 Act = Callable[[Scene], object]
+#: What may happen, how often, and how.
+Table = list[tuple[str, int, Act]]
 
 
 def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
@@ -51,6 +58,11 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
     if "brokers" in themes:
         rewrite(scene, choices.one_of((0.0, 20.0)))
     table = _table(choices, [_THEMES[theme] for theme in themes])
+    with small(scene.page_size) if choices.chance(_SMALL) else nullcontext():
+        _plays(choices, scene, table, actions)
+
+
+def _plays(choices: Choices, scene: Scene, table: Table, actions: int) -> None:
     try:
         for stream in scene.streams.values():
             writer = stream.cluster.writer or stream.cluster.elect(stream.cluster.reachable)
@@ -80,7 +92,7 @@ def set_up(choices: Choices, trace: Callable[[str], None] | None = None) -> Scen
     return Scene(choices, shape, trace, page_size=choices.one_of((1000, 3, 8)))
 
 
-def _table(choices: Choices, themes: list[Mapping[str, int]]) -> list[tuple[str, int, Act]]:
+def _table(choices: Choices, themes: list[Mapping[str, int]]) -> Table:
     """What may happen in this history, and how often."""
     found = []
     for name, weight, act in _ACTIONS:
@@ -92,7 +104,7 @@ def _table(choices: Choices, themes: list[Mapping[str, int]]) -> list[tuple[str,
     return found
 
 
-def _act(choices: Choices, scene: Scene, table: list[tuple[str, int, Act]]) -> None:
+def _act(choices: Choices, scene: Scene, table: Table) -> None:
     """Let a task go on, or have something else happen."""
     if scene.scheduler.ready and choices.below(2):
         scene.scheduler.step()

@@ -17,6 +17,7 @@ from coldstream.testing.simulation.scene import (
     Stream,
     replicate_all,
 )
+from coldstream.usecases import hold
 from coldstream.usecases.delete_stream import undelete_stream
 from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
@@ -52,11 +53,6 @@ def quiescence(scene: Scene) -> None:
             replica.restore_files()
             stream.cluster.start(replica, scheduler.now)
         _mends(scene, stream)
-        error = scene.attempt(
-            partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause)
-        )
-        if isinstance(error, CorruptDataError):
-            _rebuilds(scene, stream)  # as the error says
         cluster = stream.cluster
         if cluster.writer is None:
             cluster.elect(cluster.reachable)
@@ -69,28 +65,34 @@ def quiescence(scene: Scene) -> None:
 
 
 def _mends(scene: Scene, stream: Stream) -> None:
-    """Operators take up what trouble has left: deletions, rebuilds, lost metadata, damage."""
+    """Operators take up what trouble has left: holds, deletions, lost metadata, damage."""
+    hold.release(scene.policies, stream.name)
     item = scene.catalog.inner.items.get(stream.name)
     if item is not None and item.state is StreamState.DELETING:
         scene.attempt(lambda: undelete_stream(scene.fresh_world(), stream.name))
+    error = scene.attempt(partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause))
+    item = scene.catalog.inner.items.get(stream.name)
     current, contents = stream.oracle.current, stream.oracle.contents
     lost = current is not None and not contents.harmed.isdisjoint(
         {current.item.root_key, *current.manifest.nodes}
     )
+    accepted = False
     if (
         lost
+        or isinstance(error, CorruptDataError)  # as it says
         or (item is not None and item.state is StreamState.REBUILDING)
         or (item is None and contents.harmed)
     ):
-        _rebuilds(scene, stream)
-    if contents.rotten or contents.harmed:
+        accepted = _rebuilds(scene, stream)
+    if accepted or contents.rotten or contents.harmed:
         scene.attempt(lambda: repair(scene, stream, lost=True, members=9))
 
 
-def _rebuilds(scene: Scene, stream: Stream) -> None:
-    """An operator has the manifest made anew, and accepts what cannot be had any more."""
+def _rebuilds(scene: Scene, stream: Stream) -> bool:
+    """An operator has the manifest made anew; whether less than was known had to be accepted."""
     error = scene.attempt(lambda: workflows.rebuild(scene, stream))
-    if isinstance(error, LackingError):
+    accepted = isinstance(error, LackingError)
+    if accepted:
         # First what others have PUT is taken away. The oracle knows whether the rest is lost.
         strays = stream.oracle.contents.strays
         scene.objects.delete(sorted(strays))
@@ -98,6 +100,7 @@ def _rebuilds(scene: Scene, stream: Stream) -> None:
         scene.buckets["less accepted"] += 1
         error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
     scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
+    return accepted
 
 
 def _agents_finish(scene: Scene) -> None:
@@ -114,6 +117,8 @@ def _agents_finish(scene: Scene) -> None:
             item = scene.catalog.inner.items.get(stream.name)
             if item is not None and item.state is StreamState.REBUILDING:
                 scene.attempt(partial(workflows.rebuild, scene, stream))
+            if item is not None and item.state is StreamState.DELETING:  # asked for long ago
+                scene.attempt(partial(undelete_stream, scene.fresh_world(), stream.name))
         if second == 12:
             # Only another member may have what the writer's own log has lost.
             for node in scene.nodes:

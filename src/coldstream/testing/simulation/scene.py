@@ -25,7 +25,7 @@ from coldstream.testing.simulation.net import Net
 from coldstream.testing.simulation.nodes import SimAgent, SimMembers
 from coldstream.testing.simulation.oracle import Oracle
 from coldstream.testing.simulation.reading import HOLE
-from coldstream.testing.simulation.scheduler import Scheduler
+from coldstream.testing.simulation.scheduler import Scheduler, Task
 from coldstream.testing.simulation.services import SimCatalog, SimStore
 from coldstream.usecases.load import World
 
@@ -85,11 +85,13 @@ class Scene:
     Attributes:
         streams: by name.
         buckets: what kinds of events it had, for coverage.
+        page_size: keys in one LIST answer.
         running: deadline and owner of Lambdas and steps of workflows.
         before_change: told that a task is about to change something, and where; a conflict may be
             made there.
         before_upload: told that a slice that was cut is about to be read.
         before_put: told that an object is about to be PUT; the PUT may hang there.
+        repairs: which repair has PUT an object; it takes for whole what it has just written.
         rules: of the retention that a task carries out, by owner: bytes, and the oldest time in ms.
     """
 
@@ -127,8 +129,9 @@ class Scene:
         self.queue = Queue(self)
         self.agents: list[SimAgent] = []
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
+        self.repairs: dict[str, Task] = {}
         self.rules: dict[object, tuple[int | None, int | None]] = {}
-        self._page_size = page_size
+        self.page_size = page_size
         self._lives = 0
         self._lambdas = 0
         self._warm: list[World] = []
@@ -188,7 +191,7 @@ class Scene:
             self.new_uid,
             pool=Inline,
             hold_ms=TIMEOUT_MS,
-            page_size=self._page_size,
+            page_size=self.page_size,
         )
         if len(self._warm) < 3:
             self._warm.append(world)
@@ -204,6 +207,9 @@ class Scene:
         if stream is None:
             return
         stream.oracle.created(key)
+        task = self.scheduler.task
+        if task is not None and task.name.startswith("repair"):
+            self.repairs[key] = task
         if "/data/" in key:
             self.queue.object_created(key)
 
@@ -304,7 +310,7 @@ class Scene:
             self.new_uid,
             pool=Inline,
             hold_ms=TIMEOUT_MS,
-            page_size=self._page_size,
+            page_size=self.page_size,
         )
 
     def _asked(self, stream: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coldstream.plans.policy import PolicySet, Rule
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.plans.policy import PolicySet, Rule, effective
 from coldstream.testing.simulation.net import DYNAMODB, S3, Outage
 from coldstream.testing.simulation.readers import read
 from coldstream.testing.simulation.scene import (
@@ -22,6 +23,7 @@ from coldstream.usecases.commit_runs import commit_runs
 
 #: As long as a slow call may take, and a little more.
 MAX_DELETE_MS = 32_000
+_STEPS_OF_COLLECT = 60
 _OUTAGES_MS = (3_000, 15_000, 90_000)
 
 
@@ -110,18 +112,30 @@ def collects(scene: Scene) -> str:
     return scene.spawn("collect", lambda: collect(scene, stream, left))
 
 
-def collect(scene: Scene, stream: Stream, left: object = None) -> object:
-    """One step of collect, now."""
-    now = scene.scheduler.now
-    return collecting.collect(
-        scene.fresh_world(),
-        scene.store,
-        stream.name,
-        grace_ms=GRACE_MS,
-        run_ms=now,
-        now_ms=now,
-        time_left=left if callable(left) else lambda: True,
-    )
+def collect(scene: Scene, stream: Stream, left: object = None) -> None:
+    """One run of collect, begun now: step after step, each from where the one before stopped."""
+
+    def held(item: CatalogItem) -> bool:
+        policies, _ = scene.policies.load()
+        return effective(policies, item.stream, item.name).hold
+
+    run_ms, cursor = scene.scheduler.now, None
+    for _ in range(_STEPS_OF_COLLECT):
+        report = collecting.collect(
+            scene.fresh_world(),
+            scene.store,
+            stream.name,
+            cursor=cursor,
+            grace_ms=GRACE_MS,
+            run_ms=run_ms,
+            now_ms=scene.scheduler.now,
+            time_left=left if callable(left) else lambda: True,
+            held=held,
+        )
+        cursor = report.cursor
+        if cursor is None:
+            return
+        scene.buckets["collect in steps"] += 1
 
 
 def rebuilds(scene: Scene, stream: Stream | None = None) -> str:
