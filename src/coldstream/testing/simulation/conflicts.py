@@ -28,6 +28,8 @@ def seek(scene: Scene, percent: float) -> None:
         if stream is None:
             return
         rivals = _OF_DELETES if what == "delete" else _OF_CHANGES
+        if what == "delete" and scene.loses_items:
+            rivals = (*rivals, _adopts, _adopts)
         if stream.oracle.contents.rotten:
             rivals = (*rivals, _repairs)
         rival = scene.choices.one_of(rivals)
@@ -41,6 +43,23 @@ def seek(scene: Scene, percent: float) -> None:
                 scene.scheduler.give_way(owner)
         finally:
             scene.before_change = before
+
+    scene.before_change = before_change
+
+
+def linger(scene: Scene, percent: float) -> None:
+    """Let agents stand still right before a change, for longer than anybody else may take."""
+    inner = scene.before_change
+
+    def before_change(what: str, where: str) -> None:
+        task = scene.scheduler.task
+        if task is not None and task.name.startswith("agent") and scene.choices.chance(percent):
+            ms = scene.choices.one_of(_HANG_MS)
+            scene.buckets["change hangs"] += 1
+            scene.scheduler.say(f"its {what} hangs for {ms} ms")
+            scene.scheduler.sleep(ms)
+        if inner is not None:
+            inner(what, where)
 
     scene.before_change = before_change
 
@@ -87,6 +106,12 @@ def _claims(scene: Scene, stream: Stream) -> str | None:
         agent = scene.start_agent(scene.node_of(writer))
     scene.scheduler.rouse(agent.owner)
     return agent.owner
+
+
+def _adopts(scene: Scene, stream: Stream) -> str:
+    """The table is restored, and the stream takes up the newest root that is whole."""
+    workflows.table_is_restored(scene)
+    return workflows.reconciles(scene, stream)
 
 
 def _repairs(scene: Scene, stream: Stream) -> str:

@@ -33,6 +33,7 @@ class Contents:
         born: when each object came, in steps of the history.
         harmed: keys of what the world has damaged, cut or taken away.
         rotten: chunks that the world has damaged somewhere.
+        harmed_at: when each object was harmed first, in steps of the history.
         strays: keys of what others have PUT, and no manifest may refer to.
     """
 
@@ -45,6 +46,7 @@ class Contents:
     born: dict[str, int] = field(default_factory=dict)
     harmed: set[str] = field(default_factory=set)
     rotten: set[ChunkId] = field(default_factory=set)
+    harmed_at: dict[str, int] = field(default_factory=dict)
     strays: set[str] = field(default_factory=set)
 
     def take_over(self, before: Contents) -> None:
@@ -110,9 +112,10 @@ class Contents:
         for identity in sound:
             self.holders.setdefault(identity, set()).add(key)
 
-    def harm(self, key: str, rotten: frozenset[ChunkId] | None = None) -> None:
+    def harm(self, key: str, moment: int, rotten: frozenset[ChunkId] | None = None) -> None:
         """The world has damaged some chunks of an object, or all of it."""
         self.harmed.add(key)
+        self.harmed_at.setdefault(key, moment)
         if key in self.chunks:
             chunks = frozenset(self.chunks[key]) if rotten is None else rotten
             self.rotten |= chunks

@@ -20,7 +20,7 @@ def rots(scene: Scene) -> bool:
     identity = scene.choices.one_of(chunks)
     at = 8 + sum(len(stream.cluster.written[each].data) for each in _before(chunks, identity))
     _flip(scene, key, at + len(stream.cluster.written[identity].data) - 1)
-    contents.harm(key, frozenset({identity}))
+    contents.harm(key, scene.scheduler.steps, frozenset({identity}))
     return _told(scene, "rotten", key)
 
 
@@ -31,7 +31,7 @@ def trailer_rots(scene: Scene) -> bool:
         return False
     stream, key = found
     _flip(scene, key, len(scene.objects.objects[key]) - 60)
-    stream.oracle.contents.harm(key)
+    stream.oracle.contents.harm(key, scene.scheduler.steps)
     return _told(scene, "rotten trailer", key)
 
 
@@ -43,7 +43,7 @@ def is_cut(scene: Scene) -> bool:
     stream, key = found
     data = scene.objects.objects[key]
     scene.objects.objects[key] = data[: len(data) // 2]
-    stream.oracle.contents.harm(key)
+    stream.oracle.contents.harm(key, scene.scheduler.steps)
     return _told(scene, "cut object", key)
 
 
@@ -54,7 +54,7 @@ def vanishes(scene: Scene) -> bool:
         return False
     stream, key = found
     scene.objects.delete([key])
-    stream.oracle.contents.harm(key)
+    stream.oracle.contents.harm(key, scene.scheduler.steps)
     return _told(scene, "vanished object", key)
 
 
@@ -85,7 +85,7 @@ def metadata_is_lost(scene: Scene) -> bool:
     if not keys:
         return False
     for key in keys:
-        stream.oracle.contents.harm(key)
+        stream.oracle.contents.harm(key, scene.scheduler.steps)
     scene.objects.delete(keys)
     if scene.choices.below(2):
         scene.catalog.inner.items.pop(stream.name, None)
@@ -149,7 +149,7 @@ def _flip(scene: Scene, key: str, at: int) -> None:
 def _lose(scene: Scene, stream: Stream, key: str, what: str) -> bool:
     if key not in scene.objects.objects or key in stream.oracle.contents.harmed:
         return False
-    stream.oracle.contents.harm(key)
+    stream.oracle.contents.harm(key, scene.scheduler.steps)
     if scene.choices.below(2):
         _flip(scene, key, len(scene.objects.objects[key]) // 2)
     else:

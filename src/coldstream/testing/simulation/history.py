@@ -12,7 +12,7 @@ from functools import cache
 
 from coldstream.testing.simulation import brokers, harm, operators, strays, workflows
 from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.conflicts import hang, rewrite, seek
+from coldstream.testing.simulation.conflicts import hang, linger, rewrite, seek
 from coldstream.testing.simulation.limits import small
 from coldstream.testing.simulation.quiescence import quiescence
 from coldstream.testing.simulation.scene import SECOND, STREAM, Scene, Shape, replicate_all
@@ -55,9 +55,11 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
     seek(scene, choices.one_of((0.0, 30.0, 80.0)))
     if not {"holes", "brokers", "garbage"}.isdisjoint(themes):
         hang(scene, choices.one_of((0.0, 15.0, 40.0)))
+        linger(scene, choices.one_of((0.0, 10.0, 30.0)))
     if "brokers" in themes:
-        rewrite(scene, choices.one_of((0.0, 20.0)))
+        rewrite(scene, choices.one_of((0.0, 20.0, 60.0)))
     table = _table(choices, [_THEMES[theme] for theme in themes])
+    scene.loses_items = not _LOSE_ITEMS.isdisjoint(name for name, _, _ in table)
     with small(scene.page_size) if choices.chance(_SMALL) else nullcontext():
         _plays(choices, scene, table, actions)
 
@@ -235,6 +237,7 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("name", 0, operators.names),
 )
 _ALWAYS = frozenset({"time passes", "chunks are written", "replicas copy"})
+_LOSE_ITEMS = frozenset({"table is restored", "metadata is lost"})
 _WORKFLOWS = {"rebalance": 10, "retention": 8, "consolidate": 10, "commit": 8, "Lambda dies": 4}
 _THEMES: Mapping[str, Mapping[str, int]] = {
     "agents": {"agent dies": 3, "agent begins": 6, "agent is stopped": 3, "disk fails": 2,
@@ -242,7 +245,7 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
     "brokers": {"election": 4, "fail-over": 4, "cluster forgets": 3,
                 "broker stops": 3, "cluster forgets in a claim": 3, "broker loses power": 4,
                 "broker is cut off": 3, "disks are synced": 3, "member is replaced": 2,
-                "agent begins": 4, "drop": 1, "local retention": 5, "local file rots": 1},
+                "agent begins": 4, "drop": 1, "local retention": 5, "local file rots": 2},
     "holes": {"local retention is short": 8, "days pass": 2, "collect": 4,
               "local retention": 6, "agent dies": 6, "agent begins": 8, "election": 3, "read": 5,
               "chunks are written": 25},

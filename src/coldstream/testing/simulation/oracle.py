@@ -85,6 +85,7 @@ class Oracle:
         grace_ms: for so long after it was replaced a manifest must still be readable.
         seen: gives the keys that the task at work has listed.
         moment: gives the step of the history.
+        began: gives the step at which whoever acts now has begun.
 
     Attributes:
         contents: what each object holds.
@@ -101,6 +102,7 @@ class Oracle:
     grace_ms: int
     seen: Callable[[], Collection[str]] = frozenset
     moment: Callable[[], int] = lambda: 0
+    began: Callable[[], int] = lambda: 0
     current: Known | None = None
     past: list[Known] = field(default_factory=list)
     asked: int = -1
@@ -163,6 +165,12 @@ class Oracle:
             current.manifest.first
         ):
             return
+        if (
+            current is not None
+            and identity in self.contents.rotten
+            and any(identity in self.identities(leaf) for leaf in current.manifest.leaves)
+        ):
+            return  # rot that no scrub has found yet: collect goes by trailers
         raise self._broken(
             Invariant.PUBLISH_BEFORE_DELETE,
             f"the last copy of committed chunk {identity} was deleted",
@@ -188,6 +196,8 @@ class Oracle:
             return
         root, after = self._read(item)
         keys = self._references(item, after)
+        if what == "adopt":
+            self._adopted_whole(keys)
         if strays := keys & self.contents.strays:
             raise self._broken(Invariant.FENCING, "a stray upload is live", key=min(strays))
         missing = keys - self.objects.objects.keys() - self.contents.harmed
@@ -279,6 +289,15 @@ class Oracle:
         return frozenset(keys).union(self.key_of(leaf) for leaf in manifest.leaves)
 
     # --- checks ---
+
+    def _adopted_whole(self, keys: Collection[str]) -> None:
+        """All that an adopted root refers to is there, unless it went while that was looked at."""
+        began = self.began()
+        for key in keys:
+            if key not in self.objects.objects and self.contents.harmed_at.get(key, began) < began:
+                raise self._broken(
+                    Invariant.PUBLISH_BEFORE_DELETE, "adopted, and long gone", key=key
+                )
 
     def _enters_rightly(self, after: Manifest, old: Manifest | None) -> None:
         """Leaves tile the offsets; what is new was let in by the ledger and holds what it says."""

@@ -46,6 +46,8 @@ def quiescence(scene: Scene) -> None:
     for _, owner in scene.running:
         scheduler.kill(owner)
     scene.running.clear()
+    for owner in scene.lasting:
+        scheduler.kill(owner)
     scene.drain()
     for stream in scene.streams.values():
         for replica in stream.cluster.replicas:
@@ -124,14 +126,19 @@ def _agents_finish(scene: Scene) -> None:
             for node in scene.nodes:
                 if node.name not in writers:
                     scene.start_agent(node)
-        if all(_has_arrived(scene, stream) for stream in scene.streams.values()):
-            break
-    scene.drain()
+        if _all_arrived(scene):
+            scene.drain()
+            if _all_arrived(scene):  # what was on its way may have cut off what had arrived
+                return
 
 
 def _is_deleted(scene: Scene, stream: Stream) -> bool:
     item = scene.catalog.inner.items.get(stream.name)
     return item is not None and item.state is StreamState.DELETED
+
+
+def _all_arrived(scene: Scene) -> bool:
+    return all(_has_arrived(scene, stream) for stream in scene.streams.values())
 
 
 def _has_arrived(scene: Scene, stream: Stream) -> bool:
@@ -159,8 +166,9 @@ def _check(scene: Scene, stream: Stream) -> None:
     if current is None:
         return
     store, catalog = scene.objects, scene.catalog.inner
-    if scene.choices.below(3):  # the rest takes as long as all before it
-        reads_back(store, catalog, oracle)
+    if thorough := scene.choices.below(4):  # the rest takes as long as all before it
+        if thorough == 1:
+            reads_back(store, catalog, oracle)
         return
     for agent in scene.agents:
         scene.scheduler.kill(agent.owner)

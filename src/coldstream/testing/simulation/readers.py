@@ -45,10 +45,12 @@ def read(
     start: int,
     clock: Callable[[], float],
     refresh_seconds: float,
+    rest: Callable[[], None] = lambda: None,
 ) -> ReadBack | None:
     """Read everything from an offset on, as the library does, and compare it with what was written.
 
-    None if the world did not answer, or the stream is not there yet.
+    None if the world did not answer, or the stream is not there yet. `rest` is called after each
+    chunk: whoever reads takes time.
 
     Raises:
         BrokenError: a chunk is missing, comes twice, is not what the broker wrote, or was never
@@ -97,6 +99,7 @@ def read(
             ):
                 raise _broken(f"chunk {written.identity} follows {last} of another history", begins)
             at, last = following, written.identity
+            rest()
     except (UnavailableError, PermissionDeniedError):
         return None
     except CorruptDataError as exc:

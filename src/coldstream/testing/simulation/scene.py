@@ -91,6 +91,8 @@ class Scene:
             made there.
         before_upload: told that a slice that was cut is about to be read.
         before_put: told that an object is about to be PUT; the PUT may hang there.
+        lasting: owners of what is never ended.
+        loses_items: whether items may be lost in this history.
         repairs: which repair has PUT an object; it takes for whole what it has just written.
         rules: of the retention that a task carries out, by owner: bytes, and the oldest time in ms.
     """
@@ -129,6 +131,8 @@ class Scene:
         self.queue = Queue(self)
         self.agents: list[SimAgent] = []
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
+        self.lasting: list[str] = []
+        self.loses_items = False
         self.repairs: dict[str, Task] = {}
         self.rules: dict[object, tuple[int | None, int | None]] = {}
         self.page_size = page_size
@@ -151,6 +155,7 @@ class Scene:
             GRACE_MS,
             self._seen,
             lambda: self.scheduler.steps,
+            self._began,
         )
         self.streams[name] = Stream(name, cluster, oracle)
         self._place(name, cluster)
@@ -170,6 +175,11 @@ class Scene:
         # A repair plans once; what another one writes meanwhile comes too late for it.
         born = [stream.oracle.contents.born for stream in self.streams.values()]
         return {key for key in task.seen if max(b.get(key, 0) for b in born) < task.began}
+
+    def _began(self) -> int:
+        """When whoever acts now has begun, in steps."""
+        task = self.scheduler.task
+        return self.scheduler.steps + 1 if task is None else task.began
 
     def pick(self) -> Stream:
         """One of the streams."""
@@ -349,8 +359,14 @@ class Scene:
 
         return left
 
-    def spawn(self, name: str, act: Callable[[], object]) -> str:
-        """A Lambda or a step of a workflow: may fail, is ended when it takes too long."""
+    def spawn(self, name: str, act: Callable[[], object], *, ends: bool = True) -> str:
+        """A Lambda or a step of a workflow: may fail, is ended when it takes too long.
+
+        Args:
+            name: of it.
+            act: what it does.
+            ends: whether it is ended; people and their programs are not.
+        """
         self._lambdas += 1
         owner = f"{name} {self._lambdas}"
 
@@ -362,7 +378,10 @@ class Scene:
                 self.scheduler.say(f"{type(exc).__name__}: {exc}")
                 self.buckets[f"{name}: {type(exc).__name__}"] += 1
 
-        self.running.append((self.scheduler.now + TIMEOUT_MS, owner))
+        if ends:
+            self.running.append((self.scheduler.now + TIMEOUT_MS, owner))
+        else:
+            self.lasting.append(owner)
         self.scheduler.spawn(owner, run, owner)
         return owner
 

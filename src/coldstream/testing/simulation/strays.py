@@ -44,7 +44,9 @@ def stray(scene: Scene) -> bool:
         return False
     epoch, floor = manifest.ledger[-1]
     key = DataKey(stream.name, at[0].chunk_id, at[-1].next_offset, epoch, scene.new_uid())
-    lie = scene.choices.one_of(_LIES)
+    # Where the item is lost nothing tells a forged epoch from one whose claim is lost with it.
+    lies = [each for each in _LIES if each is not _unknown_epoch or not scene.loses_items]
+    lie = scene.choices.one_of(lies)
     made = lie(_Stray(key, at, floor, epoch), manifest)
     if made is None:
         return False

@@ -24,6 +24,7 @@ from coldstream.usecases.commit_runs import commit_runs
 #: As long as a slow call may take, and a little more.
 MAX_DELETE_MS = 32_000
 _STEPS_OF_COLLECT = 60
+_RESTS_MS = (200, 20_000, 2 * GRACE_MS)
 _OUTAGES_MS = (3_000, 15_000, 90_000)
 
 
@@ -92,6 +93,7 @@ def retains(scene: Scene, stream: Stream | None = None) -> str:
 def consolidates(scene: Scene, stream: Stream | None = None) -> str:
     """The step consolidate runs."""
     name = (stream or scene.pick()).name
+    left = scene.time_left()
     return scene.spawn(
         "consolidate",
         lambda: consolidating.consolidate(
@@ -101,6 +103,7 @@ def consolidates(scene: Scene, stream: Stream | None = None) -> str:
             target_size=2000,
             branching=BRANCHING,
             pause=scene.pause,
+            time_left=left,
         ),
     )
 
@@ -164,9 +167,9 @@ def rebuild(scene: Scene, stream: Stream, *, accept_less: bool = False) -> objec
     )
 
 
-def reconciles(scene: Scene) -> str:
+def reconciles(scene: Scene, stream: Stream | None = None) -> str:
     """The step reconcile runs."""
-    name = scene.pick().name
+    name = (stream or scene.pick()).name
     left = scene.time_left()
     return scene.spawn(
         "reconcile",
@@ -224,6 +227,11 @@ def reads(scene: Scene) -> None:
     stream = scene.pick()
     current = stream.oracle.current
     start = scene.choices.below(1 if current is None else current.manifest.next + 1)
+    slow = scene.choices.one_of((0, 25, 60))
+
+    def rest() -> None:
+        if slow and scene.choices.chance(slow):
+            scene.scheduler.sleep(scene.choices.one_of(_RESTS_MS))
 
     def act() -> object:
         got = read(
@@ -233,6 +241,7 @@ def reads(scene: Scene) -> None:
             start=start,
             clock=lambda: scene.scheduler.now / 1000,
             refresh_seconds=GRACE_MS / 4000,
+            rest=rest,
         )
         if got is not None:
             scene.buckets["read to the end"] += 1
@@ -240,4 +249,4 @@ def reads(scene: Scene) -> None:
                 scene.buckets[f"gap by {gap.reason.value}"] += 1
         return got
 
-    scene.spawn("read", act)
+    scene.spawn("read", act, ends=False)
