@@ -55,6 +55,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "sweeps": ("state deleted",),
     "holds": ("hold done",),
     "objects deleted": ("deleted",),
+    "small limits": ("small limits",),
+    "collections in several steps": ("collect in steps",),
+    "agents that linger before a change": ("change hangs",),
     "gaps told to readers": ("gap by hole", "gap by retention", "gap by truncation"),
 }
 

@@ -22,8 +22,9 @@ ACTIONS = 40
 #: Kinds of history that go before: bare, a tree, a tree of several epochs, one with holes.
 PASTS = 6
 
-#: Of 100 histories, how many have small limits.
-_SMALL = 40
+#: Of 100 histories, how many have small limits, and how many come to rest.
+_SMALL = 40.0
+_PEACE = 65.0
 
 Act = Callable[[Scene], object]
 #: What may happen, how often, and how.
@@ -60,7 +61,9 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
         rewrite(scene, choices.one_of((0.0, 20.0, 60.0)))
     table = _table(choices, [_THEMES[theme] for theme in themes])
     scene.loses_items = not _LOSE_ITEMS.isdisjoint(name for name, _, _ in table)
-    with small(scene.page_size) if choices.chance(_SMALL) else nullcontext():
+    limited = choices.chance(_SMALL)
+    scene.buckets["small limits"] += limited
+    with small(scene.page_size) if limited else nullcontext():
         _plays(choices, scene, table, actions)
 
 
@@ -76,7 +79,10 @@ def _plays(choices: Choices, scene: Scene, table: Table, actions: int) -> None:
                     scene.start_agent(node)
         for _ in range(actions):
             _act(choices, scene, table)
-        quiescence(scene)
+        # What must hold always has been checked by now; peace takes twice as long as the trouble.
+        if choices.chance(_PEACE):
+            scene.buckets["peace"] += 1
+            quiescence(scene)
     finally:
         scene.scheduler.close()
 

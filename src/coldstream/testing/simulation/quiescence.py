@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from coldstream.errors import CorruptDataError, NotFoundError
@@ -13,6 +14,7 @@ from coldstream.testing.simulation.oracle import BrokenError
 from coldstream.testing.simulation.scene import (
     BRANCHING,
     GRACE_MS,
+    SETTINGS,
     Scene,
     Stream,
     replicate_all,
@@ -33,7 +35,7 @@ def quiescence(scene: Scene) -> None:
     scene.net.outages.clear()
     for node in scene.nodes:
         node.disk_percent = 0
-    if scene.choices.chance(60):
+    if scene.choices.chance(50):
         # What is under way may end as it would have: with conflicts, but without other trouble.
         for _ in range(3):
             scene.drain()
@@ -106,12 +108,13 @@ def _rebuilds(scene: Scene, stream: Stream) -> bool:
 
 
 def _agents_finish(scene: Scene) -> None:
-    """The writer's agent, and a little later all others, until all has arrived."""
+    """The writer's agent, once or for good, and a little later all, until all has arrived."""
     writers = {stream.cluster.writer.name for stream in scene.streams.values()
                if stream.cluster.writer is not None}  # fmt: skip
+    ending = scene.choices.below(2) == 1
     for node in scene.nodes:
         if node.name in writers:
-            scene.start_agent(node)
+            scene.start_agent(node, replace(SETTINGS, once=True) if ending else SETTINGS)
     for second in range(_SECONDS):
         scene.drain()
         scene.advance(1000)
@@ -124,7 +127,7 @@ def _agents_finish(scene: Scene) -> None:
         if second == 12:
             # Only another member may have what the writer's own log has lost.
             for node in scene.nodes:
-                if node.name not in writers:
+                if ending or node.name not in writers:
                     scene.start_agent(node)
         if _all_arrived(scene):
             scene.drain()
@@ -166,8 +169,8 @@ def _check(scene: Scene, stream: Stream) -> None:
     if current is None:
         return
     store, catalog = scene.objects, scene.catalog.inner
-    if thorough := scene.choices.below(4):  # the rest takes as long as all before it
-        if thorough == 1:
+    if thorough := scene.choices.below(8):  # the rest takes as long as all before it
+        if thorough < 3:
             reads_back(store, catalog, oracle)
         return
     for agent in scene.agents:
