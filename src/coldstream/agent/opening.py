@@ -13,7 +13,7 @@ from coldstream.agent.faults import check_not_deleted
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Notices, of_new_root, of_truncation
+from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
 from coldstream.manifest.catalog import QueueName
@@ -102,6 +102,8 @@ def open_stream(
         notices.append(of_new_root(stream, world.prefix, settings))
     if claimed.truncated is not None:
         notices.append(of_truncation(claimed.truncated))
+    if claimed.held is not None:
+        notices.append(of_held_hole(log, *claimed.held))
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import COMPACT_FROM
 from coldstream.manifest.root import Root
+from coldstream.manifest.tree import leaves_backwards
 from coldstream.names import stream_prefix
 from coldstream.plans.claim import LocalHistory
 from coldstream.plans.claim import claim as plan_claim
@@ -116,11 +118,14 @@ class Claimed:
         truncated: what was cut off, because the local log proves another history; None if nothing,
             or if an earlier life of this writer did it (the root's quarantine record says so).
         rooted: whether the root of an empty manifest was nowhere in the bucket and was made anew.
+        held: a hole [first, next) at the end of the manifest that this epoch has claimed, and the
+            local log has what it stands for; None if there is none.
     """
 
     loaded: Loaded
     truncated: Truncation | None = None
     rooted: bool = False
+    held: tuple[int, int] | None = None
 
 
 def claim(
@@ -186,8 +191,9 @@ def claim(
                     stream=stream,
                     offset=loaded.root.next_offset,
                 )
-            _check_history(world, stream, loaded.root, log)
-            return Claimed(loaded, planned if _is_ours(planned, loaded.root) else None, rooted)
+            held = _check_history(world, stream, loaded.root, log)
+            truncated = planned if _is_ours(planned, loaded.root) else None
+            return Claimed(loaded, truncated, rooted, held)
         extension = extend(world, stream, loaded.root, limit=limit, left=ends.left)
         planned = None
         if extension.more:
@@ -231,19 +237,37 @@ def _is_ours(planned: Truncation | None, root: Root) -> bool:
     return not planned.record_key or root.quarantine_key == planned.record_key
 
 
-def _check_history(world: World, stream: str, root: Root, log: LocalHistory) -> None:
+def _check_history(
+    world: World, stream: str, root: Root, log: LocalHistory
+) -> tuple[int, int] | None:
     """A claim that has landed is not made again, so it cannot truncate any more.
+
+    Returns:
+        The hole [first, next) in which the manifest ends, if the log has what it stands for: a
+        rebuild or a repair gave up what this writer still has. That is no other history.
 
     Raises:
         DivergedError: the log is another history than the manifest's.
     """
     cut = parting(world, stream, root, log)
-    if cut is not None:
-        chunk = cut.evidence
-        raise DivergedError(
-            f"the local chunk {chunk.chunk_id}..{chunk.next_offset} of epoch {chunk.epoch} is not"
-            f" in the remote tier of {root.first_offset}..{root.next_offset}, which this very epoch"
-            " has claimed; nothing was changed",
-            stream=stream,
-            offset=chunk.chunk_id,
-        )
+    if cut is None:
+        return None
+    end, chunk = _end_of_data(world, stream, root), cut.evidence
+    if chunk.next_offset == root.next_offset and end <= (
+        root.first_offset if cut.anew else cut.offset
+    ):
+        return max(end, cut.offset), root.next_offset
+    raise DivergedError(
+        f"the local chunk {chunk.chunk_id}..{chunk.next_offset} of epoch {chunk.epoch} is not"
+        f" in the remote tier of {root.first_offset}..{root.next_offset}, which this very epoch"
+        " has claimed; nothing was changed",
+        stream=stream,
+        offset=chunk.chunk_id,
+    )
+
+
+def _end_of_data(world: World, stream: str, root: Root) -> int:
+    """Where the last fragment ends, and nothing but holes follows."""
+    live = leaves_backwards(root, world.fetch(stream))
+    ends = (leaf.next_offset for leaf in live if leaf.kind is not EntryKind.HOLE)
+    return next(ends, root.first_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from coldstream.agent.faults import StuckManifestError
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, check_alone
-from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
 from coldstream.testing.generator import append_chunks, build_chunk, write_stream
 from coldstream.usecases.load import load, publish
@@ -197,3 +198,44 @@ def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: S
     run.go()
 
     assert 5 < len(opened) <= run.machine.now / 30 + 2
+
+
+@pytest.mark.parametrize("target_size", [1, 2**20])
+def test_an_agent_goes_on_behind_a_hole_that_its_own_log_could_fill_and_says_so(
+    site: Site, target_size: int
+) -> None:
+    """Found by the simulator: a rebuild gave up the last fragment, and the writer that still had it
+    was told that its log was another history, until the next election."""
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+    site.run(target_size=target_size)
+    (last,) = [key for key in site.store.objects if "-00000000000000000050." in key]
+    del site.store.objects[last]
+    rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    grow(site, 50, 5, 1)
+
+    row = site.run()[STREAM]
+
+    assert row.error is None
+    item = site.catalog.items[STREAM]
+    assert (item.next_offset, item.epoch) == (55, 1)
+    (told,) = [each for each in row.notices if "--from-dir" in each]
+    first = int(last.rpartition("/")[2][:20])
+    assert f"--range {first}..50" in told
+    assert STREAM in told
+
+
+def test_a_log_without_the_boundary_at_which_a_manifest_ends_in_a_hole_is_another_history(
+    site: Site,
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+    site.run()
+    (last,) = [key for key in site.store.objects if "-00000000000000000050." in key]
+    del site.store.objects[last]
+    rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    shutil.rmtree(site.data_dir / STREAM)
+    write_stream(site.data_dir / STREAM, messages=56, chunk_messages=7)
+
+    row = site.run()[STREAM]
+
+    assert isinstance(row.error, DivergedError)
+    assert site.catalog.items[STREAM].next_offset == 50

@@ -28,7 +28,7 @@ def seek(scene: Scene, percent: float) -> None:
         if stream is None:
             return
         rivals = _OF_DELETES if what == "delete" else _OF_CHANGES
-        if what == "delete" and scene.loses_items:
+        if task.name.startswith("collect") and what == "delete" and scene.loses_items:
             rivals = (*rivals, _adopts, _adopts)
         if stream.oracle.contents.rotten:
             rivals = (*rivals, _repairs)

@@ -194,6 +194,8 @@ class Oracle:
         before = self.current
         if before is not None and before.item.root_key == item.root_key:
             return
+        if before is not None and item.version == 1 and before.keys <= self.contents.harmed:
+            before = None  # item, metadata and all data were lost: the stream begins once more
         root, after = self._read(item)
         keys = self._references(item, after)
         if what == "adopt":
