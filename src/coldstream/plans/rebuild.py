@@ -370,7 +370,7 @@ class Rebuild:
 
     def _made_up_holes(self, gap: Nothing) -> list[Entry]:
         """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
-        why = "no object has them"
+        why = "no whole object has them"
         self.told.lack(Shortfall(gap.first, gap.following, why))
         made: list[Entry] = []
         at = gap.first
@@ -385,10 +385,9 @@ class Rebuild:
 
     def _right_at(self, offset: int, limit: int) -> tuple[int, int]:
         """The newest epoch that may write at an offset, and how far, up to `limit`."""
-        for claim in reversed(self._ledger.claims):
-            ceiling = self._ledger.ceiling(claim.epoch)
-            if claim.floor <= offset < ceiling:
-                return claim.epoch, min(limit, ceiling)
+        right = self._ledger.right_at(offset)
+        if right is not None:
+            return right.epoch, min(limit, right.until)
         floors = [each.floor for each in self._ledger.claims if each.floor > offset]
         return self._ledger.epoch, min([limit, *floors])
 

@@ -55,6 +55,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "sweeps": ("state deleted",),
     "holds": ("hold done",),
     "objects deleted": ("deleted",),
+    "surveys": ("survey done",),
+    "streams reconciled because a survey named them": ("reconciled by survey",),
     "small limits": ("small limits",),
     "collections in several steps": ("collect in steps",),
     "agents that linger before a change": ("change hangs",),

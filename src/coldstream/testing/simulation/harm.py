@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from coldstream.names import metadata_prefix
+from coldstream.testing.odd_keys import odd_keys
 from coldstream.testing.simulation.cluster import ChunkId
 from coldstream.testing.simulation.scene import PREFIX, Scene, Stream
-
-_ODD_KEYS = ("data//x", "data/./y", "data/z\n", "data/../../evil", "/", "data/ \x7f", "x" * 900)
 
 
 def rots(scene: Scene) -> bool:
@@ -110,13 +109,13 @@ def late_copy(scene: Scene) -> bool:
 
 
 def odd_key(scene: Scene) -> bool:
-    """Another principal PUTs an object whose key is none of ours."""
-    stream = scene.pick()
-    key = f"{PREFIX}stream/{stream.name}/{scene.choices.one_of(_ODD_KEYS)}"
-    if key in scene.objects.objects:
-        return False
-    scene.objects.put(key, b"x", write_id="odd")
-    return _told(scene, "odd key", key)
+    """Another principal PUTs objects whose keys are none of ours."""
+    stream, count = scene.pick(), scene.choices.one_of((1, 4, 12))
+    for key in odd_keys(scene.choices.below(100_000), PREFIX, stream.name, count):
+        if key not in scene.objects.objects:
+            scene.objects.put(key, b"x", write_id="odd")
+            scene.scheduler.say(f"odd key: {key!r}")
+    return True
 
 
 def _fragment(scene: Scene) -> tuple[Stream, str] | None:

@@ -219,6 +219,7 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("collect", 3, workflows.collects),
     ("rebuild", 1, workflows.rebuilds),
     ("reconcile", 2, workflows.reconciles),
+    ("survey", 0, workflows.surveys),
     ("read", 2, workflows.reads),
     ("Lambda dies", 2, workflows.lambda_dies),
     ("Lambda is slow", 1, workflows.lambda_is_slow),
@@ -267,13 +268,13 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
     "losses": {"group is lost": 5, "root is lost": 5, "metadata is lost": 3, "rebuild": 14,
                "retention": 6, "rebalance": 5, "collect": 6, "days pass": 4, "repair": 4,
                "chunk rots": 3, "cluster forgets": 2, "late copy": 4, "object vanishes": 2},
-    "table": {"backup": 5, "table is restored": 5, "reconcile": 10, "retention": 5, "collect": 5,
-              "days pass": 3, "rebuild": 3, "election": 3, "commit": 6},
-    "deletion": {"delete": 8, "undelete": 6, "sweep": 12, "hold": 8, "collect": 5, "days pass": 4,
+    "table": {"backup": 5, "table is restored": 5, "reconcile": 10, "survey": 5, "retention": 5,
+              "collect": 5, "days pass": 3, "rebuild": 3, "election": 3, "commit": 6},
+    "deletion": {"delete": 12, "undelete": 6, "sweep": 20, "hold": 5, "collect": 5, "days pass": 4,
                  "backup": 2, "table is restored": 2, "reconcile": 3, "name": 2},
-    "strangers": {"odd key": 8, "stray upload": 16, "election": 4, "cluster forgets": 2,
-                  "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4, "consolidate": 4,
-                  "delete": 1, "sweep": 2},
+    "strangers": {"odd key": 8, "stray upload": 16, "survey": 4, "election": 4,
+                  "cluster forgets": 2, "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4,
+                  "consolidate": 4, "delete": 1, "sweep": 2},
 }  # fmt: skip
 #: How often a history of a theme has a second stream, which begins bare.
 _SECONDS = {"agents": 60.0, "brokers": 20.0, "deletion": 40.0, "holes": 30.0, "table": 30.0}

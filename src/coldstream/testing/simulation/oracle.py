@@ -211,7 +211,7 @@ class Oracle:
         if found:
             raise BrokenError(found)
         old = before.manifest if before is not None else None
-        self._enters_rightly(after, old)
+        self._enters_rightly(after, old, what)
         if old is not None:
             anew = what == "claim" and self._anew(old, after)
             self._advances(old, after, what, anew=anew)
@@ -301,7 +301,7 @@ class Oracle:
                     Invariant.PUBLISH_BEFORE_DELETE, "adopted, and long gone", key=key
                 )
 
-    def _enters_rightly(self, after: Manifest, old: Manifest | None) -> None:
+    def _enters_rightly(self, after: Manifest, old: Manifest | None, what: str) -> None:
         """Leaves tile the offsets; what is new was let in by the ledger and holds what it says."""
         known = {each.uid for each in old.leaves} if old is not None else set()
         epoch, last = 0, None
@@ -314,7 +314,7 @@ class Oracle:
             if leaf.kind == HOLE:
                 last = None
                 if new:
-                    self._no_data_below(leaf, after.ledger)
+                    self._no_data_below(leaf, after.ledger, what)
                 continue
             key, held = self.key_of(leaf), self.identities(leaf)
             if new:
@@ -588,7 +588,7 @@ class Oracle:
                         hole.first_offset,
                     )
 
-    def _no_data_below(self, hole: Leaf, ledger: tuple[tuple[int, int], ...]) -> None:
+    def _no_data_below(self, hole: Leaf, ledger: tuple[tuple[int, int], ...], what: str) -> None:
         """No acceptable fragment that was listed by whoever makes a hole has what it gives up."""
         for key, parsed in self._seen_fragments():
             if parsed.next_offset <= hole.first or parsed.first_offset >= hole.next:
@@ -598,7 +598,9 @@ class Oracle:
             sound = self.contents.sound[key]
             begins = {chunk_id for chunk_id, _ in sound}
             whole = len(sound) == len(self.contents.chunks[key])
-            if hole.first in begins or (whole and parsed.first_offset > hole.first):
+            # A rebuild that accepts less names whole objects only; a repair takes the good chunks.
+            had = hole.first in begins and (whole or what != "adopt")
+            if had or (whole and parsed.first_offset > hole.first):
                 raise self._broken(
                     Invariant.CONTIGUOUS_ADVANCE,
                     f"a hole [{hole.first}, {hole.next}) over data that the bucket has",

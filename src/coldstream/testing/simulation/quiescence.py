@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.testing.simulation import workflows
 from coldstream.testing.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
@@ -23,6 +23,7 @@ from coldstream.usecases import hold
 from coldstream.usecases.delete_stream import undelete_stream
 from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.survey import Surveyed
 
 _SECONDS = 120
 
@@ -74,7 +75,7 @@ def _mends(scene: Scene, stream: Stream) -> None:
     item = scene.catalog.inner.items.get(stream.name)
     if item is not None and item.state is StreamState.DELETING:
         scene.attempt(lambda: undelete_stream(scene.fresh_world(), stream.name))
-    error = scene.attempt(partial(reconcile, scene.fresh_world(), stream.name, pause=scene.pause))
+    error = _reconciles(scene, stream)
     item = scene.catalog.inner.items.get(stream.name)
     current, contents = stream.oracle.current, stream.oracle.contents
     lost = current is not None and not contents.harmed.isdisjoint(
@@ -90,6 +91,18 @@ def _mends(scene: Scene, stream: Stream) -> None:
         accepted = _rebuilds(scene, stream)
     if accepted or contents.rotten or contents.harmed:
         scene.attempt(lambda: repair(scene, stream, lost=True, members=9))
+
+
+def _reconciles(scene: Scene, stream: Stream) -> ColdstreamError | None:
+    """As the schedule does, where a survey names the stream; or an operator, unasked."""
+    world = scene.fresh_world()
+    # One item that is lost out of a table that is whole otherwise is for people to notice.
+    if scene.choices.below(2) and not scene.buckets["lost item"]:
+        named = workflows.survey_all(scene, world, Surveyed.RECONCILE)
+        scene.buckets["reconciled by survey"] += 1
+        if stream.name not in named:
+            return None
+    return scene.attempt(partial(reconcile, world, stream.name, pause=scene.pause))
 
 
 def _rebuilds(scene: Scene, stream: Stream) -> bool:

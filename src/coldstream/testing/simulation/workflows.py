@@ -20,10 +20,13 @@ from coldstream.usecases import rebuild as rebuilding
 from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.load import World
+from coldstream.usecases.survey import Surveyed, survey
 
 #: As long as a slow call may take, and a little more.
 MAX_DELETE_MS = 32_000
 _STEPS_OF_COLLECT = 60
+_PAGES_OF_SURVEY = 400
 _RESTS_MS = (200, 20_000, 2 * GRACE_MS)
 _OUTAGES_MS = (3_000, 15_000, 90_000)
 
@@ -220,6 +223,41 @@ def table_is_restored(scene: Scene) -> bool:
     scene.buckets["table restored"] += 1
     scene.scheduler.say("the table is restored from a backup")
     return True
+
+
+def surveys(scene: Scene) -> None:
+    """The machine of a workflow asks which streams it has work at; that of reconcile does it."""
+    workflow = scene.choices.one_of((*Surveyed, Surveyed.RECONCILE))
+
+    def act() -> None:
+        for name in survey_all(scene, scene.world(), workflow):
+            if workflow is Surveyed.RECONCILE and name in scene.streams:
+                reconciles(scene, scene.streams[name])
+
+    scene.spawn("survey", act)
+
+
+def survey_all(scene: Scene, world: World, workflow: Surveyed) -> set[str]:
+    """The streams that all pages of a survey name; it ends, whatever the bucket holds."""
+    found: set[str] = set()
+    cursor: str | None = None
+    for _ in range(_PAGES_OF_SURVEY):
+        policies, _ = scene.policies.load()
+        page = survey(
+            world,
+            workflow,
+            policies,
+            now_ms=scene.scheduler.now,
+            target_size=2000,
+            cursor=cursor,
+            mark=True,
+            time_left=scene.time_left(),
+        )
+        found.update(page.streams)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError(f"a survey without end: {cursor}")
 
 
 def reads(scene: Scene) -> None:
