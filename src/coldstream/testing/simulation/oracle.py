@@ -573,7 +573,7 @@ class Oracle:
         if current is None or hole.first_offset < current.manifest.next:
             return  # a part of one that is in the manifest: a claim or a repair cuts it back
         span = Leaf(hole.first_offset, hole.next_offset, 0, 0, HOLE, 0, 0, hole.epoch, hole.uid)
-        self._no_data_below(span, current.manifest.ledger)
+        self._no_data_below(span, current.manifest.ledger, "created")
         for replica in self.cluster.reachable:
             if replica.reachable_since > self.asked:
                 continue
