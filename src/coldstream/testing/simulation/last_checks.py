@@ -186,7 +186,10 @@ def _may_be_adopted(oracle: Oracle, version: int) -> set[str]:
             continue
         if key in oracle.contents.harmed:
             continue
-        parsed = parse_metadata_key(key, oracle.prefix)
+        try:
+            parsed = parse_metadata_key(key, oracle.prefix)
+        except InvalidInputError:
+            continue  # none of ours
         if isinstance(parsed, RootKey) and parsed.version > version:
             root = parse_root(oracle.objects.objects[key])
             item = CatalogItem(oracle.stream, "", root_key=key)

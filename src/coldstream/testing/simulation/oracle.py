@@ -620,8 +620,3 @@ class Oracle:
         self, invariant: Invariant, message: str, offset: int | None = None, key: str = ""
     ) -> BrokenError:
         return BrokenError([Violation(invariant, message, offset, None, key)])
-
-
-def data_objects(objects: MemoryObjectStore, prefix: str) -> list[str]:
-    """Keys of all fragments and holes."""
-    return [key for key in objects.objects if "/data/" in key and parse_data_key(key, prefix)]
