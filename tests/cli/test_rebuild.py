@@ -61,7 +61,7 @@ def test_what_would_be_lost_is_shown_and_not_installed_unless_it_is_accepted(
     assert "offsets 1 to 1 would be missing" in dry.stderr
     assert refused.exit_code == 65
     assert json.loads(refused.stdout)["lacks"] == [
-        {"first": 1, "next": 2, "why": "no whole object has them"}
+        {"first": 1, "next": 2, "why": "no object has them"}
     ]
     assert "--accept-less" in refused.stderr
     assert accepted.exit_code == 0, accepted.stderr

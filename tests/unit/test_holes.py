@@ -20,7 +20,7 @@ from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import Gap, declare, find_gap
-from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.repair import repair
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
@@ -503,3 +503,22 @@ def test_a_repair_at_the_end_of_a_manifest_is_no_other_history_for_the_next_clai
     assert remote.root().last_chunk == LastChunk(end.last_chunk_id, end.last_chunk_epoch)
     claimed = claim(remote.new_world(), STREAM, 2, log=log_of(first, last), pause=no_pause)
     assert claimed.truncated is None
+
+
+def test_what_only_an_overlapping_object_has_is_told_by_a_rebuild_and_put_in_by_a_repair() -> None:
+    """Found by the simulator: it was said that no object has them, and a repair found them."""
+    remote = Remote().claimed()
+    pieces = [piece(a, b, records_per_chunk=3) for a, b in ((0, 9), (9, 12), (12, 30))]
+    remote.upload(*pieces)
+    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    remote.upload(piece(6, 15, uid=99, records_per_chunk=3))
+    del remote.memory.objects[pieces[1].path(PREFIX)]
+
+    with pytest.raises(LackingError, match="9 to 11: only an object that is damaged, or overlaps"):
+        rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    assert kinds(remote) == [(0, 9, "FRAGMENT"), (9, 12, "HOLE"), (12, 30, "FRAGMENT")]
+    repair(remote.new_world(), STREAM, ranges=None, branching=4, pause=no_pause)
+
+    assert kinds(remote) == [(0, 9, "FRAGMENT"), (9, 12, "FRAGMENT"), (12, 30, "FRAGMENT")]
+    assert verified(remote)

@@ -86,6 +86,10 @@ class Rebuilt:
     any_data: bool
 
 
+#: Why offsets are missing that a repair will find: an entry stands for a whole object only.
+_ONLY_IN_PART = "only an object that is damaged, or overlaps others, has them"
+
+
 class Rebuild:
     """One rebuild of one stream: `groups`, to its end, and then `rebuilt`.
 
@@ -299,7 +303,7 @@ class Rebuild:
         steps = self._choice.through(
             self.next_offset, piece.following, candidates, self._gone, self._last_chunk
         )
-        yield from self._steps(steps)
+        yield from self._steps(steps, candidates)
 
     def _candidate(self, entry: Entry) -> Candidate:
         known = self._words.get(name_of(entry))
@@ -344,17 +348,18 @@ class Rebuild:
                 continue
             start = good[0].first if self._at is None else self._at
             run, self._beyond = self._choice.furthest(start, batch, holes, self._last_chunk)
-            yield from self._steps(run)
+            yield from self._steps(run, batch)
             if self._beyond is not None:
                 return
 
     # What is decided.
 
-    def _steps(self, steps: Sequence[Step]) -> Iterator[Node]:
+    def _steps(self, steps: Sequence[Step], among: Sequence[Candidate] = ()) -> Iterator[Node]:
+        """Append what was chosen `among` candidates."""
         entries: list[Entry] = []
         for step in steps:
             if isinstance(step, Nothing):
-                entries += self._made_up_holes(step)
+                entries += self._made_up_holes(step, among)
                 continue
             entries.append(step.entry)
             if step.hole and name_of(step.entry) in self._undeclared:
@@ -368,9 +373,12 @@ class Rebuild:
                 self._unverified += not self._by_trailers
         yield from self._append(entries)
 
-    def _made_up_holes(self, gap: Nothing) -> list[Entry]:
+    def _made_up_holes(self, gap: Nothing, among: Sequence[Candidate]) -> list[Entry]:
         """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
-        why = "no whole object has them"
+        over = (
+            e for e in among if not e.hole and e.first < gap.following and gap.first < e.following
+        )
+        why = _ONLY_IN_PART if any(over) else "no object has them"
         self.told.lack(Shortfall(gap.first, gap.following, why))
         made: list[Entry] = []
         at = gap.first

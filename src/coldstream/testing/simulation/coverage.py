@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 #: A run of fewer histories need not meet everything.
-ENOUGH_SEEDS = 2000
+ENOUGH_SEEDS = 4000
 
 #: What to print, and the events that count as it; a run without any of them fails.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -49,6 +49,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "odd keys": ("odd key",),
     "stray uploads": ("stray upload",),
     "uploads that hang": ("upload hangs",),
+    "uploads of earlier lives": ("earlier life done",),
     "late copies": ("late copy done",),
     "deletions": ("state deleting",),
     "deletions called off": ("undelete done",),

@@ -215,7 +215,8 @@ class Oracle:
         if old is not None:
             anew = what == "claim" and self._anew(old, after)
             self._advances(old, after, what, anew=anew)
-            if before is not None and (what != "adopt" or (known and self._certain(before))):
+            certain = before is not None and self._certain(before)
+            if what != "adopt" or (certain and (known or self._is_alone(before))):
                 self._survives(old, after, anew=anew)
             self._cut_for_a_reason(old, after)
             if what == "claim":
@@ -436,6 +437,18 @@ class Oracle:
         """Whether the manifest that is replaced could still be read."""
         return self.contents.harmed.isdisjoint({before.item.root_key, *before.manifest.nodes})
 
+    def _is_alone(self, before: Known | None) -> bool:
+        """Whether nobody can take another root of its version for the one that landed."""
+        if before is None or not before.keys <= self.objects.objects.keys():
+            return False
+        version = before.item.version
+        same = [
+            key
+            for key in self.objects.objects
+            if key.startswith(f"{self._folder}root.") and f".{version:012d}." in key
+        ]
+        return len(same) == 1
+
     def _acceptable(self, identity: ChunkId, manifest: Manifest) -> bool:
         """Whether a whole copy of a chunk was listed, in an object that the ledger lets in."""
         seen = self.seen()
@@ -598,9 +611,10 @@ class Oracle:
             sound = self.contents.sound[key]
             begins = {chunk_id for chunk_id, _ in sound}
             whole = len(sound) == len(self.contents.chunks[key])
-            # A rebuild that accepts less names whole objects only; a repair takes the good chunks.
-            had = hole.first in begins and (whole or what != "adopt")
-            if had or (whole and parsed.first_offset > hole.first):
+            had = hole.first in begins or (whole and parsed.first_offset > hole.first)
+            # A rebuild that accepts less names whole objects side by side; a repair does the rest.
+            fits = whole and hole.first <= parsed.first_offset and parsed.next_offset <= hole.next
+            if had and (fits or what != "adopt"):
                 raise self._broken(
                     Invariant.CONTIGUOUS_ADVANCE,
                     f"a hole [{hole.first}, {hole.next}) over data that the bucket has",

@@ -1,6 +1,8 @@
-"""Objects that no commit may take: what another principal, or a broken agent, PUTs beside ours.
+"""Objects beside those of the agents that run: with one lie, or good and cut otherwise.
 
-Each lies in one thing that a committer can see: its key, its trailer, its size, its epoch.
+A stray is what another principal, or a broken agent, PUTs: it lies in one thing that a committer
+can see, its key, its trailer, its size, its epoch, and no commit may take it. An earlier life of
+an agent has cut the same log at other places: what it PUTs is as good as anything.
 """
 
 from __future__ import annotations
@@ -51,6 +53,31 @@ def stray(scene: Scene) -> bool:
     if made is None:
         return False
     return _put(scene, stream, made.key.path(PREFIX), _body(made), lie.__name__.strip("_"))
+
+
+def earlier_life(scene: Scene) -> bool:
+    """An upload of an earlier life of the writer's agent: of its log, under any claim it had."""
+    stream = scene.pick()
+    current, writer = stream.oracle.current, stream.cluster.writer
+    if current is None or writer is None:
+        return False
+    log = [c for c in writer.chunks() if c.next_offset <= writer.committed]
+    begins = {}
+    for epoch, floor in current.manifest.ledger:
+        # Where the log has a chunk of this epoch, it is that epoch's log up to there.
+        last = max((n for n, c in enumerate(log) if c.epoch == epoch), default=-1)
+        begins[epoch, floor] = [n for n in range(last + 1) if log[n].chunk_id >= floor]
+    claims = [claim for claim, numbers in begins.items() if numbers]
+    if not claims:
+        return False
+    epoch, floor = scene.choices.one_of(claims)
+    numbers = begins[epoch, floor]
+    first = scene.choices.one_of(numbers)
+    chunks = tuple(log[first : min(first + 1 + scene.choices.below(5), numbers[-1] + 1)])
+    key = DataKey(stream.name, chunks[0].chunk_id, chunks[-1].next_offset, epoch, scene.new_uid())
+    path, body = key.path(PREFIX), _body(_Stray(key, chunks, floor, epoch))
+    scene.spawn("earlier life", lambda: scene.store.put(path, body, write_id="earlier"))
+    return True
 
 
 def _chain(scene: Scene, stream: Stream, manifest: Manifest) -> tuple[SimChunk, ...]:
