@@ -8,7 +8,7 @@ by `reading`, which shares no code with the product; what the product reads must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -217,7 +217,7 @@ class Oracle:
             self._advances(old, after, what, anew=anew)
             certain = before is not None and self._certain(before)
             if what != "adopt" or (certain and (known or self._is_alone(before))):
-                self._survives(old, after, anew=anew)
+                self._survives(old, after, what, anew=anew)
             self._cut_for_a_reason(old, after)
             if what == "claim":
                 self._kept_for_a_reason(after)
@@ -400,7 +400,7 @@ class Oracle:
         if data == [True, False] and after.epoch == old.epoch and not self.contents.rotten:
             raise self._broken(Invariant.PREFIX_RETENTION, "the last fragment is gone")
 
-    def _survives(self, old: Manifest, after: Manifest, *, anew: bool) -> None:
+    def _survives(self, old: Manifest, after: Manifest, what: str, *, anew: bool) -> None:
         """What could be read can be read, in the manifest, unless a claim or retention took it.
 
         It may be cut otherwise. A chunk that the world has destroyed may become a hole; one that is
@@ -424,11 +424,14 @@ class Oracle:
                 chunk = self.cluster.written[identity]
                 if not first < chunk.next_offset <= end or there.get(identity):
                     continue
-                if identity in sound or (identity not in there and self._acceptable(identity, old)):
-                    what = "only damaged" if identity in there else "not"
+                beside = after.leaves if what == "adopt" else []
+                if identity in sound or (
+                    identity not in there and self._acceptable(identity, old, beside)
+                ):
+                    how = "only damaged" if identity in there else "not"
                     raise self._broken(
                         Invariant.PREFIX_RETENTION,
-                        f"chunk {identity} is {what} in what was put in its manifest's place",
+                        f"chunk {identity} is {how} in what was put in its manifest's place",
                         identity[0],
                         self.key_of(leaf),
                     )
@@ -449,14 +452,24 @@ class Oracle:
         ]
         return len(same) == 1
 
-    def _acceptable(self, identity: ChunkId, manifest: Manifest) -> bool:
-        """Whether a whole copy of a chunk was listed, in an object that the ledger lets in."""
+    def _acceptable(self, identity: ChunkId, manifest: Manifest, beside: Sequence[Leaf]) -> bool:
+        """Whether a whole copy of a chunk was listed, in an object that the ledger lets in.
+
+        A rebuild can name it only where it overlaps nothing that is named; a repair takes a part.
+        """
         seen = self.seen()
         for key in self.contents.holders.get(identity, ()):
             if key not in seen:
                 continue
             parsed = parse_data_key(key, self.prefix)
-            if accepts(manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset):
+            if accepts(
+                manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset
+            ) and not any(
+                leaf.kind != HOLE
+                and leaf.first < parsed.next_offset
+                and parsed.first_offset < leaf.next
+                for leaf in beside
+            ):
                 return True
         return False
 

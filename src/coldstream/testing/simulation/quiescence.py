@@ -26,6 +26,8 @@ from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.survey import Surveyed
 
 _SECONDS = 120
+#: When an operator has read what agents say, s.
+_REPAIR_AT = 20
 
 
 def quiescence(scene: Scene) -> None:
@@ -41,8 +43,6 @@ def quiescence(scene: Scene) -> None:
         for _ in range(3):
             scene.drain()
             scene.advance(1000)
-    scene.before_change, scene.before_upload = None, lambda: None
-    scene.before_put = lambda key: None
     for agent in scene.agents:
         scheduler.kill(agent.owner)
     scene.agents.clear()
@@ -51,6 +51,9 @@ def quiescence(scene: Scene) -> None:
     scene.running.clear()
     for owner in scene.lasting:
         scheduler.kill(owner)
+    # Not before: a rival that ends puts back what was there before it.
+    scene.before_change, scene.before_upload = None, lambda: None
+    scene.before_put = lambda key: None
     scene.drain()
     for stream in scene.streams.values():
         for replica in stream.cluster.replicas:
@@ -142,6 +145,10 @@ def _agents_finish(scene: Scene) -> None:
             for node in scene.nodes:
                 if ending or node.name not in writers:
                     scene.start_agent(node)
+        if second == _REPAIR_AT:
+            for stream in scene.streams.values():
+                if stream.oracle.contents.rotten:  # as an agent's error says
+                    scene.attempt(partial(repair, scene, stream, lost=True, members=9))
         if _all_arrived(scene):
             scene.drain()
             if _all_arrived(scene):  # what was on its way may have cut off what had arrived

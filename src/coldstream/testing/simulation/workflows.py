@@ -217,6 +217,9 @@ def table_is_restored(scene: Scene) -> bool:
     """Another table, made from a backup, takes the place of the table."""
     if not scene.objects.objects:
         return False
+    for _, owner in scene.running:
+        if owner.startswith("sweep"):
+            scene.scheduler.kill(owner)  # nobody restores a table while a deletion goes by it
     scene.catalog.restore(scene.choices.below(3))
     for stream in scene.streams.values():
         stream.oracle.restored()
