@@ -374,7 +374,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "write-id": Mutant(
             "a PUT that finds its own write under the key has landed",
-            0,
+            5000,
             lambda: [(MemoryObjectStore, "put", _put_without_reading_back)],
         ),
         "uid": Mutant(

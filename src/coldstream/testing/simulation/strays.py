@@ -126,7 +126,7 @@ def _old_epoch(made: _Stray, manifest: Manifest) -> _Stray | None:
 def _unknown_epoch(made: _Stray, manifest: Manifest) -> _Stray:
     """An epoch that never claimed."""
     del manifest
-    epoch = made.key.epoch + 3
+    epoch = made.key.epoch + 1000
     return replace(made, key=replace(made.key, epoch=epoch), trailer_epoch=epoch)
 
 
