@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from typing import TypeAlias
 
+from coldstream.crc import crc32
 from coldstream.fragment import (
     HEADER,
     INDEX_HEADER,
@@ -23,7 +24,6 @@ from coldstream.fragment import (
     build_trailer,
     encode_index,
 )
-from coldstream.crc import crc32
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
@@ -120,7 +120,7 @@ def pairings(count: int) -> Iterator[list[int]]:
 def fragments_of(chunks: Log) -> Iterator[tuple[Item, ...]]:
     for sizes in pairings(len(chunks)):
         ends = list(accumulate(sizes, initial=0))
-        yield tuple(Item(chunks[begin:end]) for begin, end in zip(ends, ends[1:], strict=False))
+        yield tuple(Item(chunks[begin:end]) for begin, end in pairwise(ends))
 
 
 def with_hole(chunks: Log, begin: int, end: int) -> Iterator[tuple[Item, ...]]:
@@ -218,7 +218,8 @@ def ends_inside_hole(small: Small, last: LocalChunk) -> bool:
 
 
 @cache
-def _bytes(chunk: LocalChunk) -> bytes:
+def bytes_of(chunk: LocalChunk) -> bytes:
+    """A chunk as its writer made it."""
     count = chunk.next_offset - chunk.chunk_id
     return build_fragment(
         chunk.chunk_id, chunk.next_offset, epoch=chunk.epoch, records_per_chunk=count
@@ -231,8 +232,8 @@ def fragment_of(chunks: Log, epoch: int = OWNER, floor: int = 0, uid: int = 0) -
     records, position = [], 0
     for chunk in chunks:
         records.append(IndexRecord(chunk.chunk_id, 1_700_000_000_000 + chunk.chunk_id, position))
-        position += len(_bytes(chunk))
-    data, index = b"".join(_bytes(chunk) for chunk in chunks), encode_index(records)
+        position += len(bytes_of(chunk))
+    data, index = b"".join(bytes_of(chunk) for chunk in chunks), encode_index(records)
     trailer = build_trailer(
         placement=Placement(epoch, floor, chunks[0].chunk_id, 0, 8),
         index=index,
