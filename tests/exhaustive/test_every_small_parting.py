@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from coldstream.errors import DivergedError
+from coldstream.errors import DivergedError, UnavailableError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.plans.claim import KnownHistory
+from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.usecases.parting import parting
 from tests.exhaustive.small_claims import (
     OWNER,
@@ -155,6 +155,46 @@ def test_manifests_with_holes_part_from_older_and_newer_logs_where_the_last_comm
     None
 ):
     assert check(holes(3, 2, (1, 2, 3), (2, 4))) > 0
+
+
+class Retiring(KnownHistory):
+    """A log that loses its first chunks after so many looks at it."""
+
+    looks = 0
+    kept: Log = ()
+    after = 0
+
+    def _seen(self) -> KnownHistory:
+        seen = self.looks
+        object.__setattr__(self, "looks", seen + 1)
+        return KnownHistory(self.chunks if seen < self.after else self.kept)
+
+    def chunks_near(self, offset: int) -> list[LocalChunk]:
+        return self._seen().chunks_near(offset)
+
+    def chunks_between(self, first: int, following: int) -> list[LocalChunk]:
+        return self._seen().chunks_between(first, following)
+
+    def first_offset(self) -> int | None:
+        return self._seen().first_offset()
+
+
+def test_a_log_that_is_retired_while_it_is_compared_never_cuts_anything_off() -> None:
+    for small, found in shapes(3, 1):
+        remote = Remote()
+        root = root_of(remote, small)
+        for log in found:
+            for lost, after in product(range(1, len(log)), range(1, 6)):
+                retiring = Retiring(log)
+                object.__setattr__(retiring, "kept", log[lost:])
+                object.__setattr__(retiring, "after", after)
+                try:
+                    cut = parting(remote.world, STREAM, root, retiring)
+                except (DivergedError, UnavailableError):
+                    continue
+                if cut is not None:
+                    assert retiring.looks <= after, (small, log)
+                    assert cut.offset == expected(small, log).offset
 
 
 # Manifests without data.
