@@ -2,12 +2,13 @@
 
 Scope of claims: chains of up to 3 chunks as in `small_claims` (fragments of one or two chunks, a
 retired begin, a group, any range lost), of which the last fragment may be only uploaded yet, each
-against all logs that share any number of chunks and go on with up to 2 of 1..3 records: 5,000
-claims, each made twice and then by every lower epoch. A claim cuts one entry in two at the most, so
-three chunks have room for what is kept, cut in two and cut off.
+against all logs that share any number of chunks and go on with one of 1..3 records, and chains of
+up to 2 against logs that go on with up to 3: 1,929 claims, each made twice and then by every lower
+epoch; 3,179 more by the epoch that has claimed already. A claim cuts one entry in two at the most,
+so three chunks have room for what is kept, cut in two and cut off.
 
 Scope of what is only listed: a fragment or hole over each range of 0..10, of each of three epochs,
-beside a manifest with two fragments, a hole and a fragment, under each cut.
+beside a manifest with two fragments, a hole and a fragment, under each cut (1,320 claims).
 
 Scope of fences: all ledgers of epochs 1..3 with floors 0..1.
 """

@@ -1,6 +1,6 @@
 """Every small pair of a manifest and a writer's log: where they part, if they do.
 
-See `small_claims` for what a pair is. The scopes, 100,000 pairs together:
+See `small_claims` for what a pair is. The scopes, 134,000 pairs together:
 
   * shapes: chains of up to 4 chunks in fragments of one or two, with a retired begin and with a
     group, against logs that share any number of them and go on with up to 3 chunks of 1..3 records;

@@ -2,8 +2,8 @@
 
 Scope of trees: chains of up to 4 entries (fragments and holes of 2 offsets), of which any
 number from the first on are in a group, or in two, or in two under a kilo-group, after any number
-were retired; each cut at every offset: 12,000 cuts. A cut runs into one entry on each level at the
-most, and what lies before and behind it is kept or goes as a whole.
+were retired; each cut at every offset: 1,372 trees, 6,528 cuts. A cut runs into one entry on each
+level at the most, and what lies before and behind it is kept or goes as a whole.
 
 Scope of logs: chains of up to 3 chunks of 1..2 records, asked for every range of their offsets.
 """
