@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise, product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from coldstream.crc import crc32
 from coldstream.fragment import (
@@ -23,20 +23,28 @@ from coldstream.fragment import (
     Placement,
     build_trailer,
     encode_index,
+    parse_trailer,
 )
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.manifest.tree import head_of
+from coldstream.manifest.tree import head_of, leaves
 from coldstream.names import DataKey, group_path
-from coldstream.plans.claim import LocalChunk
+from coldstream.osiris.chunk import iter_chunks
+from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.ports import Landed
 from coldstream.testing.fragments import SyntheticFragment, build_fragment
-from tests.unit.remote import PREFIX, STREAM, Remote
+from coldstream.usecases.claim import Claimed, claim
+from coldstream.usecases.load import load, publish
+from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
 
 Log: TypeAlias = tuple[LocalChunk, ...]
 #: Every manifest was claimed by this epoch at offset 0, and all was uploaded under it.
 OWNER = 3
+#: Claims come from this one.
+CLAIMER = 4
 
 
 @dataclass(frozen=True)
@@ -302,3 +310,44 @@ def remembering(small_items: tuple[Item, ...], retired: int = 0, grouped: int = 
     bare = Small(small_items, retired, grouped)
     last = bare.chunks[-1]
     return Small(small_items, retired, grouped, LastChunk(last.chunk_id, last.epoch))
+
+
+# Claims.
+
+
+def landed(small: Small, behind: int = 0) -> Remote:
+    """A bucket and a table with the manifest; its last items may be only in the bucket."""
+    remote = Remote()
+    kept = small.items[: len(small.items) - behind]
+    remote.anchor(small.first)
+    root = root_of(remote, small if not behind else remembering(kept, small.retired, small.grouped))
+    put(remote, small.items)
+    outcome = publish(remote.world, load(remote.world, STREAM), root, claim=True)
+    assert isinstance(outcome, Landed)
+    return remote
+
+
+def take(remote: Remote, log: Log, epoch: int = CLAIMER, **more: Any) -> Claimed:
+    world = remote.new_world()
+    return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause, now_ms=5, **more)
+
+
+def item_of(remote: Remote) -> CatalogItem:
+    return remote.items.items[STREAM]
+
+
+def content(remote: Remote, root: Root) -> tuple[dict[LocalChunk, bytes], list[tuple[int, int]]]:
+    """Chunks and holes of a tree, from the bytes."""
+    chunks: dict[LocalChunk, bytes] = {}
+    holes = []
+    for leaf in leaves(root, remote.new_world().fetch(STREAM)):
+        if leaf.kind is EntryKind.HOLE:
+            holes.append((leaf.first_offset, leaf.next_offset))
+            continue
+        data = remote.memory.objects[leaf.data_key(STREAM).path(PREFIX)]
+        assert leaf.size == len(data)
+        for each in iter_chunks(data, 8, parse_trailer(data[-156:]).index_position):
+            header = each.header
+            chunk = LocalChunk(header.chunk_id, header.next_offset, header.epoch)
+            chunks[chunk] = bytes(each.buffer)
+    return chunks, holes

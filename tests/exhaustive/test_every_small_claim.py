@@ -7,9 +7,6 @@ up to 2 against logs that go on with up to 3: 1,929 claims, each made twice and 
 epoch; 3,179 more by the epoch that has claimed already. A claim cuts one entry in two at the most,
 so three chunks have room for what is kept, cut in two and cut off.
 
-Scope of what is only listed: a fragment or hole over each range of 0..10, of each of three epochs,
-beside a manifest with two fragments, a hole and a fragment, under each cut (1,320 claims).
-
 Scope of fences: all ledgers of epochs 1..3 with floors 0..1.
 """
 
@@ -18,26 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
-from typing import Any
 
 import pytest
 
 from coldstream.errors import DivergedError, FencedError, LostRangeError
-from coldstream.fragment import parse_trailer
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root, parse_root
-from coldstream.manifest.tree import leaves
-from coldstream.names import DataKey
-from coldstream.osiris.chunk import iter_chunks
-from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.claim import claim as plan_claim
-from coldstream.ports import Landed
-from coldstream.usecases.claim import Claimed, claim
+from coldstream.usecases.claim import Claimed
 from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import load_record
 from tests.exhaustive.small_claims import (
+    CLAIMER,
     OWNER,
     Expected,
     Item,
@@ -45,40 +35,19 @@ from tests.exhaustive.small_claims import (
     Small,
     bytes_of,
     chain,
+    content,
     expected,
     fragment_of,
     fragments_of,
+    item_of,
     key_of,
+    landed,
     logs,
-    put,
     remembering,
-    root_of,
+    take,
     with_hole,
 )
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
-
-CLAIMER = 4
-
-
-def landed(small: Small, behind: int = 0) -> Remote:
-    """A bucket and a table with the manifest; its last items may be only in the bucket."""
-    remote = Remote()
-    kept = small.items[: len(small.items) - behind]
-    remote.anchor(small.first)
-    root = root_of(remote, small if not behind else remembering(kept, small.retired, small.grouped))
-    put(remote, small.items)
-    outcome = publish(remote.world, load(remote.world, STREAM), root, claim=True)
-    assert isinstance(outcome, Landed)
-    return remote
-
-
-def take(remote: Remote, log: Log, epoch: int = CLAIMER, **more: Any) -> Claimed:
-    world = remote.new_world()
-    return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause, now_ms=5, **more)
-
-
-def item_of(remote: Remote) -> CatalogItem:
-    return remote.items.items[STREAM]
+from tests.unit.remote import PREFIX, STREAM, Remote
 
 
 def manifests(most: int) -> Iterator[tuple[Small, int, Log]]:
@@ -109,23 +78,6 @@ def behinds(small: Small) -> Iterator[int]:
             yield number
         if not kept or not kept[-1].hole:
             return
-
-
-def content(remote: Remote, root: Root) -> tuple[dict[LocalChunk, bytes], list[tuple[int, int]]]:
-    """Chunks and holes of a tree, from the bytes."""
-    chunks: dict[LocalChunk, bytes] = {}
-    holes = []
-    for leaf in leaves(root, remote.new_world().fetch(STREAM)):
-        if leaf.kind is EntryKind.HOLE:
-            holes.append((leaf.first_offset, leaf.next_offset))
-            continue
-        data = remote.memory.objects[leaf.data_key(STREAM).path(PREFIX)]
-        assert leaf.size == len(data)
-        for each in iter_chunks(data, 8, parse_trailer(data[-156:]).index_position):
-            header = each.header
-            chunk = LocalChunk(header.chunk_id, header.next_offset, header.epoch)
-            chunks[chunk] = bytes(each.buffer)
-    return chunks, holes
 
 
 def reaching(small: Small, floor: int) -> list[Item]:
@@ -307,64 +259,3 @@ def test_a_planned_claim_is_fenced_by_higher_claims_and_by_chunks_of_higher_epoc
         kept = root.ledger if recorded is None else root.ledger.compacted(recorded)
         pairs = [(each.epoch, each.floor) for each in kept.claims]
         assert after == replace(root, epoch=epoch, ledger=Ledger.of([*pairs, (epoch, 1)]))
-
-
-# What is in no tree.
-
-
-def strays() -> Iterator[tuple[DataKey, bytes]]:
-    for (first, following), epoch in product(combinations(range(11), 2), (2, OWNER, CLAIMER)):
-        chunk = chain([following - first], [epoch], first)
-        made = fragment_of(chunk, epoch, 0, 999)
-        yield made.key, made.data
-        yield replace(made.key, kind="hole"), b""
-
-
-def check_named(*, below: bool) -> None:
-    """Each stray alone, beside a manifest and a log that part at each of its chunks.
-
-    Args:
-        below: those that begin below the entry in which the cut lies; else all others.
-    """
-    past = chain([2, 1, 1, 2, 2], [1, 1, 1, 2, 2])
-    items = (Item(past[:1]), Item(past[1:3]), Item(past[3:4], hole=True), Item(past[4:]))
-    small = remembering(items)
-    for keep in range(4):
-        cut = past[keep].chunk_id
-        log = past[:keep] + chain([10 - cut], [CLAIMER], cut)
-        assert expected(small, log).offset == cut
-        entry = next(item for item in items if item.following > cut)
-        for key, data in strays():
-            if below != (key.first_offset < entry.first and key.next_offset > cut):
-                continue
-            remote = landed(small)
-            path = key.path(PREFIX)
-            remote.memory.put(path, data, write_id=path)
-            take(remote, log)
-            root = parse_root(remote.memory.objects[item_of(remote).root_key])
-            record = load_record(remote.new_world(), STREAM, root.quarantine_key)
-            over_hole = key.first_offset < 6 and key.next_offset > 4
-            named = (
-                key.kind == "fragment"
-                and key.epoch == OWNER
-                and key.next_offset > cut
-                and (key.next_offset > 8 or over_hole)
-            )
-            (timeline,) = record.timelines
-            listed = [row.key for row in timeline.listed]
-            assert listed == ([path] if named else []), (keep, key)
-            assert timeline.complete
-            assert root.next_offset == cut
-
-
-def test_of_what_is_only_listed_exactly_that_is_named_which_only_this_claim_shuts_out() -> None:
-    check_named(below=False)
-
-
-@pytest.mark.xfail(
-    reason="a fragment that begins below the entry in which the cut lies, and reaches over a hole"
-    " or over the end, is not looked for (usecases.truncate._listed begins its LIST there), and"
-    " yet the record says that it is complete; the fragment itself is kept",
-)
-def test_what_begins_far_below_the_cut_and_reaches_over_it_is_named_too() -> None:
-    check_named(below=True)

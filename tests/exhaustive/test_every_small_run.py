@@ -4,8 +4,7 @@ Scope of runs: offsets 0..4. All 1,024 sets of fragments with no hole or one, al
 over 0..3 with all sets of holes (14,912 listings), all sets of two uploads of each range over 0..3
 (4,096), and under each of 125 ledgers of three epochs all objects that these offsets allow. A run
 is made of joins, and joins of two things: what leads to an offset, and whether something better
-does. Two ways of three steps, a hole before, behind, above and inside each, and a double of each
-fit in here.
+does. Two ways of three steps, a hole on each side of each, and a double of each fit in here.
 
 Scope of ledgers: the 625 with epochs 1..4 and floors 0..3; every rule compares two or three claims.
 
