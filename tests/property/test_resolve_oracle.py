@@ -2,66 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET, DataKey, parse_data_key
 from coldstream.plans.resolve import Listed, resolve_run
+from tests.exhaustive.naive_run import best_run
 
 STREAM, PREFIX = "__orders_1", "rabbitmq/"
-
-
-def acceptable(claims: Sequence[tuple[int, int]], key: DataKey) -> bool:
-    """DESIGN section 5, word by word, without the code under test."""
-    floors = [floor for epoch, floor in claims if epoch == key.epoch]
-    higher = [floor for epoch, floor in claims if epoch > key.epoch]
-    return (
-        bool(floors)
-        and floors[0] <= key.first_offset
-        and key.next_offset <= min(higher, default=MAX_OFFSET)
-    )
-
-
-def every_run(at: int, candidates: Sequence[Listed]) -> Iterator[tuple[Listed, ...]]:
-    """Every chain of candidates that starts at `at`, the empty one first."""
-    yield ()
-    for each in candidates:
-        if each.data_key.first_offset == at:
-            for rest in every_run(each.data_key.next_offset, candidates):
-                yield (each, *rest)
-
-
-def shortest(runs: Iterable[tuple[Listed, ...]]) -> tuple[Listed, ...]:
-    """Fewest objects; then, from the end, the one that begins first, then the smaller uid."""
-    return min(
-        runs,
-        key=lambda run: (
-            len(run),
-            [(each.data_key.first_offset, each.data_key.uid) for each in reversed(run)],
-        ),
-    )
-
-
-def best_run(
-    at: int, claims: Sequence[tuple[int, int]], listed: Sequence[Listed], without: set[str]
-) -> tuple[Listed, ...]:
-    """The rules of `plans.resolve`, word by word, over every possible run."""
-    good = [e for e in listed if e.path not in without and acceptable(claims, e.data_key)]
-    data = [e for e in good if e.data_key.kind == "fragment"]
-    holes = [e for e in good if e.data_key.kind == "hole"]
-    runs = list(every_run(at, data))
-    end = max(run[-1].data_key.next_offset if run else at for run in runs)
-    best = shortest(run for run in runs if (run[-1].data_key.next_offset if run else at) == end)
-    above = [e.data_key.first_offset for e in data if e.data_key.first_offset > end]
-    over = [run for run in every_run(end, holes) if run and run[-1].data_key.next_offset in above]
-    # No acceptable fragment begins inside.
-    over = [run for run in over if run[-1].data_key.next_offset == min(above)]
-    if not over:
-        return best
-    return (*best, *shortest(over), *best_run(min(above), claims, listed, without))
 
 
 keys = st.builds(

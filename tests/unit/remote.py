@@ -66,8 +66,8 @@ class Remote:
         """What another process sees: the same remote tier, nothing cached, ids of its own."""
         ids = random.Random(self._ids.random())
         return World(
-            store=self.store,  # type: ignore[arg-type]
-            catalog=self.catalog,  # type: ignore[arg-type]
+            store=self.store,
+            catalog=self.catalog,
             prefix=PREFIX,
             new_uid=lambda: ids.getrandbits(64),
         )
