@@ -17,6 +17,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Head, LastChunk, Root
 
+PREFIX, STREAM = "rabbitmq/", "__orders_1"
 #: Where the first leaf begins.
 BASE = 2
 #: A leaf is its number; a group is a tuple of leaves, a kilo-group is a tuple of groups.
