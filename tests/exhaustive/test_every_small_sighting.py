@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.errors import ConflictError, CorruptDataError, UnavailableError
+from coldstream.errors import ConflictError, CorruptDataError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
@@ -32,6 +32,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey, SightingsKey, collect_path, root_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, mature, replaced
 from coldstream.usecases import collect as module
+from coldstream.usecases import sightings as records_module
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.load import World
 from coldstream.usecases.sightings import VERSION, State, read_header, seen_in, write_record
@@ -79,16 +80,16 @@ class Place:
     def world(self) -> World:
         return World(self.store, self.items, PREFIX, lambda: next(self._uids))
 
-    def names(self, uid: int, *, first: int = 0, claim: bool = False) -> None:
+    def names(self, uid: int, *, first: int = 0, claim: bool = False, length: int = 1) -> None:
         """The item moves to a root that names another object."""
         self.version += 1
         if claim:
             self.epoch += 1
             self.claims.append((self.epoch, first + 1))
-        entry = Entry(first, first + 1, 0, 0, EntryKind.FRAGMENT, 1, 1, 1, uid)
+        entry = Entry(first, first + length, 0, 0, EntryKind.FRAGMENT, 1, 1, 1, uid)
         root = Root(
             first,
-            first + 1,
+            first + length,
             epoch=self.epoch,
             version=self.version,
             ledger=Ledger.of(self.claims),
@@ -105,7 +106,7 @@ class Place:
             epoch=self.epoch,
             version=self.version,
             first_offset=first,
-            next_offset=first + 1,
+            next_offset=first + length,
             fragments=1,
             ledger=root.ledger,
         )
@@ -268,6 +269,21 @@ def test_whatever_happens_between_proof_and_delete_nothing_goes_that_is_named_ag
             assert not gone or "claim" in later or "append" in later
 
 
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_an_item_that_goes_while_the_proof_is_made_stops_the_delete(reads: int) -> None:
+    place = Place()
+    place.names(Y)
+    place.store.put(key_of(X), b"x", write_id="w")
+    place.now = 2 * STEP
+    place.collect()
+    place.now = 4 * STEP
+    claim = partial(place.names, Y, claim=True)
+    place.items.before = [*[claim] * reads, place.items.items.clear]
+    with pytest.raises(NotFoundError):
+        place.collect()
+    assert key_of(X) in place.store.objects
+
+
 @pytest.mark.parametrize("proofs", [1, 2, 3])
 def test_a_proof_that_claims_undo_again_and_again_is_left_to_a_later_run(
     proofs: int, monkeypatch: pytest.MonkeyPatch
@@ -334,6 +350,65 @@ def test_steps_of_every_length_see_every_object_once_and_delete_all_garbage(
                 assert found == 2
         left = {each for each in place.store.objects if not each.endswith(".sightings")}
         assert left == {key_of(Y), place.items.items[STREAM].root_key}
+
+
+def test_a_step_without_time_tries_one_batch_and_the_next_goes_on_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Counting:
+        def __init__(self, store: MemoryObjectStore) -> None:
+            self.store = store
+            self.batches: list[Sequence[str]] = []
+
+        def delete(self, keys: Sequence[str]) -> list[str]:
+            self.batches.append(keys)
+            return self.store.delete(keys)
+
+    for batch, objects in product((1, 2, 3), (1, 2, 3)):
+        monkeypatch.setattr(module, "_AT_ONCE", batch)
+        place = crowded(objects)
+        place.collect()
+        place.now = 4 * STEP
+        roots = sorted(each for each in place.store.objects if ".000000000000." in each)
+        data = sorted(key_of(100 + number) for number in range(objects))
+        # Nodes in batches of their own, and all in the order of the listing.
+        expected = [some[n : n + batch] for some in (roots, data) for n in range(0, objects, batch)]
+        cursor: str | None = None
+        for each in expected:
+            deleter = Counting(place.store)
+            report = place.collect(
+                deleter, cursor=cursor, time_to_list=lambda: True, time_left=lambda: False
+            )
+            assert deleter.batches == [each]
+            cursor = report.cursor
+            assert (cursor is None) == (each is expected[-1])
+
+
+def test_a_run_through_a_long_stream_sees_every_object_once_wherever_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_CANDIDATES", 2)
+    begun = set()
+    for page, run, whole in product((1, 2, 100), range(12), (True, False)):
+        place = Paged()
+        place.__dict__["page"] = page
+        place.names(Y, length=4)
+        for number in range(4):
+            place.store.put(key_of(100 + number, number), b"x", write_id="w")
+        place.change_state(fragments=3)
+        place.now = run  # too early for anything to be garbage that is ripe
+        found: dict[Kind, int] = {}
+        cursor: str | None = None
+        while True:
+            report = place.collect(cursor=cursor, time_to_list=lambda: whole)  # noqa: B023
+            for kind, count in report.found.items():
+                found[kind] = found.get(kind, 0) + count.objects
+            cursor = report.cursor
+            if cursor is None:
+                break
+            begun.add(cursor)
+        assert found == {Kind.REFERENCED: 1, Kind.SUPERSEDED: 4}
+    assert any(each.startswith("wrap@") for each in begun)
 
 
 class Paged(Place):
@@ -508,3 +583,41 @@ def test_what_is_written_down_is_what_is_read() -> None:
         assert (header.state, header.count) == (State(3, 4), len(keys))
         assert (header.first, header.last) == (keys[0], keys[-1])
         assert seen_in(world, STREAM, record, wanted) == wanted & {*keys}
+
+
+def test_a_record_is_read_the_same_in_pieces_of_every_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"{stream_prefix(PREFIX, STREAM)}data/{n:03}" for n in range(30)]
+    world = Place(now=7).world
+    record = write_record(world, STREAM, run_ms=5, state=State(3, 4), keys=names)
+    for taken, given in product((1, 2, 3, 5, 64), repeat=2):
+        monkeypatch.setattr(records_module, "_INPUT", taken)
+        monkeypatch.setattr(records_module, "_BLOCK", given)
+        assert seen_in(world, STREAM, record, {*names[::3], "x"}) == {*names[::3]}
+
+
+@pytest.mark.parametrize("length", range(1022, 1028))
+def test_a_key_is_at_most_as_long_as_s3_allows(length: int) -> None:
+    under = stream_prefix(PREFIX, STREAM)
+    for lines in ([b"a" * length], [b"a", b"b" * length], [b"a" * length, b"b"]):
+        world, record = record_of(said(count=len(lines)), b"".join(each + b"\n" for each in lines))
+        wanted = {under + each.decode() for each in lines}
+        if length <= 1024:
+            assert seen_in(world, STREAM, record, wanted) == wanted
+        else:
+            with pytest.raises(CorruptDataError):
+                seen_in(world, STREAM, record, wanted)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_a_record_of_more_bytes_than_any_has_proves_nothing(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "MAX_RECORD", 4)
+    world, record = record_of(said(count=1), b"a" * (size - 1) + b"\n")
+    if size <= 4:
+        assert seen_in(world, STREAM, record, set()) == set()
+    else:
+        with pytest.raises(CorruptDataError):
+            seen_in(world, STREAM, record, set())

@@ -36,6 +36,8 @@ from coldstream.manifest.tree import (
     over_hole,
     path_to,
 )
+from coldstream.plans import grow as grow_module
+from coldstream.plans import rebalance as rebalance_module
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.grow import Growth
 from coldstream.plans.rebalance import crowd, fitting, rebalance
@@ -334,6 +336,24 @@ def test_no_group_of_a_growing_or_rebalanced_tree_says_more_than_an_entry_can() 
         first = next(iter(made.values()))
         assert first.entries[0] == flat[0]
         assert len(first.entries) == (2 if fits(flat[:2]) else 1)
+
+
+def test_no_group_of_groups_stands_for_more_fragments_than_an_entry_can_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for most, number in product((2, 3, 4), range(1, 13)):
+        for part in (rebalance_module, grow_module):
+            monkeypatch.setattr(part, "MAX_RECORDS", most)
+        flat = [leaf(BASE + n, uid=n) for n in range(number)]
+        growth = Growth(2, count(5000))
+        made = {node.uid: node for node in growth.append(b"".join(e.encode() for e in flat))}
+        for node in made.values():
+            assert len(node.entries) == 1 or sum(e.fragments for e in node.entries) <= most
+        grown = Root(BASE, BASE + number, epoch=1, entries=growth.entries())
+        assert list(leaves(grown, lambda entry: made[entry.uid])) == flat  # noqa: B023
+        change = rebalance(tree(tuple(range(number)), flat).root, 2, count(5000))
+        for node in change.nodes:
+            assert len(node.entries) == 1 or sum(e.fragments for e in node.entries) <= most
 
 
 def test_look_ups_hold_where_the_first_offset_lies_inside_a_fragment() -> None:
