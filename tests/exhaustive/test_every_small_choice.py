@@ -3,7 +3,7 @@
 Scope: `adopt` over every set of one or two roots (versions 1 to 3, epochs 1 and 2, of two lengths,
 whole, missing an object or damaged) and every set of three (of one length, whole or not), beside
 every item that a table may have: none, one of this table, and one of another table that knows
-version 0 to 4 or names one of the roots (about 9,000 cases); every object of every small tree, with
+version 0 to 4 or names one of the roots (8,544 cases); every object of every small tree, with
 its record and its lost timeline, gone alone; every listing of roots in pages of every size.
 
 Why it is enough: the rule steps down from one root to the next and compares each with those passed

@@ -1,8 +1,8 @@
 """Every small replacement in every small tree: the same leaves but for those that were replaced.
 
 Scope: every set of disjoint replacements of neighbouring leaves in every tree of up to two levels
-over 1 to 4 leaves, with each number of dead ones, for groups of 1 to 3 entries (about 9,000 cases);
-every division of leaves into several (5,000); and every single range that does not fit.
+over 1 to 4 leaves, with each number of dead ones, for groups of 1 to 3 entries (about 4,500 cases);
+every division of leaves into several (3,300); and every single range that does not fit.
 
 Why it is enough: an edit goes down into the entries that a replacement ties together. Two groups
 under two kilo-groups beside a leaf of the root have every kind of border that it can reach over.

@@ -1,8 +1,8 @@
 """Every small manifest and every possible key: garbage is exactly what nothing can ever need.
 
 Scope: `judge_data` for all manifests of fragments and holes of one or two offsets in [0, 3), all
-ledgers of epochs 1 to 3 with floors 0 to 3, all keys over [0, 4), held or not (85,000 cases); with
-each quarantine record of one or two claims (150,000); groups and leaves of every tree of up to two
+ledgers of epochs 1 to 3 with floors 0 to 3, all keys over [0, 4), held or not (140,000 cases); with
+each quarantine record of one or two claims (290,000); groups and leaves of every tree of up to two
 levels over 4 leaves; and every pair of items.
 
 Why it is enough: a rule compares a key's two ends with the first offset, the end, floors and holes.

@@ -4,7 +4,7 @@ Scope: a stream of three offsets in two shapes, with retention or not, whose sec
 chunks of the first or others; beside it no root, one that lost the race for the version, one that
 may land, an older one, one that is damaged and one whose group is gone; no quarantine record, that
 of the current root, that of the other root, one that is damaged or that no root names. In each of
-these 500 buckets every object is asked for, of which there are about 60: every fragment and hole
+these 660 buckets every object is asked for, of which there are about 60: every fragment and hole
 over [0, 4) of both epochs, and all that any tree or record names.
 
 Why it is enough: each object has at most one thing that keeps it, and each of these is there in

@@ -4,7 +4,7 @@ Scope: an object that is written, loses its reference, and lies there while `col
 six moments, half a grace time apart, and the state changes at one of them or never (640 time lines,
 each with a clock of collect's own that is right, ahead or behind); what happens to the item at each
 of the reads between the proof and the delete (125 sequences); every way to go over a listing in
-steps; every set of four records; and every small record with one thing wrong in it.
+steps; every set of up to three records; and every small record with one thing wrong in it.
 
 Why it is enough: the proof needs three moments (written, seen, deleted), each a grace time after
 the one before, and one state. Six moments of half a grace time have each of the two distances too

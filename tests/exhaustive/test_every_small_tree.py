@@ -2,7 +2,7 @@
 
 Scope: look-ups in the trees of up to two levels over 1 to 4 leaves (81 shapes over 4), each leaf a
 fragment or a hole, of one or two offsets, with each number of leaves that retention has taken
-(about 5,500 trees, each asked at every offset); look-ups by time over all orders of three clocks;
+(2,942 trees, each asked at every offset); look-ups by time over all orders of three clocks;
 the truncation at every offset; rebalancing with 1 to 3 entries a group; growth from every division
 into batches; and the sizes at which an entry is full.
 
