@@ -9,7 +9,8 @@ scope has written down by hand before anything ran.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, cast
 
 from coldstream.manifest.catalog import CatalogItem
@@ -25,7 +26,9 @@ METADATA = f"{FOLDER}metadata/"
 def key_of(leaf: Leaf) -> str:
     """The key of a fragment or a hole."""
     kind = "hole" if leaf.kind == HOLE else "fragment"
-    return f"{FOLDER}data/{leaf.first:020d}-{leaf.next:020d}.{leaf.epoch:010d}.{leaf.uid:016x}.{kind}"
+    return (
+        f"{FOLDER}data/{leaf.first:020d}-{leaf.next:020d}.{leaf.epoch:010d}.{leaf.uid:016x}.{kind}"
+    )
 
 
 def manifest_at(place: Place, root_key: str) -> Manifest:
@@ -141,10 +144,11 @@ class Overheard:
 
 def overheard(world: World) -> tuple[World, list[Look]]:
     """The same world, and what was done in it."""
-    from dataclasses import replace
-
     looks: list[Look] = []
-    store, catalog = cast(Any, Overheard(world.store, looks)), cast(Any, Overheard(world.catalog, looks))
+    store, catalog = (
+        cast(Any, Overheard(world.store, looks)),
+        cast(Any, Overheard(world.catalog, looks)),
+    )
     return replace(world, store=store, catalog=catalog), looks
 
 
@@ -155,7 +159,7 @@ def batches(looks: list[Look]) -> Iterator[tuple[CatalogItem, CatalogItem, tuple
         AssertionError: something was done between the last look at the item and the deletes.
     """
     items = [each.item for each in looks if each.item is not None]
-    for before, each in zip(looks, looks[1:], strict=False):
+    for before, each in pairwise(looks):
         if each.deletes:
             assert before.item is not None, "a batch was deleted without a fresh look at the item"
             yield items[0], before.item, each.deletes

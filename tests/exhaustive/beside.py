@@ -1,8 +1,8 @@
 """A small stream with every kind of garbage and of what only looks like it, seen a grace time ago.
 
-The manifest is [0, 80): eight fragments of ten records, the first four in a group, and a hole over
-[60, 70). Behind it lies one more fragment. The sets of keys below are made by hand: `MAY_GO` of what
-no manifest refers to and nobody ever will, and everything else must stay in all histories.
+The manifest is [0, 80): seven fragments of ten records, the first four entries in a group, and a
+hole over [60, 70). Behind it lies one more fragment. What may go is written down by hand: what no
+manifest refers to and nobody ever will. Everything else must stay in all histories.
 """
 
 from __future__ import annotations
@@ -213,9 +213,5 @@ def collected_for_days(place: Place, runs: int = 5) -> Place:
     for _ in range(runs):
         now += 2 * GRACE_MS
         place = later(place, now)
-        collect(
-            world_of(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
-        )
+        collect(world_of(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
     return place
-
-

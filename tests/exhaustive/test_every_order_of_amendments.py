@@ -52,7 +52,7 @@ DAMAGED = piece(20, 30, uid=21).path(PREFIX)
 
 
 def retires(keep: int) -> Callable[[World], object]:
-    rules = PolicySet((Rule("r", max_bytes=keep * SIZE),))
+    rules = PolicySet((Rule("r", max_bytes=keep * SIZE or 1),))
     return lambda world: retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
@@ -72,6 +72,7 @@ TASKS: dict[str, Callable[[World], object]] = {
     ),
     "retain": retires(3),
     "retain more": retires(2),
+    "retain nothing": retires(0),
     "repair": lambda world: repair(world, STREAM, ranges=[(20, 30)], branching=M, pause=no_pause),
     "claim": lambda world: claims(world_end(world), world_end(world))(world),
     "claim that cuts at 25": claims(25, 100),
@@ -80,7 +81,7 @@ TASKS: dict[str, Callable[[World], object]] = {
 
 
 def world_end(world: World) -> int:
-    """Where the uploads of this stream end: the small one's or the one's that is due for a group."""
+    """Where the uploads end: of the small stream, or of the one that is due for a group."""
     item = world.catalog.get(STREAM)
     assert item is not None
     return 90 if item.next_offset > 50 else 50
@@ -89,6 +90,11 @@ def world_end(world: World) -> int:
 def small() -> Place:
     """[0, 40) and one more fragment behind it; [20, 30) is damaged, and there is a good copy."""
     return _stream(4, damaged=True)
+
+
+def sound() -> Place:
+    """The same without damage."""
+    return _stream(4, damaged=False)
 
 
 def due_for_a_group() -> Place:
@@ -162,7 +168,10 @@ def _is_one_change(old: Manifest, new: Manifest) -> None:
 
 
 def _borders_where_changed(was: list[Leaf], now: list[Leaf]) -> bool:
-    gone, come = [each for each in was if each not in now], [each for each in now if each not in was]
+    gone, come = (
+        [each for each in was if each not in now],
+        [each for each in now if each not in was],
+    )
     return _ranges(gone) == _ranges(come)
 
 
@@ -196,7 +205,7 @@ def in_all_orders(begin: Callable[[], Place], *tasks: str, lost_answers: int = 0
         if repaired:
             assert DAMAGED not in {key_of(leaf) for leaf in manifest.leaves}
         assert all(chunks_of(end, manifest, [] if repaired else [DAMAGED])) or not repaired
-        keep = {"retain": 3, "retain more": 2}
+        keep = {"retain": 3, "retain more": 2, "retain nothing": 0}
         for name in set(tasks) & keep.keys():
             assert manifest.size <= keep[name] * SIZE or len(manifest.leaves) == 1
         if "rebalance" in tasks:
@@ -227,7 +236,7 @@ def in_all_orders(begin: Callable[[], Place], *tasks: str, lost_answers: int = 0
         ("repair", "retain", "commit"),
         ("consolidate", "retain", "commit"),
         ("repair", "claim that cuts at 25"),
-        ("consolidate", "claim that cuts at 25"),
+        ("consolidate", "retain nothing", "commit"),
     ],
     ids=", ".join,
 )
@@ -235,6 +244,13 @@ def test_no_plan_is_applied_to_another_root_than_its_own_in_any_order(
     tasks: tuple[str, ...],
 ) -> None:
     in_all_orders(small, *tasks)
+
+
+@pytest.mark.parametrize("others", [(), ("retain",)])
+def test_what_was_joined_is_not_put_where_a_claim_has_cut_a_piece_of_it(
+    others: tuple[str, ...],
+) -> None:
+    in_all_orders(sound, "consolidate", "claim that cuts at 25", *others)
 
 
 @pytest.mark.parametrize(

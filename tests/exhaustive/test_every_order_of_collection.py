@@ -1,9 +1,9 @@
 """Every order of a collection that may delete, a commit, and whatever else changes a stream.
 
-The stream (`beside`) has spare uploads, old roots, a dead root that may be adopted, data over a hole
-and data that reaches over the end; all were seen a grace time ago. Which keys may go is written down
-by hand; whatever else goes in any history is an error, and so is anything that a manifest names and
-that is not there, or not whole, chunk by chunk, after any change or delete.
+The stream (`beside`) has spare uploads, old roots, a dead root that may be adopted, data over a
+hole and data that reaches over the end; all were seen a grace time ago. Which keys may go is
+written down by hand; whatever else goes in any history is an error, and so is anything that a
+manifest names and that is not there, or not whole, chunk by chunk, after any change or delete.
 
 What a clock that stands still cannot show, that a collector is stopped for days between its proof
 and its deletes, is overheard instead: right before each batch it must have read the item, and by
@@ -94,9 +94,7 @@ def in_all_orders(
         return looked(end)
 
     explored = explore(
-        Scenario(
-            STREAM, PREFIX, place, {n: TASKS[n] for n in tasks}, watched, ended, lost_answers
-        ),
+        Scenario(STREAM, PREFIX, place, {n: TASKS[n] for n in tasks}, watched, ended, lost_answers),
         most_states=100_000,
     )
     print(explored)
@@ -104,7 +102,7 @@ def in_all_orders(
 
 
 def _state(item: CatalogItem | None) -> tuple[object, ...] | None:
-    return item and (item.table_id, item.revision, item.state_token)
+    return (item.table_id, item.revision, item.state_token) if item else None
 
 
 def _deleted_by_fresh_proof(looks: Any, end: Place, seen_under: object) -> None:
@@ -198,7 +196,7 @@ def test_what_was_seen_before_a_deletion_proves_nothing_once_it_was_called_off()
 
 
 def test_an_adoption_never_names_what_is_gone_in_any_order() -> None:
-    """The dead root lacks a fragment that it names, as if a collector had thought it was garbage."""
+    """The dead root lacks a fragment that it names: a collector took that for garbage."""
 
     def begin() -> Place:
         place = without_a_table()
@@ -233,5 +231,3 @@ def test_a_collection_that_has_deleted_leaves_what_a_lost_table_needs() -> None:
         assert manifest.next == 90
         assert chunks_of(place, manifest) == [1] * 12 + [0, 0] + [1] * 4
         assert count == 0 or not set(SPARE) & objects_below(place)
-
-
