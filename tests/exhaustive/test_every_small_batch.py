@@ -192,3 +192,82 @@ def test_exactly_the_messages_of_what_went_wrong_come_back(
                 look_at(names, {A: fate_of_a, B: fate_of_b}, monkeypatch)
             except Exception as exc:
                 raise AssertionError(f"{names}, {A}: {fate_of_a}, {B}: {fate_of_b}") from exc
+
+
+#: What may stand anywhere in a message.
+ANYTHING: tuple[object, ...] = (
+    None, 7, True, "", "x", KEYS[A], [], {}, [None], {"key": KEYS[A]}, {"key": "else.txt"},
+    {"object": {"key": KEYS[A]}}, {"s3": {"object": {"key": KEYS[A]}}},
+)  # fmt: skip
+
+
+def streams_in(message: object) -> tuple[set[str], bool]:
+    """The streams that a message names by the naive reading, and whether all of it can be read."""
+    if not isinstance(message, dict):
+        return set(), False
+    if message.get("Event") == "s3:TestEvent":
+        return set(), True
+    if "stream" in message:
+        known = message["stream"] in (A, B)
+        return ({message["stream"]} if known else set()), known
+    records = message.get("Records")
+    if not isinstance(records, list) or not records:
+        return set(), False
+    good = {"s3": {"object": {"key": KEYS[A]}}}
+    return ({A} if good in records else set()), all(each == good for each in records)
+
+
+def all_messages() -> Iterator[object]:
+    yield from ANYTHING
+    for each in ANYTHING:
+        yield {"Records": each}
+        yield {"stream": A if each == "x" else each} if each != "" else {"stream": B}
+        yield {"Event": "s3:TestEvent", "Records": each}
+        yield {"Event": each}
+        for other in ANYTHING:
+            yield {"Records": [each, other]}
+            yield {"Records": [{"s3": each}, other]}
+            yield {"Records": [{"s3": {"object": each}}, other]}
+
+
+def test_what_can_be_read_of_a_message_is_done_and_the_rest_fails_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
+    for message in all_messages():
+        if isinstance(message, dict) and message.get("stream") in ("x", KEYS[A]):
+            continue
+        streams = Streams({A: "done", B: "done"})
+        monkeypatch.setattr(handle_events, "commit_runs", streams.commit_runs)
+        named, readable = streams_in(message)
+
+        report = handle_messages(
+            world, [("m", json.dumps(message)), ("n", "{")], pause=lambda _: None
+        )
+
+        assert set(streams.asked) == named, message
+        assert set(report.failed) == ({"n"} if readable else {"m", "n"}), message
+        assert all(isinstance(each, InvalidInputError) for each in report.failed.values())
+
+
+def test_a_message_at_which_the_parser_breaks_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams({A: "done", B: "done"})
+    monkeypatch.setattr(handle_events, "commit_runs", streams.commit_runs)
+    parse = handle_events.parse_message
+
+    def breaks(body: str, prefix: str) -> object:
+        if body == "bug":
+            raise Bug("of ours")
+        return parse(body, prefix)
+
+    monkeypatch.setattr(handle_events, "parse_message", breaks)
+    world = World(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
+    for at in range(3):
+        streams.asked.clear()
+        bodies = [event(KEYS[A]), event(KEYS[B])]
+        bodies.insert(at, "bug")
+        report = handle_messages(
+            world, [(f"m{n}", body) for n, body in enumerate(bodies)], pause=lambda _: None
+        )
+        assert {key: type(each) for key, each in report.failed.items()} == {f"m{at}": InternalError}
+        assert streams.asked == [A, B]
