@@ -23,6 +23,7 @@ import pytest
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.ports import CommitOutcome
 from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import commit_runs
@@ -192,6 +193,18 @@ def test_the_newest_root_that_lacks_nothing_is_adopted_if_it_can_have_landed(dam
     assert said == wanted
 
 
+class Late(MemoryCatalog):
+    """A table in which somebody else is faster."""
+
+    def __init__(self, faster: CatalogItem) -> None:
+        super().__init__()
+        self._faster = faster
+
+    def adopt(self, item: CatalogItem, *, replacing: CatalogItem | None) -> CommitOutcome:
+        self.items[STREAM] = self._faster
+        return super().adopt(item, replacing=replacing)
+
+
 def test_an_item_that_another_has_written_meanwhile_is_left_alone() -> None:
     """In between the item is adopted, is deleted for good, or comes back from an older table."""
     for item in restored():
@@ -202,18 +215,12 @@ def test_an_item_that_another_has_written_meanwhile_is_left_alone() -> None:
             if meanwhile is None or meanwhile == item:
                 continue
 
-            class Late(MemoryCatalog):
-                late = replace(meanwhile, revision=8)
-
-                def adopt(self, adopted: CatalogItem, **more: object) -> object:  # type: ignore[override]
-                    self.items[STREAM] = self.late
-                    return super().adopt(adopted, **more)  # type: ignore[arg-type]
-
-            catalog = Late()
+            late = replace(meanwhile, revision=8)
+            catalog = Late(late)
             catalog.items.update(place.catalog.items)
             with pytest.raises(ConflictError):
                 adopt(world_of(replace(place, catalog=catalog), count(9000)), STREAM)
-            assert catalog.items[STREAM] == Late.late
+            assert catalog.items[STREAM] == late
 
 
 def test_a_reconcile_adopts_only_what_a_commit_cannot_be_made_to() -> None:
