@@ -18,9 +18,11 @@ from itertools import count
 
 import pytest
 
-from coldstream.errors import CorruptDataError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.adapters.memory import MemoryCatalog
+from coldstream.errors import ConflictError, CorruptDataError
+from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import CommitOutcome, NotLanded
 from coldstream.testing.fragments import START_MS
 from coldstream.testing.simulation.explore import Explored, Results, Scenario, explore
 from coldstream.testing.simulation.points import Place
@@ -30,7 +32,7 @@ from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.repair import repair
-from coldstream.usecases.retention import retain
+from coldstream.usecases.retention import RetentionReport, retain
 from tests.exhaustive.bare import chunks_of, key_of, manifest_at, manifest_of
 from tests.simulation.stage import (
     PREFIX,
@@ -271,3 +273,37 @@ def test_rebalancing_claims_and_retention_undo_nothing_of_each_other(
 @pytest.mark.parametrize("tasks", [("repair", "retain"), ("retain", "commit")], ids=", ".join)
 def test_a_change_whose_answer_is_lost_is_not_made_a_second_time(tasks: tuple[str, ...]) -> None:
     in_all_orders(small, *tasks, lost_answers=1)
+
+
+def test_a_change_that_lands_says_so_and_one_that_never_does_is_given_up() -> None:
+    """Every number of conflicts before it lands, up to one too many."""
+    for conflicts in range(10):
+        place = small()
+        catalog = Losing(conflicts)
+        catalog.items.update(place.catalog.items)
+        begin = catalog.items[STREAM]
+        world = world_of(Place(place.store, catalog))
+        if conflicts >= 8:
+            with pytest.raises(ConflictError):
+                TASKS["retain"](world)
+            assert (catalog.asked, catalog.items[STREAM]) == (8, begin)
+            continue
+        report = TASKS["retain"](world)
+        assert isinstance(report, RetentionReport)
+        assert (report.landed, report.conflicts) == (True, conflicts)
+        assert (catalog.asked, catalog.items[STREAM].version) == (conflicts + 1, begin.version + 1)
+
+
+class Losing(MemoryCatalog):
+    """A table in which the first commits do not land."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times, self.asked = times, 0
+
+    def commit(self, commit: Commit) -> CommitOutcome:
+        self.asked += 1
+        assert self.asked < 20
+        if self.asked <= self._times:
+            return NotLanded(self.items[STREAM])
+        return super().commit(commit)

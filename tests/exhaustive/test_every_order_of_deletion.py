@@ -15,7 +15,7 @@ the tombstone is final and its time was over; what was called off is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -64,6 +64,7 @@ from tests.simulation.stage import (
 NOW_MS, UNDELETE_MS = 1000, 500
 UNTIL_MS = NOW_MS + UNDELETE_MS
 RULES = "#rules"
+NO_RULES = PolicySet()
 LIVE, DELETING, DELETED = StreamState.LIVE, StreamState.DELETING, StreamState.DELETED
 
 
@@ -129,8 +130,9 @@ def tombstoned(*, is_held: bool = False) -> Place:
 # --- tasks ---
 
 
-def deletes(world: World, now_ms: int = NOW_MS) -> CatalogItem:
-    rules, revision = rules_of(world)
+def deletes(world: World, now_ms: int = NOW_MS, *, rules: PolicySet | None = None) -> CatalogItem:
+    found, revision = rules_of(world)
+    rules = found if rules is None else rules
     return delete_stream(
         world, STREAM, rules, now_ms=now_ms, undelete_ms=UNDELETE_MS, rules_revision=revision
     )
@@ -391,6 +393,36 @@ def test_only_the_sweep_touches_a_stream_that_is_being_deleted(final: bool) -> N
         assert objects_below(place) == objects_below(begin), "nothing was written or deleted"
 
 
+def test_a_hold_by_a_name_that_nobody_has_recorded_holds_all_the_same() -> None:
+    by_name = PolicySet((Rule("h", queue="orders", hold=True),))
+    cases: list[tuple[Place, Callable[..., object]]]
+    cases = [(a_stream(), deletes), (tombstoned(), _one_sweep)]
+    for begin, act in cases:
+        place = begin.copy()
+        item = replace(place.catalog.items[STREAM], name=QueueName())
+        place.catalog.items[STREAM] = item
+        with pytest.raises(ConflictError):
+            act(world_of(place), rules=by_name)
+        assert (place.catalog.items[STREAM], objects_below(place)) == (item, objects_below(begin))
+
+
+def test_a_sweep_that_cannot_delete_anything_says_so_and_is_never_done() -> None:
+    class Locked(MemoryObjectStore):
+        def delete(self, keys: Sequence[str]) -> list[str]:
+            del keys
+            return []
+
+    place = tombstoned()
+    locked = Locked()
+    locked.take_over(place.store)
+
+    with pytest.raises(UnavailableError):
+        _one_sweep(world_of(replace(place, store=locked)))
+
+    assert locked.objects == place.store.objects
+    assert place.catalog.items[STREAM].state is DELETED
+
+
 def test_what_may_become_of_a_state_is_a_table_of_three_lines() -> None:
     """Delete, undelete and sweep, from every state, of this table and of another, and of none."""
     expected = {
@@ -434,12 +466,12 @@ def test_what_may_become_of_a_state_is_a_table_of_three_lines() -> None:
             act(world_of(place))
 
 
-def _one_sweep(world: World) -> object:
+def _one_sweep(world: World, *, rules: PolicySet = NO_RULES) -> object:
     return sweep(
         world,
         bucket_of(world),
         STREAM,
-        PolicySet(),
+        rules,
         revision=1,
         empty=0,
         now_ms=UNTIL_MS,
