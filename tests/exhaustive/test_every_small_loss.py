@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
-import pytest
-
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.root import parse_root
 from coldstream.names import DataKey
@@ -80,11 +78,6 @@ def test_of_a_damaged_fragment_only_whole_chunks_are_carried_over() -> None:
     check_damaged(times=False)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="no CRC covers a chunk's header, and usecases.truncate compares only its id with the"
-    " index record: a damaged timestamp is carried over under new checksums that hold",
-)
 def test_of_a_damaged_fragment_no_other_timestamp_is_carried_over() -> None:
     check_damaged(times=True)
 
@@ -141,11 +134,5 @@ def test_of_what_is_only_listed_exactly_that_is_named_which_only_this_claim_shut
     check_named(below=False)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="a fragment that begins below the entry in which the cut lies, and reaches over a hole"
-    " or over the end, is not looked for (usecases.truncate._listed begins its LIST there), and"
-    " yet the record says that it is complete; the fragment itself is kept",
-)
 def test_what_begins_far_below_the_cut_and_reaches_over_it_is_named_too() -> None:
     check_named(below=True)

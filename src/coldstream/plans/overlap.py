@@ -32,15 +32,16 @@ LOOK_BYTES = 6 * MAX_FRAGMENT_SIZE
 _RECENT = 64
 
 
-def look_from(root: Root, within: int | None) -> int:
+def look_from(root: Root, within: int | None, *, end: int | None = None) -> int:
     """No fragment that the ledger accepts begins below this and reaches over the manifest's end.
 
     Args:
         root: of the manifest.
         within: first offset of the entry with which its last ones come to `LOOK_BYTES`; None if all
             of them have fewer.
+        end: the offset that is meant, if not the manifest's end.
     """
-    end, ledger = root.next_offset, root.ledger
+    end, ledger = root.next_offset if end is None else end, root.ledger
     floors = (c.floor for c in ledger.claims if ledger.ceiling(c.epoch) > end)
     return max(min(floors, default=end), within or 0, end - MAX_RECORDS)
 

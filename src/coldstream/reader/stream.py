@@ -155,7 +155,12 @@ class StreamReader:
     def _all_messages(
         self, manifest: Followed, start: int, end: int, asked: int, on_gap: Callable[[Gap], None]
     ) -> Generator[Message, None, None]:
-        with closing(self._chunks(manifest, start, end, asked, on_gap)) as chunks:
+        def told(gap: Gap) -> None:
+            nonlocal start
+            start = max(start, gap.next_offset)  # a chunk that comes then may hold some of it
+            on_gap(gap)
+
+        with closing(self._chunks(manifest, start, end, asked, told)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
                     yield from self._messages(chunk, start, end)
@@ -207,9 +212,15 @@ class StreamReader:
         asked = _asked(spec)
         decoder = Decoder(select(columns), batch_bytes=batch_bytes, reuse=reuse, stream=self.stream)
         position = start
+
+        def told(gap: Gap) -> None:
+            nonlocal position
+            position = max(position, gap.next_offset)  # as in `messages`
+            on_gap(gap)
+
         while position < end:
             try:
-                with closing(self._followed(manifest, position, end, asked, on_gap)) as found:
+                with closing(self._followed(manifest, position, end, asked, told)) as found:
                     for piece in found:
                         for part in piece.sound_and_damaged(position):
                             if isinstance(part, Checked):

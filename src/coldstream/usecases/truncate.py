@@ -6,6 +6,7 @@ plans anew with new ids; if it lands and this process dies, the record is there 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
@@ -21,10 +22,12 @@ from coldstream.fragment import (
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.manifest.tree import leaf_at, over_hole
+from coldstream.manifest.tree import last_bytes, leaf_at, over_hole
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.assemble import Part, fragment_of
+from coldstream.plans.overlap import LOOK_BYTES, look_from
 from coldstream.plans.repair import Known, holds_by_itself
+from coldstream.plans.resolve import Listed
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
 from coldstream.usecases.commit_runs import Extension
 from coldstream.usecases.listing import data_pages
@@ -79,7 +82,8 @@ def cut_off(
         first_written=_path(world, stream, beginning) if beginning else "",
     )
     floor = cut.floor(root)
-    listed, complete = _listed(world, loaded, extension, epoch, floor)
+    low = look_from(after, last_bytes(after, LOOK_BYTES, fetch), end=floor)
+    listed, complete = _listed(world, loaded, extension, epoch, floor, low)
     if listed or has_data(world, stream, root, floor):
         timeline = Timeline(
             epoch=epoch,
@@ -173,8 +177,9 @@ def _chunks_below(
     if bytes(data[: len(HEADER)]) != HEADER:
         raise CorruptDataError("no fragment begins here")
     chunks = list(iter_chunks(data, len(HEADER)))
-    said = [index[number].chunk_id for number in range(last + 1)]
-    if [chunk.header.chunk_id for chunk in chunks] != said:
+    # No checksum covers a chunk's header; what is carried over gets new ones that hold.
+    said = [(index[number].chunk_id, index[number].timestamp) for number in range(last + 1)]
+    if [(chunk.header.chunk_id, chunk.header.timestamp) for chunk in chunks] != said:
         raise CorruptDataError("other chunks than its index says")
     return trailer, chunks
 
@@ -196,13 +201,13 @@ def _check_chain(chunks: list[Chunk], trailer: Trailer, end: int, last: LastChun
 
 
 def _listed(
-    world: World, loaded: Loaded, extension: Extension, epoch: int, floor: int
+    world: World, loaded: Loaded, extension: Extension, epoch: int, floor: int, low: int
 ) -> tuple[tuple[ListedData, ...], bool]:
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
     They had a right to the manifest, and are not in its landed tree. What other objects of that
     tree stand for is not named: `collect` may be about to delete it. What an earlier claim has shut
-    out is that claim's.
+    out is that claim's. None that reaches above `floor` begins below `low`.
     """
     stream, root, landed = loaded.item.stream, extension.root, loaded.root
     fetch = world.fetch(stream)
@@ -211,12 +216,8 @@ def _listed(
         key = each.listed.data_key
         if key.kind == "fragment" and key.next_offset > floor:
             found[each.listed.path] = ListedData(each.listed.path, each.listed.size)
-    # What begins below the floor and reaches above it sorts before it, too; the one that the tree
-    # has there tells about how far below such uploads begin.
-    leaf = leaf_at(root, floor, fetch)
-    start = min(floor, leaf.first_offset) if leaf else floor
     complete = True
-    for number, rows in enumerate(data_pages(world, stream, start)):
+    for number, rows in _pages_of(world, stream, low, floor):
         if number >= _MOST_PAGES or len(found) > MAX_LISTED:
             complete = False
             break
@@ -234,6 +235,20 @@ def _listed(
                 found[row.path] = ListedData(row.path, row.size)
     listed = tuple(found.values())
     return listed[:MAX_LISTED], complete and len(listed) <= MAX_LISTED
+
+
+def _pages_of(
+    world: World, stream: str, low: int, floor: int
+) -> Iterator[tuple[int, list[Listed]]]:
+    """What begins at `floor` or above, then what begins between `low` and it, by numbered pages."""
+    yield from enumerate(data_pages(world, stream, floor))
+    if low >= floor:
+        return
+    for number, rows in enumerate(data_pages(world, stream, low)):
+        below = [row for row in rows if row.data_key.first_offset < floor]
+        yield number, below
+        if len(below) < len(rows):
+            return
 
 
 def _path(world: World, stream: str, entry: Entry) -> str:

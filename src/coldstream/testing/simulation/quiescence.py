@@ -82,7 +82,7 @@ def _mends(scene: Scene, stream: Stream) -> None:
     item = scene.catalog.inner.items.get(stream.name)
     current, contents = stream.oracle.current, stream.oracle.contents
     lost = current is not None and not contents.harmed.isdisjoint(
-        {current.item.root_key, *current.manifest.nodes}
+        {current.item.root_key, current.manifest.quarantine, *current.manifest.nodes}
     )
     accepted = False
     if (
