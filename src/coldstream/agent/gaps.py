@@ -16,6 +16,7 @@ from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
 from coldstream.agent.progress import Notices
+from coldstream.errors import UnavailableError
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.listing import data_pages
@@ -82,6 +83,7 @@ class Gaps:
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
                 return there
             check_lost(self.members, self.log.stream, gap, local_first=begin)
+            self._check_own(gap, begin)
             if not gap.fragment_follows:
                 self._check_begin(gap, committed)
             if not gap.declared:
@@ -124,6 +126,18 @@ class Gaps:
             LostRangeError: one can, or may.
         """
         check_alone(self.members, self.log.stream, begin=begin, end=end)
+
+    def _check_own(self, gap: Gap, begin: int) -> None:
+        """This log still begins where it did: it may follow a writer with a longer one by now."""
+        segments = self.log.segments()
+        if not segments or segments[0] < begin:
+            where = f"begins at {segments[0]} now" if segments else "is gone now"
+            raise UnavailableError(
+                f"the local log {where}, and began at {begin} when {gap} were missed; nothing is"
+                " declared lost, and it is looked at again",
+                stream=self.log.stream,
+                offset=gap.first_offset,
+            )
 
     def _check_begin(self, gap: Gap, committed: int) -> None:
         """A committed chunk begins where the gap ends, so that the hole will not wait for ever."""

@@ -95,6 +95,30 @@ def test_a_range_that_nobody_has_is_declared_lost_and_the_stream_goes_on(site: S
     assert verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
 
 
+def test_a_log_that_has_got_older_data_while_members_were_asked_is_looked_at_again(
+    site: Site,
+) -> None:
+    """Found by the simulator: the node followed a writer with a longer log meanwhile, had the range
+    itself when the hole over it was PUT, and nobody looked."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+
+    class Members:
+        def earliest(self, stream: str) -> int:
+            for path in (site.data_dir / STREAM).iterdir():
+                path.unlink()
+            write(site, 200)
+            return 150
+
+    refused = site.run(members=Members())[STREAM]
+
+    assert holes(site) == []
+    assert isinstance(refused.error, UnavailableError)
+    assert "begins at 0 now" in str(refused.error)
+    assert site.run()[STREAM].error is None
+    assert tree(site) == [(0, 200, "FRAGMENT")]
+
+
 def test_nothing_is_declared_lost_unless_the_operator_says_that_nobody_has_it(site: Site) -> None:
     claimed(site, 100)
     write(site, 50, start_offset=150)
