@@ -1,7 +1,8 @@
 """Go on where the local log begins above what is remote: declare lost what nobody has any more.
 
 The order keeps data: first everything that is uploaded is committed, then the bucket is looked at
-once more for fragments above, then the other members are asked, and only then a hole is uploaded.
+once more for fragments above, then the other members are asked, then the own log is looked at
+again, and only then a hole is uploaded.
 It ends where the next data begins, in the bucket or in the local log, whichever comes first. Killed
 anywhere, the next agent finds the same gap, and the hole if there is one already.
 """
