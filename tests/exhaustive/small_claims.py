@@ -201,10 +201,11 @@ def expected(small: Small, log: Log) -> Expected:
         last = LastChunk(common[-1].chunk_id, common[-1].epoch)
         return Expected("cut", common[-1].next_offset, last)
     if begin >= small.end_of_data:
-        # The log begins in the hole: nothing differs.
+        # The log begins in the hole: nothing differs, and nothing shows that the data is common.
         if older:
             return Expected("diverged")
-        return Expected("cut", begin, LastChunk(data[-1].chunk_id, data[-1].epoch))
+        last = LastChunk(data[-1].chunk_id, data[-1].epoch)
+        return Expected("cut", begin, last, asked=True)
     return Expected("cut", begin, None, anew=True, asked=begin > small.first)
 
 

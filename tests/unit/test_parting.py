@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.errors import CorruptDataError, DivergedError, NotFoundError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    DivergedError,
+    LostRangeError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
@@ -221,6 +227,28 @@ def test_a_log_that_begins_inside_a_hole_at_the_end_cuts_the_hole_there(begin: i
 
     assert cut is not None
     assert (cut.offset, cut.last_chunk, cut.anew) == (begin, LastChunk(90, 5), False)
+
+
+def test_a_log_that_begins_inside_a_hole_at_the_end_leaves_the_claim_to_a_longer_one() -> None:
+    """Found by the simulator: the last fragment below the hole was of a lost timeline, and stayed
+    below the new one."""
+    remote = holding(*OLD)
+    asked: list[tuple[int, int]] = []
+
+    def another(begin: int, end: int) -> None:
+        asked.append((begin, end))
+        raise LostRangeError("another member's log begins at 0", stream=STREAM, offset=begin)
+
+    with pytest.raises(LostRangeError):
+        parting(
+            remote.new_world(),
+            STREAM,
+            with_hole_at_the_end(remote, 150),
+            history(*diverged(120, end=160)),
+            alone=another,
+        )
+
+    assert asked == [(120, 100)]
 
 
 def test_a_log_that_differs_below_a_hole_at_the_end_is_cut_back_to_what_is_common() -> None:

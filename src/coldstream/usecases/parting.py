@@ -202,6 +202,7 @@ class _Comparison:
         if self._first < tail.end:
             return self._cut(last)
         self._check_above(tail)
+        self._alone(self._first, tail.end)  # nothing of it shows that the last chunk is common
         return Cut(self._first, LastChunk(chunk.chunk_id, chunk.epoch), last)
 
     def _differs(self, tail: LocalChunk, last: LocalChunk) -> bool:
