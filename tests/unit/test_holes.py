@@ -478,7 +478,7 @@ def test_a_hole_below_the_last_floor_carries_the_epoch_that_may_write_there(remo
 
     found = gap(remote, 100)
     assert found is not None
-    assert (found.first_offset, found.next_offset, found.rights) == (9, 12, 1)
+    assert (found.first_offset, found.next_offset, found.parts) == (9, 12, ((9, 12, 1),))
     declare(remote.new_world(), STREAM, found)
 
     assert commit(remote).next_offset == 40
@@ -522,3 +522,32 @@ def test_what_only_an_overlapping_object_has_is_told_by_a_rebuild_and_put_in_by_
 
     assert kinds(remote) == [(0, 9, "FRAGMENT"), (9, 12, "FRAGMENT"), (12, 30, "FRAGMENT")]
     assert verified(remote)
+
+
+def test_a_gap_across_a_floor_is_declared_in_parts_of_the_epochs_that_may_write_them(
+    remote: Remote,
+) -> None:
+    """Found by the simulator: no epoch may write all of it, so the stream stood still."""
+    lost = [piece(9, 12), piece(12, 20, epoch=2, floor=12)]
+    remote.upload(piece(0, 9), lost[0])
+    commit(remote)
+    remote.claim(2)
+    remote.upload(lost[1], piece(20, 40, epoch=2, floor=12))
+    commit(remote)
+    gone = {each.path(PREFIX) for each in lost}
+    for key in list(remote.memory.objects):
+        if "/metadata/" in key or key in gone:
+            del remote.memory.objects[key]
+    remote.items.items.clear()
+    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    assert remote.root().next_offset == 9
+
+    found = gap(remote, 100)
+    assert found is not None
+    assert found.parts == ((9, 12, 1), (12, 20, 2))
+    declare(remote.new_world(), STREAM, found)
+    again = gap(remote, 15)
+    assert again is None or again.declared
+
+    assert commit(remote).next_offset == 40
+    assert kinds(remote)[1:3] == [(9, 12, "HOLE"), (12, 20, "HOLE")]

@@ -154,7 +154,7 @@ class Gaps:
 
     def _check_counts(self, gap: Gap, declared: set[tuple[int, int]]) -> None:
         """A hole over the gap can count: it is never uploaded again and again."""
-        if gap.rights is None or (gap.first_offset, gap.next_offset) in declared:
+        if not gap.parts or (gap.first_offset, gap.next_offset) in declared:
             raise LostLocallyError(
                 f"{gap} are in no log, and the ledger lets no hole in over them",
                 remedy="rebuild the manifest (`coldstream rebuild`), and look what it says of them",

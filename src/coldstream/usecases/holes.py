@@ -35,13 +35,13 @@ class Gap:
         next_offset: where the local log begins, or the first acceptable fragment if that is below.
         epoch: of the claim to which the range belongs.
         fragment_follows: whether an acceptable fragment begins at `next_offset`.
-        declared: whether a hole over exactly this range is in the bucket already.
+        declared: whether holes over exactly this range are in the bucket already.
         holding: keys of fragments that hold some of the range and still cannot follow the chain:
             no part of one that begins below joins, its trailer does not hold, or the ledger refuses
             it.
         why: the reason for each of them, in words.
-        rights: epoch that a hole's key has to carry, so that the ledger lets it in; None if no
-            epoch may write all of the range.
+        parts: (first, next, epoch) of the holes that have to stand for it, side by side, so that
+            the ledger lets them in; none if no epoch may write some of the range.
     """
 
     first_offset: int
@@ -51,7 +51,7 @@ class Gap:
     declared: bool
     holding: tuple[str, ...]
     why: tuple[str, ...] = field(default=(), compare=False)
-    rights: int | None = field(default=None, compare=False)
+    parts: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset} to {self.next_offset - 1}"
@@ -92,7 +92,7 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
     """The gap behind a manifest; None if a fragment has come that continues it."""
     root, end = report.root, report.next_offset
     refused = {each.key: each.reason for each in report.refused}
-    following, declared = local_first, set()
+    following, declared = local_first, {end}
     follows = False
     holding = {
         each.path: refused.get(each.path, _FENCED)
@@ -108,7 +108,7 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
         elif each.path in refused:
             holding[each.path] = refused[each.path]
         elif key.kind == "hole":
-            if key.first_offset == end and not each.size:
+            if key.first_offset in declared and not each.size:
                 declared.add(key.next_offset)
         elif key.first_offset == end:
             return None
@@ -123,14 +123,20 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
         declared=following in declared,
         holding=tuple(holding),
         why=tuple(holding.values()),
-        rights=_rights(root.ledger, end, following),
+        parts=_parts(root.ledger, end, following),
     )
 
 
-def _rights(ledger: Ledger, first: int, following: int) -> int | None:
-    """The highest epoch that may write a range. It lies below the last floor after a rebuild."""
-    epochs = (claim.epoch for claim in reversed(ledger.claims))
-    return next((each for each in epochs if ledger.accepts(each, first, following)), None)
+def _parts(ledger: Ledger, first: int, following: int) -> tuple[tuple[int, int, int], ...]:
+    """A range cut where the right to write it changes: below the last floor, after a rebuild."""
+    found: list[tuple[int, int, int]] = []
+    while first < following:
+        right = ledger.right_at(first)
+        if right is None:
+            return ()
+        found.append((first, min(following, right.until), right.epoch))
+        first = right.until
+    return tuple(found)
 
 
 def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
@@ -143,11 +149,14 @@ def declare(world: World, stream: str, gap: Gap) -> DataKey:
 
     Nothing is committed: the hole waits until a fragment follows it.
 
+    Returns:
+        The key of the last one, where several epochs have the right to a part each.
+
     Raises:
         UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store. A second hole over
             the same range does no harm.
     """
-    epoch = gap.epoch if gap.rights is None else gap.rights
-    key = DataKey(stream, gap.first_offset, gap.next_offset, epoch, world.new_uid(), "hole")
-    world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
+    for first, following, epoch in gap.parts or ((gap.first_offset, gap.next_offset, gap.epoch),):
+        key = DataKey(stream, first, following, epoch, world.new_uid(), "hole")
+        world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
     return key
