@@ -189,7 +189,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "uploads that no root names are named in the record",
             lambda: edit(
                 truncate.cut_off,
-                "listed, complete = _listed(world, loaded, extension, epoch, floor)",
+                "listed, complete = _listed(world, loaded, extension, epoch, floor, low)",
                 "listed, complete = (), True",
             ),
         ),
@@ -505,7 +505,6 @@ SEEDS: Mapping[str, int] = MappingProxyType(
     {
         "amend-replans": 2000,
         "amend-reloads": 2000,
-        "trailer-floor": 2000,
         "trailer-against-key": 2000,
         "claim-floor": 2000,
         "claim-replans": 2000,

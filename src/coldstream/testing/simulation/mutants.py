@@ -267,7 +267,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "ledger-minimum": Mutant(
             "the minimum of ALL higher floors counts, not the next one",
-            None,
+            5000,
             lambda: [(Ledger, "ceiling", _ceiling_of_next_epoch)],
         ),
         "three-outcomes": Mutant(
@@ -305,7 +305,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "adopt-complete": Mutant(
             "no root is adopted that misses anything",
-            None,
+            3000,
             lambda: [(adopt, "first_missing", lambda world, stream, root: None)],
         ),
         "anchor-empty": Mutant(
