@@ -180,7 +180,8 @@ def _gap_behind_the_manifest(
     if root.next_offset >= local_first:
         return report, None
     epoch = root.ledger.epoch
-    return report, Gap(root.next_offset, local_first, epoch, False, False, (), rights=epoch)
+    parts = ((root.next_offset, local_first, epoch),)
+    return report, Gap(root.next_offset, local_first, epoch, False, False, (), parts=parts)
 
 
 def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:
