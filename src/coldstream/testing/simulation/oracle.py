@@ -411,6 +411,7 @@ class Oracle:
         end = min(old.next, after.next, self._cut(old, after), *self._ceilings(old, after))
         first = max(old.first, after.first)
         kept = {leaf.uid for leaf in after.leaves}
+        old_uids = {leaf.uid for leaf in old.leaves}
         there: dict[ChunkId, bool] = {}
         for leaf in after.leaves:
             sound = self.contents.sound.get(self.key_of(leaf), frozenset())
@@ -424,7 +425,8 @@ class Oracle:
                 chunk = self.cluster.written[identity]
                 if not first < chunk.next_offset <= end or there.get(identity):
                     continue
-                beside = after.leaves if what == "adopt" else []
+                beside = [e for e in after.leaves if e.kind != HOLE or e.uid in old_uids]
+                beside = beside if what == "adopt" else []
                 if identity in sound or (
                     identity not in there and self._acceptable(identity, old, beside)
                 ):
@@ -455,7 +457,8 @@ class Oracle:
     def _acceptable(self, identity: ChunkId, manifest: Manifest, beside: Sequence[Leaf]) -> bool:
         """Whether a whole copy of a chunk was listed, in an object that the ledger lets in.
 
-        A rebuild can name it only where it overlaps nothing that is named; a repair takes a part.
+        A rebuild can name it only where it overlaps nothing that is named, and no hole that was
+        there before; a repair takes a part.
         """
         seen = self.seen()
         for key in self.contents.holders.get(identity, ()):
@@ -465,9 +468,7 @@ class Oracle:
             if accepts(
                 manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset
             ) and not any(
-                leaf.kind != HOLE
-                and leaf.first < parsed.next_offset
-                and parsed.first_offset < leaf.next
+                leaf.first < parsed.next_offset and parsed.first_offset < leaf.next
                 for leaf in beside
             ):
                 return True
