@@ -254,7 +254,7 @@ def test_a_hole_that_is_there_is_found_again_and_not_declared_twice(remote: Remo
     remote.upload(piece(0, 10))
     found = gap(remote, 50)
     assert found is not None
-    key = declare(remote.world, STREAM, found)
+    (key,) = declare(remote.world, STREAM, found)
 
     assert key == DataKey(STREAM, 10, 50, 1, key.uid, "hole")
     assert gap(remote, 50) == replace(found, declared=True)
@@ -545,7 +545,8 @@ def test_a_gap_across_a_floor_is_declared_in_parts_of_the_epochs_that_may_write_
     found = gap(remote, 100)
     assert found is not None
     assert found.parts == ((9, 12, 1), (12, 20, 2))
-    declare(remote.new_world(), STREAM, found)
+    keys = declare(remote.new_world(), STREAM, found)
+    assert [(key.first_offset, key.next_offset, key.epoch) for key in keys] == [*found.parts]
     again = gap(remote, 15)
     assert again is None or again.declared
 

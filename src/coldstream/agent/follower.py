@@ -346,7 +346,7 @@ class StreamFollower:
     def _right(self) -> Right:
         """Under which claim the next slice is uploaded: its own, but below its floor.
 
-        This log is that of the claim, whoever wrote what lies below the floor.
+        The log was compared with the manifest when it claimed, so what lies below is good, too.
         """
         floor = self._ledger.floor(self._epoch) or 0
         return self._ledger.right_at(self._position) or Right(self._epoch, floor, MAX_OFFSET)

@@ -164,8 +164,9 @@ class Gaps:
 
     def _declare(self, gap: Gap) -> None:
         self._meant = (gap.first_offset, gap.next_offset)
-        key = declare(self.world, self.log.stream, gap)
-        self._tell(gap, f"key {key.path(self.world.prefix)}")
+        keys = declare(self.world, self.log.stream, gap)
+        named = ", ".join(key.path(self.world.prefix) for key in keys)
+        self._tell(gap, f"key {named}" if len(keys) == 1 else f"keys {named}")
 
     def _tell(self, gap: Gap, key: str) -> None:
         self._meant = None

@@ -144,19 +144,19 @@ def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
     return chain.from_iterable(data_pages(world, stream, offset))
 
 
-def declare(world: World, stream: str, gap: Gap) -> DataKey:
-    """PUT a hole over a gap; the caller has made sure that nobody has the range any more.
+def declare(world: World, stream: str, gap: Gap) -> list[DataKey]:
+    """PUT holes over a gap, one for each part; the caller knows that nobody has the range any more.
 
-    Nothing is committed: the hole waits until a fragment follows it.
+    Nothing is committed: the holes wait until a fragment follows them.
 
     Returns:
-        The key of the last one, where several epochs have the right to a part each.
+        Their keys; none if no epoch may write some of the range.
 
     Raises:
         UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store. A second hole over
             the same range does no harm.
     """
-    for first, following, epoch in gap.parts or ((gap.first_offset, gap.next_offset, gap.epoch),):
-        key = DataKey(stream, first, following, epoch, world.new_uid(), "hole")
+    keys = [DataKey(stream, *part, world.new_uid(), "hole") for part in gap.parts]
+    for key in keys:
         world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
-    return key
+    return keys

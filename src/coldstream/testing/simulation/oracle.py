@@ -85,7 +85,7 @@ class Oracle:
         grace_ms: for so long after it was replaced a manifest must still be readable.
         seen: gives the keys that the task at work has listed.
         moment: gives the step of the history.
-        began: gives the step at which whoever acts now has begun.
+        began: gives the step at which the task that runs now was started.
 
     Attributes:
         contents: what each object holds.
@@ -443,7 +443,7 @@ class Oracle:
         return self.contents.harmed.isdisjoint({before.item.root_key, *before.manifest.nodes})
 
     def _is_alone(self, before: Known | None) -> bool:
-        """Whether nobody can take another root of its version for the one that landed."""
+        """Whether the bucket has no other root of the same version, and all that it names."""
         if before is None or not before.keys <= self.objects.objects.keys():
             return False
         version = before.item.version

@@ -50,7 +50,7 @@ def read(
     """Read everything from an offset on, as the library does, and compare it with what was written.
 
     None if the world did not answer, or the stream is not there yet. `rest` is called after each
-    chunk: whoever reads takes time.
+    chunk.
 
     Raises:
         BrokenError: a chunk is missing, comes twice, is not what the broker wrote, or was never

@@ -177,7 +177,7 @@ class Scene:
         return {key for key in task.seen if max(b.get(key, 0) for b in born) < task.began}
 
     def _began(self) -> int:
-        """When whoever acts now has begun, in steps."""
+        """The step at which the task that runs now was started."""
         task = self.scheduler.task
         return self.scheduler.steps + 1 if task is None else task.began
 
