@@ -25,8 +25,12 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement
 from coldstream.names import DataKey
 from coldstream.plans.cut import cut
-from coldstream.testing.simulation.cluster import ReplicaFiles
+from coldstream.testing.simulation.choices import Choices
+from coldstream.testing.simulation.cluster import Cluster, ReplicaFiles
+from coldstream.testing.simulation.machines import Node as Machine
 from coldstream.testing.simulation.mutants import without
+from coldstream.testing.simulation.nodes import SimMembers
+from coldstream.testing.simulation.scheduler import Scheduler
 from tests.simulation.retold import History, Stream
 from tests.simulation.retold_agents import Node, Others
 from tests.simulation.stage import PREFIX, STREAM, history
@@ -89,6 +93,26 @@ def another_member_still_has_the_range() -> None:
 
     node.look()
     other.look()
+
+    stream.ends_with((0, 80, 1))
+
+
+def the_only_member_that_has_the_range_does_not_answer() -> None:
+    """5e. Seed 50048947: the majority that answers has nothing older, so a hole was declared."""
+    stream = Stream()
+    Node(stream, (0, 20, 1)).look()
+    cluster, machine = Cluster(("a", "b", "c"), segment_chunks=4), Machine("a", skew=0)
+    ask = SimMembers(Scheduler(Choices(0)), {STREAM: cluster}, machine, lambda stream: None)
+    node, short = Node(stream, (60, 80, 1), members=ask), Node(stream, (70, 80, 1))
+    longest = Node(stream, (0, 80, 1))
+    cluster.replicas = [each.replica for each in (node, short, longest)]
+    machine.add(STREAM, node.replica)
+    longest.replica.cut_off = True
+
+    node.look()
+    assert stream.item.next_offset == 20, "a hole was declared while a member did not answer"
+    longest.replica.cut_off = False
+    longest.look()
 
     stream.ends_with((0, 80, 1))
 
@@ -189,6 +213,9 @@ HISTORIES = {
         an_upload_is_under_way_when_its_range_goes, "hole-after-transfers", "other chunks"
     ),
     "5d": History(another_member_still_has_the_range, "members", "other chunks"),
+    "5e": History(
+        the_only_member_that_has_the_range_does_not_answer, "all-members", "a hole was declared"
+    ),
     "8a short": History(a_short_replica_claims, "evidence", "other chunks"),
     "8a proof": History(
         a_chunk_of_its_epoch_was_never_committed,

@@ -23,7 +23,7 @@ from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
-from coldstream.usecases.rebuild import rebuild
+from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.retention import retain
 from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
@@ -177,6 +177,38 @@ def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:
 def test_a_stream_without_objects_is_not_made_up(remote: Remote) -> None:
     with pytest.raises(NotFoundError):
         rebuild(remote.world, "__nobody_1", branching=M, dry_run=False)
+
+
+@pytest.mark.parametrize("state", [StreamState.LIVE, StreamState.REBUILDING])
+def test_a_stream_without_data_whose_root_is_lost_goes_on_from_its_item(state: StreamState) -> None:
+    """Found by the simulator: a rebuild died, the root was lost, and no rebuild came further."""
+    remote = Remote().claimed()
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=state)
+    remote.memory.objects.clear()
+
+    rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+    assert_sound(remote.new_world())
+    remote.upload(*chain(2))
+    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 20
+
+
+def test_a_stream_all_of_whose_objects_are_lost_needs_a_word_and_then_has_a_hole(
+    remote: Remote,
+) -> None:
+    following = remote.items.items[STREAM].next_offset
+    remote.memory.objects.clear()
+
+    with pytest.raises(LackingError, match="offsets 0 to"):
+        rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+    rebuild(remote.new_world(), STREAM, branching=M, dry_run=False, accept_less=True)
+
+    root = load(remote.new_world(), STREAM).root
+    assert (root.first_offset, root.next_offset) == (0, following)
+    assert_sound(remote.new_world())
 
 
 def test_a_manifest_is_never_installed_from_keys_alone(remote: Remote) -> None:

@@ -120,7 +120,7 @@ def rebuild(
         delete_ms: how long a delete may be under way.
 
     Raises:
-        NotFoundError: the bucket has nothing of this stream.
+        NotFoundError: the bucket has nothing of this stream, and no item says what there was.
         InvalidInputError: it is to be committed, but no trailer was to be read.
         ConflictError: the stream is being deleted, somebody else changed its item, or an object
             has gone meanwhile; nothing was committed.
@@ -134,7 +134,8 @@ def rebuild(
             "a manifest is installed only from fragments whose trailers were read", stream=stream
         )
     item = world.catalog.get(stream)
-    if not world.store.list(stream_prefix(world.prefix, stream), limit=1):
+    unknown = item is None or not item.root_key
+    if unknown and not world.store.list(stream_prefix(world.prefix, stream), limit=1):
         raise NotFoundError("the bucket has nothing of this stream", stream=stream)
     if dry_run:
         state = known_state(world, stream, item, by_trailers=trailers)

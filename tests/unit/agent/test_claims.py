@@ -15,10 +15,11 @@ from coldstream.agent.members import LastCopy, check_alone
 from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
 from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream.usecases.claim import claim
 from coldstream.usecases.load import load, publish
 from coldstream.usecases.rebuild import rebuild
 
-from .conftest import Site
+from .conftest import Site, no_pause
 from .machine import EPOCH_MS, Run, durable
 
 STREAM = "__orders_1"
@@ -128,6 +129,35 @@ def test_an_agent_whose_own_claim_is_gone_from_the_ledger_claims_again(
     assert row.error is None
     assert site.catalog.items[STREAM].ledger.floor(2) is not None
     assert run.looks < 200
+
+
+def test_an_agent_sees_at_once_that_a_higher_epoch_has_claimed_below_what_it_uploaded(
+    site: Site,
+) -> None:
+    """Else what was cut off and written again waits until somebody looks why nothing moves."""
+    write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+
+    def fail_over() -> None:
+        """The next writer never had [50, 60). Its own agent claims, and uploads nothing."""
+        shutil.rmtree(site.data_dir / STREAM)
+        write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
+        grow(site, 50, 5, 2)
+        log = StreamLog(site.data_dir / STREAM)
+        own = CommittedHistory(log, 55, epoch=2)
+        claim(site.world(), STREAM, 2, log=own, pause=no_pause)
+        assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0), (2, 50)])
+        run.never = False
+
+    run = Run(site, most_looks=600, settings={"nudge_seconds": 300.0})
+    run.happens = {
+        8: lambda: (setattr(run, "never", True), grow(site, 50, 10, 1)),
+        20: fail_over,
+    }
+    (row,) = run.go()
+
+    assert durable(site, STREAM)
+    assert row.error is None
+    assert run.machine.now < 100
 
 
 def test_an_agent_whose_claim_has_another_floor_in_the_ledger_takes_that_floor(
