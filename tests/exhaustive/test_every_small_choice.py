@@ -119,7 +119,7 @@ def right_one(roots: Sequence[Made], item: CatalogItem | None) -> int | None:
     order = best_first(roots, item)
     for at, number in enumerate(order):
         it = roots[number]
-        beside = [one for one in roots if (one.version, one.epoch) == (it.version, it.epoch)]
+        beside = [one for one in roots if one.version == it.version]
         if any(one.health == "damaged" for one in beside):
             return None
         if it.health != "whole":
@@ -233,16 +233,17 @@ def test_roots_are_ranked_by_version_then_epoch_and_of_equals_by_length_name_and
             for uid, one in enumerate(roots)
         ]
         groups = ranked(listed)
-        heads = [(each[0].key.version, each[0].key.epoch) for each in groups]
-        assert heads == sorted({(one.version, one.epoch) for one in roots}, reverse=True)
+        heads = [each[0].key.version for each in groups]
+        assert heads == sorted({one.version for one in roots}, reverse=True)
         for group, head in zip(groups, heads, strict=True):
-            assert group == [e for e in listed if (e.key.version, e.key.epoch) == head]
+            mine = [e for e in listed if e.key.version == head]
+            assert group == sorted(mine, key=lambda e: -e.key.epoch)
         for named in (None, *range(3)):
             item = None if named is None else old_item(1, listed[named].path)
             pairs = [(root_of(one), each) for one, each in zip(roots, listed, strict=True)]
-            first = preferred(pairs, item)
+            first = preferred(pairs, item, {})
             assert [each[1].key.uid for each in first] == sorted(
-                range(3), key=lambda n: (-roots[n].length, n != named, n)
+                range(3), key=lambda n: (-roots[n].epoch, -roots[n].length, n != named, n)
             )
 
 
@@ -253,7 +254,7 @@ def test_nobody_steps_back_behind_what_the_table_or_a_passed_root_knows() -> Non
         (None, 0, 1, 2, 3, 4),
     ):
         item = None if version is None else old_item(version)
-        why = step_back(root_of(one), [root_of(each) for each in passed], item)
+        why = step_back(root_of(one), [root_of(each) for each in passed], item, {})
         old = version is not None and version > one.version
         landed = any(each.version - one.version > 1 for each in passed)
         claimed = any(each.epoch > one.epoch for each in passed)

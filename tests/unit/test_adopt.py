@@ -15,6 +15,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import ENTRY_SIZE, Entries
+from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import root_path
 from coldstream.plans.policy import PolicySet
@@ -24,10 +25,11 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.delete_stream import delete_stream, sweep
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
+from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream.usecases.survey import Surveyed, survey
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause
+from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
 def with_table(world: World, catalog: MemoryCatalog) -> World:
@@ -339,3 +341,84 @@ def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Re
     world = with_table(remote.world, restored)
 
     assert sorted(surveyed(world)) == sorted([STREAM, "__b_1"])
+
+
+def beside(remote: Remote, before: Root, claims: Sequence[tuple[int, int]]) -> Root:
+    """The root of a claim that came to nothing: of the version that another claim has."""
+    epoch, following = claims[-1]
+    entries = [each for each in before.entries if each.next_offset <= following]
+    last = LastChunk(following - 1, 1)
+    root = replace(
+        before,
+        epoch=epoch,
+        version=before.version + 1,
+        ledger=Ledger.of(claims),
+        next_offset=following,
+        entries=Entries.of(entries),
+        last_chunk=last,
+    )
+    path = root_path(PREFIX, STREAM, epoch, root.version, 77)
+    remote.memory.put(path, root.encode(), write_id=path)
+    return root
+
+
+@pytest.mark.parametrize("claims", [[(1, 0), (2, 30)], [(1, 0), (3, 20)]])
+def test_of_two_claims_that_of_which_an_upload_tells_is_adopted(
+    claims: list[tuple[int, int]],
+) -> None:
+    """Found by the simulator: what was uploaded under the claim that landed was hidden, and a lost
+    timeline came back. No log showed it any more: local retention had moved on."""
+    remote = Remote().claimed()
+    remote.upload(*chain(3))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    before = remote.root()
+    remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
+    landed = remote.root()
+    assert landed.ledger == Ledger.of([(1, 0), (2, 20)])
+    other = beside(remote, before, claims)
+    assert other.version == landed.version
+    uploaded = piece(20, 30, epoch=2, floor=20)
+
+    def adopted(*, rebuilt: bool) -> Root:
+        world = with_table(remote.new_world(), MemoryCatalog("new"))
+        if rebuilt:
+            rebuild(world, STREAM, branching=4, dry_run=False, accept_less=True)
+        else:
+            adopt(world, STREAM)
+        return load(world, STREAM).root
+
+    for rebuilt in (False, True):
+        objects = remote.tampered()
+        assert adopted(rebuilt=rebuilt).ledger == other.ledger, "nothing speaks against it"
+        remote.memory.objects = dict(objects)
+        remote.upload(uploaded)
+        root = adopted(rebuilt=rebuilt)
+        assert root.ledger == landed.ledger
+        remote.memory.objects = objects
+
+
+def test_a_root_that_an_upload_contradicts_does_not_step_in_for_one_that_misses_something() -> None:
+    remote = Remote().claimed()
+    paths = remote.upload(*chain(3))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    before = remote.root()
+    remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
+    beside(remote, before, [(1, 0), (3, 10)])
+    remote.upload(piece(20, 30, epoch=2, floor=20))
+    remote.memory.delete([paths[1]])
+    world = with_table(remote.new_world(), MemoryCatalog("new"))
+
+    with pytest.raises(CorruptDataError, match="under a claim that it does not know"):
+        adopt(world, STREAM)
+
+
+def test_roots_of_one_claim_are_told_apart_without_a_look_at_uploads(remote: Remote) -> None:
+    landed = remote.root()
+    path = root_path(PREFIX, STREAM, landed.epoch, landed.version, 77)
+    remote.memory.put(path, landed.encode(), write_id=path)
+    world = with_table(remote.new_world(), MemoryCatalog("new"))
+    remote.forget()
+
+    adopt(world, STREAM)
+
+    assert remote.store.calls["get_suffix"] == 0

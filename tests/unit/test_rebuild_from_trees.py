@@ -278,6 +278,22 @@ def test_what_is_gone_is_never_dropped_in_silence(remote: Remote) -> None:
     assert set(remote.memory.objects) == objects, "nothing is written for what does not land"
 
 
+@pytest.mark.parametrize(("lost", "other"), [(10, (5, 20)), (90, (90, 110)), (50, (45, 60))])
+def test_it_is_told_that_an_object_that_reaches_over_others_or_an_end_has_what_is_gone(
+    remote: Remote, lost: int, other: tuple[int, int]
+) -> None:
+    """Found by the simulator: "no object has them", though `repair` would have found them."""
+    rule = PolicySet((Rule("short", max_bytes=sum(each.size for each in live(remote)[1:])),))
+    retain(remote.world, STREAM, rule, now_ms=0, pause=no_pause)
+    assert live(remote)[0].first_offset == 10
+    del remote.memory.objects[path_of(at(remote, lost))]
+
+    for why in ("no object has them", "only an object that is damaged, or overlaps others"):
+        with pytest.raises(LackingError, match=f"offsets {lost} to {lost + 9}: {why}"):
+            made(remote)
+        remote.upload(piece(*other, uid=7))
+
+
 def test_who_accepts_less_gets_a_declared_hole(remote: Remote) -> None:
     del remote.memory.objects[path_of(at(remote, 50))]
 

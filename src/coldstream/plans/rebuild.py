@@ -155,6 +155,7 @@ class Rebuild:
         self._widest = 0
         self._nothing_yet = True  # no fragment has said a time
         self._beyond: int | None = None
+        self._over_bounds: list[tuple[int, int]] = []  # what reaches over the manifest's ends
         self._refused: list[tuple[int, int]] = []  # ranges whose objects' trailers do not hold
 
     def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
@@ -188,7 +189,7 @@ class Rebuild:
         else:
             self._region = self._region or Clusters(window=self._window)
             for found in self._rows.below(section.following):
-                yield from self._weighed(within(found, section.first, self._until))
+                yield from self._weighed(self._inside(found, section.first))
 
     def rebuilt(self, *, version: int) -> Rebuilt:
         """The result, once `groups` has ended.
@@ -229,9 +230,7 @@ class Rebuild:
 
     def _of_tree(self, section: Named) -> Iterator[Node]:
         """A run of entries of one node: as it is, or as a part of what has to be weighed."""
-        parts = [
-            within(each, section.first, self._until) for each in self._rows.below(section.following)
-        ]
+        parts = [self._inside(each, section.first) for each in self._rows.below(section.following)]
         rows = sorted_rows(*(each.fragments for each in parts))
         holes = sorted_rows(*(each.holes for each in parts))
         missing = not_listed(section, rows)
@@ -275,6 +274,18 @@ class Rebuild:
             trailer = verified[-1].trailer
             self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
         yield from self._append(entries)
+
+    def _inside(self, found: Found, first: int) -> Found:
+        """What may stand for offsets of a section; notes what has some of them, but others too."""
+        inside = within(found, first, self._until)
+        if len(inside.fragments) < len(found.fragments):
+            begins = found.fragments["first_offset"].astype(np.uint64)
+            ends = found.fragments["next_offset"].astype(np.uint64)
+            out = (begins < np.uint64(first)) | (ends > np.uint64(self._until))
+            out &= (ends > np.uint64(first)) & (begins < np.uint64(self._until))
+            spans = zip(begins[out].tolist(), ends[out].tolist(), strict=True)
+            self._over_bounds = merged([*self._over_bounds, *spans])
+        return inside
 
     # What has to be weighed.
 
@@ -375,10 +386,9 @@ class Rebuild:
 
     def _made_up_holes(self, gap: Nothing, among: Sequence[Candidate]) -> list[Entry]:
         """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
-        over = (
-            e for e in among if not e.hole and e.first < gap.following and gap.first < e.following
-        )
-        why = _ONLY_IN_PART if any(over) else "no object has them"
+        spans = [*self._over_bounds, *((e.first, e.following) for e in among if not e.hole)]
+        over = any(first < gap.following and gap.first < end for first, end in spans)
+        why = _ONLY_IN_PART if over else "no object has them"
         self.told.lack(Shortfall(gap.first, gap.following, why))
         made: list[Entry] = []
         at = gap.first

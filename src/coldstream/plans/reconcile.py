@@ -6,11 +6,15 @@ wins, then the highest epoch, then the highest next offset, and it is written ag
 versions in the bucket: whoever still works with an old item can never land. A root that never
 landed may win if all that it refers to is there: that is as good as landing it. If something is
 missing it did not land, for what landed is complete; then the one before it is the one that did.
+
+Of several roots of one version only one can have landed. Where their ledgers differ, uploads tell:
+nobody uploads under a claim before it has landed. So a root comes last that does not know the floor
+that an upload says: it would hide what was uploaded, and keep what that claim has cut off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -28,26 +32,72 @@ class ListedRoot:
 
 
 def ranked(roots: Iterable[ListedRoot]) -> list[list[ListedRoot]]:
-    """Roots of one version and one epoch together, the best first."""
-
-    def rank(each: ListedRoot) -> tuple[int, int]:
-        return each.key.version, each.key.epoch
-
-    found = sorted(roots, key=rank, reverse=True)
-    return [list(same) for _, same in groupby(found, key=rank)]
+    """Roots of one version together, the highest version first, then the highest epoch."""
+    found = sorted(roots, key=lambda each: (each.key.version, each.key.epoch), reverse=True)
+    return [list(same) for _, same in groupby(found, key=lambda each: each.key.version)]
 
 
-def preferred(
-    roots: Iterable[tuple[Root, ListedRoot]], item: CatalogItem | None
-) -> list[tuple[Root, ListedRoot]]:
-    """The furthest first; of equals the one that the item names, then the one of smallest uid."""
-    own = item.root_key if item else ""
-    return sorted(
-        roots, key=lambda each: (-each[0].next_offset, each[1].path != own, each[1].key.uid)
+def disputed(roots: Sequence[Root]) -> dict[int, int]:
+    """Epochs about whose claim roots disagree, with the lowest floor that one of them has.
+
+    Claims below the newest of each are not compared: retention takes them out of a ledger.
+
+    Args:
+        roots: of one version.
+    """
+    found: dict[int, int] = {}
+    lowest = min((root.ledger.epoch for root in roots), default=0)
+    for epoch in {claim.epoch for root in roots for claim in root.ledger.claims}:
+        if epoch < lowest:
+            continue
+        floors = {root.ledger.floor(epoch) for root in roots if root.ledger.epoch >= epoch}
+        if len(floors) > 1:
+            found[epoch] = min(floor for floor in floors if floor is not None)
+    return found
+
+
+def contradicted(root: Root, uploaded: Mapping[int, int]) -> bool:
+    """Whether an epoch up to that of a root has uploaded above a floor that the root lacks.
+
+    Args:
+        root: one of several of a version.
+        uploaded: floors by epoch, of those that are `disputed`.
+    """
+    return any(
+        epoch <= root.ledger.epoch and root.ledger.floor(epoch) != floor
+        for epoch, floor in uploaded.items()
     )
 
 
-def step_back(root: Root, passed: Sequence[Root], item: CatalogItem | None) -> str:
+def preferred(
+    roots: Iterable[tuple[Root, ListedRoot]],
+    item: CatalogItem | None,
+    uploaded: Mapping[int, int],
+) -> list[tuple[Root, ListedRoot]]:
+    """Roots of one version, the one that most likely landed first.
+
+    One that no upload contradicts, then the highest epoch, then the furthest, then the one that the
+    item names, then the one of smallest uid.
+    """
+    own = item.root_key if item else ""
+    return sorted(
+        roots,
+        key=lambda each: (
+            contradicted(each[0], uploaded),
+            -each[0].epoch,
+            -each[0].next_offset,
+            each[1].path != own,
+            each[1].key.uid,
+        ),
+    )
+
+
+def step_back(
+    root: Root,
+    passed: Sequence[Root],
+    item: CatalogItem | None,
+    uploaded: Mapping[int, int],
+) -> str:
     """Why nobody may take `root` in the place of the better ones, in words; "" if one may.
 
     A root that never landed is of the version after the landed one, or of the same. So whoever
@@ -58,7 +108,10 @@ def step_back(root: Root, passed: Sequence[Root], item: CatalogItem | None) -> s
         root: complete.
         passed: better ones, each of which lacks something.
         item: what the table has, of another table; None if it has nothing.
+        uploaded: what uploads say, as in `preferred`.
     """
+    if passed and contradicted(root, uploaded):
+        return "something was uploaded under a claim that it does not know"
     if item is not None and root.version < item.version:
         return f"the table knows version {item.version}"
     if any(root.version < each.version - 1 for each in passed):

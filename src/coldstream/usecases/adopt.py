@@ -19,6 +19,7 @@ from coldstream.plans.reconcile import (
     step_back,
 )
 from coldstream.ports import Landed
+from coldstream.usecases.evidence import uploaded_floors
 from coldstream.usecases.load import MAX_ROOT_SIZE, World
 from coldstream.usecases.ours import first_of_ours
 from coldstream.usecases.references import first_missing, list_roots
@@ -77,8 +78,10 @@ def _choose(
     passed: list[Root] = []
     gone = ""
     for same in ranked(roots):
-        for root, _ in preferred(((_read(world, stream, each), each) for each in same), item):
-            why = step_back(root, passed, item)
+        read = [(_read(world, stream, each), each) for each in same]
+        uploaded = uploaded_floors(world, stream, [root for root, _ in read])
+        for root, _ in preferred(read, item, uploaded):
+            why = step_back(root, passed, item, uploaded)
             missing = None if why else first_missing(world, stream, root)
             if not why and missing is None:
                 return root

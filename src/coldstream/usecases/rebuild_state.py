@@ -15,11 +15,12 @@ from coldstream.plans.key_columns import KeyReader
 from coldstream.plans.rebuild_ledger import Witnesses
 from coldstream.plans.rebuild_trees import Tree, asked
 from coldstream.plans.reconcile import ListedRoot, preferred, ranked
+from coldstream.usecases.evidence import uploaded_floors
 from coldstream.usecases.listing import pages
 from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
 from coldstream.usecases.rebuild_objects import floors
 
-#: Roots of one version and one epoch that are compared.
+#: Roots of one version that are compared.
 _SAME = 8
 
 
@@ -125,7 +126,8 @@ def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
         if state.root is None:
             read = [(_parsed(world, each.path), each) for each in same[:_SAME]]
             good = [(root, each) for root, each in read if root is not None]
-            for best, each in preferred(good, state.item)[:1]:
+            uploaded = uploaded_floors(world, state.stream, [root for root, _ in good])
+            for best, each in preferred(good, state.item, uploaded)[:1]:
                 state.root, state.root_key = best, each.path
             damaged += [each.path for root, each in read if root is None]
         order += [path for path in rest if path != state.root_key and path not in damaged]

@@ -148,11 +148,12 @@ def test_an_agent_sees_at_once_that_a_higher_epoch_has_claimed_below_what_it_upl
         assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0), (2, 50)])
         run.never = False
 
+    def write_on_alone() -> None:
+        run.never = True
+        grow(site, 50, 10, 1)
+
     run = Run(site, most_looks=600, settings={"nudge_seconds": 300.0})
-    run.happens = {
-        8: lambda: (setattr(run, "never", True), grow(site, 50, 10, 1)),
-        20: fail_over,
-    }
+    run.happens = {8: write_on_alone, 20: fail_over}
     (row,) = run.go()
 
     assert durable(site, STREAM)

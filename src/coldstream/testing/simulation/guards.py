@@ -14,7 +14,7 @@ from coldstream.manifest import ledger, root, tree
 from coldstream.plans import claim as claiming
 from coldstream.plans import collect as garbage
 from coldstream.plans import consolidate as consolidating
-from coldstream.plans import cut, rebalance, resolve, retention, splice
+from coldstream.plans import cut, rebalance, reconcile, resolve, retention, splice
 from coldstream.plans import truncate as truncating
 from coldstream.reader import follow, locate, snapshot, stream
 from coldstream.testing.simulation.edits import Patch, edit
@@ -393,6 +393,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "for page in pages(world, under):",
                 "for page in list(pages(world, under))[:1]:",
             ),
+        ),
+        "adopt-evidence": (
+            "of two claims that of which an upload tells is adopted",
+            lambda: edit(reconcile.preferred, "contradicted(each[0], uploaded),", "False,"),
         ),
         "upload-header": (
             "a chunk's header is what its index record says, when it is read",

@@ -8,7 +8,7 @@ by `reading`, which shares no code with the product; what the product reads must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -411,7 +411,6 @@ class Oracle:
         end = min(old.next, after.next, self._cut(old, after), *self._ceilings(old, after))
         first = max(old.first, after.first)
         kept = {leaf.uid for leaf in after.leaves}
-        old_uids = {leaf.uid for leaf in old.leaves}
         there: dict[ChunkId, bool] = {}
         for leaf in after.leaves:
             sound = self.contents.sound.get(self.key_of(leaf), frozenset())
@@ -425,10 +424,9 @@ class Oracle:
                 chunk = self.cluster.written[identity]
                 if not first < chunk.next_offset <= end or there.get(identity):
                     continue
-                beside = [e for e in after.leaves if e.kind != HOLE or e.uid in old_uids]
-                beside = beside if what == "adopt" else []
+                rebuilt = after if what == "adopt" else None
                 if identity in sound or (
-                    identity not in there and self._acceptable(identity, old, beside)
+                    identity not in there and self._acceptable(identity, old, rebuilt)
                 ):
                     how = "only damaged" if identity in there else "not"
                     raise self._broken(
@@ -454,22 +452,23 @@ class Oracle:
         ]
         return len(same) == 1
 
-    def _acceptable(self, identity: ChunkId, manifest: Manifest, beside: Sequence[Leaf]) -> bool:
+    def _acceptable(self, identity: ChunkId, old: Manifest, rebuilt: Manifest | None) -> bool:
         """Whether a whole copy of a chunk was listed, in an object that the ledger lets in.
 
-        A rebuild can name it only where it overlaps nothing that is named, and no hole that was
-        there before; a repair takes a part.
+        A repair takes a part of it. A rebuild names whole objects: only what lies in the old
+        manifest, and overlaps nothing that is named and no hole that was there before.
         """
+        uids = {leaf.uid for leaf in old.leaves}
+        beside = [e for e in rebuilt.leaves if e.kind != HOLE or e.uid in uids] if rebuilt else []
         seen = self.seen()
         for key in self.contents.holders.get(identity, ()):
-            if key not in seen:
-                continue
             parsed = parse_data_key(key, self.prefix)
-            if accepts(
-                manifest.ledger, parsed.epoch, parsed.first_offset, parsed.next_offset
-            ) and not any(
-                leaf.first < parsed.next_offset and parsed.first_offset < leaf.next
-                for leaf in beside
+            first, following = parsed.first_offset, parsed.next_offset
+            if (
+                key in seen
+                and accepts(old.ledger, parsed.epoch, first, following)
+                and (rebuilt is None or old.first <= first < following <= old.next)
+                and not any(leaf.first < following and first < leaf.next for leaf in beside)
             ):
                 return True
         return False

@@ -1,0 +1,62 @@
+"""Which of several roots landed, as far as uploads tell.
+
+Two agents may claim at once, each with a root of the same version. The item says which one landed.
+Where the item is lost, a fragment whose trailer says a floor is a witness of the claim that set it:
+nobody uploads under a claim before it has landed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from coldstream.manifest.root import Root
+from coldstream.plans.reconcile import disputed
+from coldstream.plans.resolve import Listed
+from coldstream.usecases.listing import data_pages
+from coldstream.usecases.load import World
+from coldstream.usecases.rebuild_objects import floors
+
+#: Fragments at either end of an epoch that are asked for its floor.
+_ASKED = 8
+#: Pages of LIST that are looked at: what was uploaded since a claim is seldom more.
+_PAGES = 100
+
+
+@dataclass(slots=True)
+class _Epoch:
+    first: list[Listed] = field(default_factory=list)
+    last: deque[Listed] = field(default_factory=lambda: deque(maxlen=_ASKED))
+
+
+def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping[int, int]:
+    """By epoch, the floor that most uploads say; only of epochs about which the roots disagree.
+
+    It costs nothing where they agree, as they nearly always do.
+
+    Args:
+        world: where.
+        stream: directory name.
+        roots: of one version.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: from the store.
+    """
+    claims = disputed(roots)
+    if not claims:
+        return {}
+    epochs: dict[int, _Epoch] = {each: _Epoch() for each in claims}
+    listing = data_pages(world, stream, min(claims.values()))
+    for each in chain.from_iterable(islice(listing, _PAGES)):
+        seen = epochs.get(each.data_key.epoch)
+        if seen is not None and each.data_key.kind == "fragment":
+            (seen.first if len(seen.first) < _ASKED else seen.last).append(each)
+    asked = [each for seen in epochs.values() for each in (*seen.first, *seen.last)]
+    said = floors(world, asked)
+    votes: dict[int, Counter[int]] = {}
+    for each in asked:
+        if each.path in said:
+            votes.setdefault(each.data_key.epoch, Counter())[said[each.path]] += 1
+    return {epoch: min(n, key=lambda floor: (-n[floor], floor)) for epoch, n in votes.items()}
