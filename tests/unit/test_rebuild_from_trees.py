@@ -585,20 +585,28 @@ def test_rotten_uploads_of_one_range_are_looked_through_until_one_is_whole(remot
 def test_a_delete_that_is_under_way_is_waited_for_before_the_bucket_is_listed(
     remote: Remote,
 ) -> None:
-    seen: list[tuple[int, StreamState, int]] = []
+    seen: list[tuple[int, StreamState]] = []
 
     def wait(ms: int) -> None:
-        seen.append((ms, remote.items.items[STREAM].state, remote.store.calls["get_suffix"]))
+        seen.append((ms, remote.items.items[STREAM].state))
         del remote.memory.objects[duplicate]  # now the delete is carried out
 
     (duplicate,) = remote.upload(piece(20, 30, uid=1))
     spoil(remote, "group", ".manifest")
-    remote.store.calls.clear()
 
     assert made(remote, wait=wait).landed
 
-    assert seen == [(MAX_DELETE_MS, StreamState.REBUILDING, 0)]
+    assert seen == [(MAX_DELETE_MS, StreamState.REBUILDING)]
     assert_sound(remote)
+
+
+def test_who_has_to_accept_less_is_not_kept_waiting_for_deletes(remote: Remote) -> None:
+    del remote.memory.objects[path_of(at(remote, 50))]
+
+    with pytest.raises(LackingError):
+        made(remote, wait=lambda _: pytest.fail("it waits"))
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE
 
 
 def test_a_dry_run_does_not_wait(remote: Remote) -> None:

@@ -96,12 +96,12 @@ def rebuild(
             delete_ms=wait_seconds * 1000,
         )
     except usecase.LackingError as error:
-        _show(error.report, as_json=as_json)
+        _show(error.report, as_json=as_json, write=True)
         raise
-    _show(report, as_json=as_json)
+    _show(report, as_json=as_json, write=write)
 
 
-def _show(report: RebuildReport, *, as_json: bool) -> None:
+def _show(report: RebuildReport, *, as_json: bool, write: bool) -> None:
     document = _document(report)
     if as_json:
         print_json(document)
@@ -109,6 +109,10 @@ def _show(report: RebuildReport, *, as_json: bool) -> None:
         print_section("REBUILT" if report.landed else "WOULD BE", document["rebuilt"])
         print_section("BEFORE", document["before"])
     _tell(report)
+    if not write:
+        if report.shortfalls:
+            note("--write would refuse; with --accept-less it would go without them")
+        note("nothing was changed; --write would write it")
 
 
 def _wait(ms: int) -> None:
@@ -146,10 +150,6 @@ def _tell(report: RebuildReport) -> None:
             f"offsets {report.rebuilt.root.next_offset} to {report.rebuilt.beyond - 1} are in no"
             " fragment, but data follows"
         )
-    if report.shortfalls and not report.landed:
-        note("--write would refuse; with --accept-less it would go without them")
-    if not report.landed:
-        note("nothing was changed; --write would write it")
 
 
 def _directory(remote: Remote, text: str) -> str:

@@ -78,14 +78,23 @@ class RebuildReport:
         return tuple(self.rebuilt.told.shortfalls)
 
 
+#: No manifest without data is installed over objects, whoever accepts it.
+_NOTHING_LEFT = (
+    "nothing in the bucket can be read: look at its objects; if they are of no use, move them away,"
+    " and the agent begins the stream anew"
+)
+
+
 class LackingError(CoversLessError):
     """A rebuild that did not land because its manifest would lack something.
 
     Attributes:
         report: what came out.
+        remedy: what to do where accepting less does not help.
     """
 
     report: RebuildReport
+    remedy: str = ""
 
 
 def rebuild(
@@ -115,7 +124,7 @@ def rebuild(
         accept_less: install it although something is missing. A manifest without any data is never
             installed over a bucket that has some.
         wait: waits so many ms, once the stream is stopped and before the bucket is listed, for a
-            delete that is under way. Without it only what a certain tree names is surely no
+            delete that is under way. What would be refused is refused before. Without it only what a certain tree names is surely no
             garbage; of the rest it is looked right before the commit whether it is still there.
         delete_ms: how long a delete may be under way.
 
@@ -144,6 +153,10 @@ def rebuild(
     item = _stop_others(world, stream, item)
     try:
         if wait is not None:
+            if not accept_less:
+                # A delete cannot add anything: what lacks now would lack after the wait, too.
+                with Spool() as spool:
+                    _made(world, stream, item, branching, accept_less, spool)
             wait(delete_ms)
         return _install(world, stream, item, branching, accept_less)
     except UnknownOutcomeError:
@@ -157,17 +170,34 @@ def rebuild(
 def _install(
     world: World, stream: str, item: CatalogItem | None, branching: int, accept_less: bool
 ) -> RebuildReport:
-    state = known_state(world, stream, item, by_trailers=True)
     with Spool() as spool:
-        rebuilt = _pass(world, state, branching, True, spool)
-        report = _report(state, rebuilt, spool)
-        _check_coverage(report, known=state.next_offset is not None, accept_less=accept_less)
+        state, report = _made(world, stream, item, branching, accept_less, spool)
+        rebuilt = report.rebuilt
         put_holes(world, stream, rebuilt.made_up)
         spool.put(world, stream)
         key = _record_key(world, state)
         rebuilt = replace(rebuilt, root=replace(rebuilt.root, quarantine_key=key))
         land(world, stream, rebuilt.root, item, state.versions)
         return replace(report, rebuilt=rebuilt, landed=True)
+
+
+def _made(
+    world: World,
+    stream: str,
+    item: CatalogItem | None,
+    branching: int,
+    accept_less: bool,
+    spool: Spool,
+) -> tuple[State, RebuildReport]:
+    """The manifest as it would be, its groups in `spool`, if it may land.
+
+    Raises:
+        LackingError: it has less than there is.
+    """
+    state = known_state(world, stream, item, by_trailers=True)
+    report = _report(state, _pass(world, state, branching, True, spool), spool)
+    _check_coverage(report, known=state.next_offset is not None, accept_less=accept_less)
+    return state, report
 
 
 def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spool) -> Rebuilt:
@@ -233,6 +263,8 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
         offset=lacking[0].first if lacking else rebuilt.root.first_offset,
     )
     error.report = report
+    if empty:
+        error.remedy = _NOTHING_LEFT
     raise error
 
 

@@ -119,6 +119,10 @@ def _rebuilds(scene: Scene, stream: Stream) -> bool:
         strays.clear()
         scene.buckets["less accepted"] += 1
         error = scene.attempt(lambda: workflows.rebuild(scene, stream, accept_less=True))
+        if isinstance(error, LackingError) and error.remedy:  # as it says
+            data = [k for k in scene.objects.objects if f"/{stream.name}/data/" in k]
+            scene.objects.delete(data)
+            scene.buckets["moved away"] += 1
     scene.buckets["rebuilt after loss" if error is None else "rebuild refused"] += 1
     return accepted
 
