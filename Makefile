@@ -20,7 +20,7 @@ $(VENV)/.stamp: uv.lock pyproject.toml
 
 .PHONY: demo
 demo: setup ## Deploy to the embedded AWS, tier real segment files, read every byte back
-	$(BIN)/python -m coldstream.cli.demo
+	$(BIN)/python -m coldstream_devkit.demo
 
 .PHONY: down
 down: setup ## Stop the embedded AWS and forget what it holds
@@ -43,11 +43,11 @@ test-fast: setup ## Tests that need no embedded AWS
 
 .PHONY: simulate
 simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=40)
-	$(BIN)/python -m coldstream.testing.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),40)
+	$(BIN)/python -m coldstream_devkit.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),40)
 
 .PHONY: mutants
 mutants: setup ## Take each guard out: after how many seeds the simulator catches it
-	$(BIN)/python -m coldstream.testing.simulation.run --mutants --first $(or $(FIRST),0)
+	$(BIN)/python -m coldstream_devkit.simulation.run --mutants --first $(or $(FIRST),0)
 
 KERNEL_FUZZ := build/kernel/fuzz.so
 FUZZ_SECONDS ?= 60
@@ -66,7 +66,7 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  -fno-omit-frame-pointer -fPIC -shared -o $(KERNEL_FUZZ) kernel/kernel.c
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc COLDSTREAM_KERNEL=$(KERNEL_FUZZ) \
-	  $(BIN)/python -m coldstream.testing.fuzz_columns --seconds $(FUZZ_SECONDS)
+	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
 .PHONY: bench-decode
 bench-decode: setup ## Decoding on one core against memcpy and CRC of the same bytes

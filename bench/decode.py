@@ -28,7 +28,7 @@ from coldstream.columns.schema import select
 from coldstream.crc import crc32
 from coldstream.osiris.chunk import ChunkHeader, ChunkType
 from coldstream.osiris.entry import encode_simple
-from coldstream.testing.messages import headers_and_bounds
+from coldstream_devkit.messages import headers_and_bounds
 
 SIZE = 64 * 2**20
 ROUNDS = 5

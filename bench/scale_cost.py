@@ -20,11 +20,11 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import GroupKey, parse_metadata_key, root_path
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, ObjectInfo
-from coldstream.testing.fragments import build_fragment
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
+from coldstream_devkit.fragments import build_fragment
 
 #: The longest root below 2**34 fragments: one more, and group, kilo-group and mega-group are due.
 FULLEST = sum((2 * synthetic.M - 1) * synthetic.M**level for level in range(3))

@@ -16,9 +16,9 @@ from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect
-from coldstream.local import environment
-from coldstream.testing.generator import Written, write_stream
 from coldstream.usecases.load import World
+from coldstream_devkit.generator import Written, write_stream
+from coldstream_devkit.local import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 MESSAGES = 300_000

@@ -29,8 +29,8 @@ from coldstream import names
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
-from coldstream.testing.generator import Written
 from coldstream.usecases.load import load
+from coldstream_devkit.generator import Written
 
 STREAM = "__soak_1795227161635119800"
 #: AMQP 1.0: a data section whose binary has a 32-bit length, as the generator writes it.

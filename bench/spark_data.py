@@ -28,7 +28,7 @@ from coldstream.names import DataKey, group_path, root_path
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.spark.plan import select
 from coldstream.spark.window import Window
-from coldstream.testing.generator import write_stream
+from coldstream_devkit.generator import write_stream
 
 PREFIX = "rabbitmq/"
 FRAGMENT = 64 * 2**20

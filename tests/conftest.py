@@ -6,8 +6,8 @@ import os
 
 from hypothesis import settings
 
-from coldstream.testing.simulation.edits import applied
-from coldstream.testing.simulation.mutants import MUTANTS
+from coldstream_devkit.simulation.edits import applied
+from coldstream_devkit.simulation.mutants import MUTANTS
 
 # A time limit for an example is a timed assertion: it fails where the machine is busy.
 settings.register_profile("coldstream", deadline=None)

@@ -27,7 +27,7 @@ from coldstream.cli.main import app
 from coldstream.names import WORKFLOWS
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Execution, ExecutionStatus
-from tests.unit.reader.tier import PREFIX, Tier
+from tests.support.tier import PREFIX, Tier
 
 Run = Callable[..., Result]
 ARN_PREFIX = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-"

@@ -14,7 +14,7 @@ from coldstream.cli.output import plain, size, when
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.retention import Rule, plan_retention
-from tests.unit.reader.tier import FIXTURES, Tier, chunk
+from tests.support.tier import FIXTURES, Tier, chunk
 
 Run = Callable[..., Result]
 

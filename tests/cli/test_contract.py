@@ -13,12 +13,12 @@ import typer
 from typer.testing import CliRunner
 
 from coldstream.cli import connect as connecting
-from coldstream.cli import local
 from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
 from coldstream.cli.main import app
-from coldstream.cli.reference import render
 from coldstream.cli.report import _TRY, ConfigurationError, explain
 from coldstream.errors import ColdstreamError, Kind
+from coldstream_devkit.local import command as local
+from coldstream_devkit.reference import render
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,7 +137,7 @@ def test_the_reference_is_current() -> None:
     written = (ROOT / "docs/reference/cli.md").read_text()
 
     assert written == render(), (
-        "run: .venv/bin/python -m coldstream.cli.reference > docs/reference/cli.md"
+        "run: .venv/bin/python -m coldstream_devkit.reference > docs/reference/cli.md"
     )
 
 
@@ -153,7 +153,7 @@ def test_the_reference_has_every_word_that_an_error_can_give_for_why() -> None:
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     program = (
         "import sys; sys.argv = ['coldstream', 'read', 's', '-o', 'raw']\n"
-        "from tests.unit.reader.tier import Tier, chunk, PREFIX\n"
+        "from tests.support.tier import Tier, chunk, PREFIX\n"
         "from coldstream.cli import read; from coldstream.cli.connect import Remote\n"
         "from coldstream.cli.main import main\n"
         "tier = Tier(); tier.add('s', [[chunk(n, bytes(50000))] for n in range(100)])\n"
@@ -182,7 +182,7 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
 
 
 class FakeEnvironment:
-    """Stands in for coldstream.local.environment."""
+    """Stands in for coldstream_devkit.local.environment."""
 
     def environment(self, root: Path, *, state_dir: Path | None = None) -> dict[str, str]:
         return {"COLDSTREAM_BUCKET": "b", "AWS_ENDPOINT_URL": "http://127.0.0.1:1/it's"}
@@ -191,11 +191,11 @@ class FakeEnvironment:
 def test_local_env_prints_lines_that_a_shell_can_evaluate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import coldstream.local
+    import coldstream_devkit.local
 
     fake: Any = FakeEnvironment()
-    monkeypatch.setattr(coldstream.local, "environment", fake, raising=False)
-    monkeypatch.setitem(sys.modules, "coldstream.local.environment", fake)
+    monkeypatch.setattr(coldstream_devkit.local, "environment", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "coldstream_devkit.local.environment", fake)
 
     result = CliRunner().invoke(app, ["local", "env", "--project", str(ROOT)])
     shell = ["sh", "-c", f'{result.stdout}\nprintf %s "$AWS_ENDPOINT_URL"']

@@ -19,7 +19,7 @@ from coldstream.names import execution_name
 from coldstream.plans.policy import Rule
 from coldstream.ports import Execution, ExecutionStatus
 from tests.cli.conftest import Machines
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 Run = Callable[..., Result]
 WEEK_MS = 7 * 86_400_000

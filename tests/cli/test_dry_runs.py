@@ -21,9 +21,9 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.plans.policy import Rule
 from coldstream.ports import CatalogPage
-from coldstream.testing.fragments import build_fragment
+from coldstream_devkit.fragments import build_fragment
 from tests.cli.conftest import Machines
-from tests.unit.reader.tier import PREFIX, Tier, chunk
+from tests.support.tier import PREFIX, Tier, chunk
 
 Run = Callable[..., Result]
 DAY = 86_400_000

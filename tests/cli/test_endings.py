@@ -16,18 +16,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coldstream.cli import demo, verify
+from coldstream.cli import verify
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
+from coldstream_devkit.demo import __main__ as demo
 from tests.cli.conftest import Run
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 ROOT = Path(__file__).parents[2]
 #: `coldstream ARGUMENTS` over a stream `s` in memory; with WAIT it is then as long as it likes.
 PROGRAM = """
 import sys
 sys.argv = ["coldstream", *sys.argv[1:]]
-from tests.unit.reader.tier import Tier, chunk, PREFIX
+from tests.support.tier import Tier, chunk, PREFIX
 from coldstream.adapters.memory import MemoryPolicies
 from coldstream.cli import read, streams
 from coldstream.cli.connect import Remote

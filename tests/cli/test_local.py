@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coldstream.cli.main import app
-from coldstream.local import environment
-from coldstream.local.environment import LocalAws
-from coldstream.local.process import Server
-from coldstream.local.synth import AppFailedError
+from coldstream_devkit.local import environment
+from coldstream_devkit.local.environment import LocalAws
+from coldstream_devkit.local.process import Server
+from coldstream_devkit.local.synth import AppFailedError
 
 ROOT = Path(__file__).parents[2]
 

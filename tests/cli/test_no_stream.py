@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Machines, Run
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 COMMANDS = (
     ["collect", "--delete"],

@@ -17,7 +17,7 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 Run = Callable[..., Result]
 OLD = chain(12)

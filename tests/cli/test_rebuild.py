@@ -9,7 +9,7 @@ import pytest
 from coldstream.manifest.catalog import QueueName
 from coldstream.ports import MAX_DELETE_MS
 from tests.cli.conftest import Run
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 
 @pytest.mark.parametrize("name", ["//fx.plain", "fx.plain", "__fx_1"])

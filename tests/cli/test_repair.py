@@ -11,11 +11,11 @@ import pytest
 from coldstream.cli import repair
 from coldstream.cli.connect import Remote
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.testing.generator import append_chunks
+from coldstream_devkit.generator import append_chunks
 from tests.cli.conftest import Run
-from tests.unit.reader.tier import PREFIX, Tier
-from tests.unit.scrub.corruptions import CORRUPTIONS
-from tests.unit.scrub.site import STREAM, groups_of, scrub_all
+from tests.support.corruptions import CORRUPTIONS
+from tests.support.scrub_site import STREAM, groups_of, scrub_all
+from tests.support.tier import PREFIX, Tier
 
 
 @pytest.fixture

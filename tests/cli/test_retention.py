@@ -18,7 +18,7 @@ from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.policy_document import parse_policies
 from coldstream.usecases.hold import hold, hold_name, release
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 Run = Callable[..., Result]
 Put = Callable[..., None]

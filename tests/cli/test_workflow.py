@@ -16,7 +16,7 @@ from coldstream.cli.main import app
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream.ports import Execution, ExecutionStatus
 from tests.cli.conftest import ARN_PREFIX, Machines
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 Run = Callable[..., Result]
 #: Every way to start a machine: its command line, its workflow.

@@ -21,21 +21,21 @@ from coldstream.manifest.catalog import CatalogItem, changed
 from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, POLICIES_ITEM
 from coldstream.plans.policy import PolicySet
 from coldstream.ports import Catalog, Composer, Deleter, Landed, ObjectStore, Policies, Workflows
-from coldstream.testing.adoption_suite import AdoptionSuite
-from coldstream.testing.compose_suite import ComposerSuite, LostComposeAnswerSuite
-from coldstream.testing.delete_suite import DeleterSuite, LostDeleteAnswerSuite
-from coldstream.testing.object_store_suite import StoreFixtures
-from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite
-from coldstream.testing.policies_suite import ONE, LostSaveAnswerSuite, PoliciesSuite
-from coldstream.testing.state_suite import (
+from coldstream_devkit.suites.adoption import AdoptionSuite
+from coldstream_devkit.suites.compose import ComposerSuite, LostComposeAnswerSuite
+from coldstream_devkit.suites.delete import DeleterSuite, LostDeleteAnswerSuite
+from coldstream_devkit.suites.object_store import StoreFixtures
+from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite
+from coldstream_devkit.suites.policies import ONE, LostSaveAnswerSuite, PoliciesSuite
+from coldstream_devkit.suites.state import (
     LostChangeAnswerSuite,
     RulesSuite,
     StateSuite,
     change_of,
 )
-from coldstream.testing.workflows_suite import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
-from tests.contract import faults
-from tests.contract.aws import BUCKET, PREFIX, TABLE
+from coldstream_devkit.suites.workflows import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
+from tests.support import faults
+from tests.support.aws import BUCKET, PREFIX, TABLE
 
 ROLE = "arn:aws:iam::000000000000:role/states"
 STACK = "coldstream-"

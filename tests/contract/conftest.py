@@ -14,9 +14,9 @@ from moto import mock_aws
 from moto.core.responses import ActionResult
 from moto.s3 import responses
 
-from coldstream.testing.emulator import Emulator, emulator
-from tests.contract.aws import BUCKET, create_table
+from coldstream_devkit.emulator import Emulator, emulator
 from tests.contract.bridge import Bridge
+from tests.support.aws import BUCKET, create_table
 
 __all__ = ["emulator"]
 
@@ -55,15 +55,6 @@ def bridge(moto_aws: None) -> Iterator[Bridge]:
         yield server
         server.shutdown()
         thread.join()
-
-
-def give_table_id(dynamodb: Any) -> None:
-    """moto gives tables no id; DynamoDB does."""
-
-    def add(parsed: dict[str, Any], **_: Any) -> None:
-        parsed["Table"]["TableId"] = "0a1b2c3d"
-
-    dynamodb.meta.events.register("after-call.dynamodb.DescribeTable", add)
 
 
 @pytest.fixture(scope="session")

@@ -19,14 +19,15 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.ports import ObjectStore
-from coldstream.testing.catalog_suite import CatalogRaceSuite
-from coldstream.testing.emulator import Emulator
-from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
-from coldstream.testing.odd_keys_suite import OddKeysSuite
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
-from tests.contract.aws import (
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.suites.catalog import CatalogRaceSuite
+from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream_devkit.suites.odd_keys import OddKeysSuite
+from tests.contract.conftest import boto3_client, closing_client
+from tests.support.aws import (
     BUCKET,
     PREFIX,
     TABLE,
@@ -34,8 +35,7 @@ from tests.contract.aws import (
     DynamoCatalogRules,
     put_raw,
 )
-from tests.contract.conftest import boto3_client, closing_client
-from tests.unit.remote import chain
+from tests.support.remote import chain
 
 pytestmark = pytest.mark.emulator
 

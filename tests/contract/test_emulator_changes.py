@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coldstream.testing.emulator import Emulator
-from coldstream.testing.policies_suite import PoliciesRaceSuite
-from coldstream.testing.state_suite import StateRaceSuite
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.suites.policies import PoliciesRaceSuite
+from coldstream_devkit.suites.state import StateRaceSuite
 from tests.contract.aws_changes import (
     DynamoPoliciesRules,
     DynamoStateRules,

@@ -25,15 +25,15 @@ from coldstream.ports import (
     Policies,
     Workflows,
 )
-from coldstream.testing.adoption_suite import AdoptionRaceSuite
-from coldstream.testing.catalog_suite import CatalogRaceSuite, CatalogSuite
-from coldstream.testing.compose_suite import ComposerSuite
-from coldstream.testing.delete_suite import DeleterSuite
-from coldstream.testing.object_store_suite import ObjectStoreRaceSuite, ObjectStoreSuite
-from coldstream.testing.odd_keys_suite import OddKeysDeleteSuite, OddKeysSuite
-from coldstream.testing.policies_suite import PoliciesRaceSuite, PoliciesSuite
-from coldstream.testing.state_suite import RulesSuite, StateRaceSuite, StateSuite
-from coldstream.testing.workflows_suite import WORKFLOW, WorkflowsSuite
+from coldstream_devkit.suites.adoption import AdoptionRaceSuite
+from coldstream_devkit.suites.catalog import CatalogRaceSuite, CatalogSuite
+from coldstream_devkit.suites.compose import ComposerSuite
+from coldstream_devkit.suites.delete import DeleterSuite
+from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
+from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
+from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
+from coldstream_devkit.suites.state import RulesSuite, StateRaceSuite, StateSuite
+from coldstream_devkit.suites.workflows import WORKFLOW, WorkflowsSuite
 
 
 class TestMemoryObjectStore(ObjectStoreSuite, OddKeysSuite, ObjectStoreRaceSuite):

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from coldstream.adapters.metrics import CloudWatchMetrics, MemoryMetrics, translated
 from coldstream.errors import InternalError, PermissionDeniedError, UnavailableError
 from coldstream.ports import Metric, MetricSink
-from coldstream.testing.emulator import Emulator
-from coldstream.testing.metrics_suite import MetricSinkSuite
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.suites.metrics import MetricSinkSuite
 from tests.contract.conftest import closing_client
 
 

@@ -12,11 +12,11 @@ import pytest
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.ports import ObjectStore
-from coldstream.testing.object_store_suite import LostPutAnswerSuite, ObjectStoreSuite
-from coldstream.testing.odd_keys_suite import OddKeysSuite
-from tests.contract.aws import BUCKET, BotoStoreRules, DynamoCatalogRules, put_raw
+from coldstream_devkit.suites.object_store import LostPutAnswerSuite, ObjectStoreSuite
+from coldstream_devkit.suites.odd_keys import OddKeysSuite
 from tests.contract.bridge import Bridge
-from tests.contract.conftest import CONFIG, REGION, give_table_id
+from tests.contract.conftest import CONFIG, REGION
+from tests.support.aws import BUCKET, BotoStoreRules, DynamoCatalogRules, give_table_id, put_raw
 
 
 class TestBotoObjectStore(BotoStoreRules):

@@ -15,7 +15,8 @@ from tests.contract.aws_changes import (
     StepFunctionsRules,
     create_machine,
 )
-from tests.contract.conftest import CONFIG, REGION, give_table_id
+from tests.contract.conftest import CONFIG, REGION
+from tests.support.aws import give_table_id
 
 
 @pytest.fixture

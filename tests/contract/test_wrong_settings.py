@@ -16,8 +16,8 @@ from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.cli.report import explain
 from coldstream.errors import NotFoundError
 from coldstream.ports import ObjectStore
-from tests.contract.aws import BUCKET, TABLE
 from tests.contract.bridge import Bridge
+from tests.support.aws import BUCKET, TABLE
 
 REQUESTS: dict[str, Callable[[ObjectStore], object]] = {
     "get": lambda store: store.get("p/k", 0, 3),

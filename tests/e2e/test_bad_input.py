@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coldstream import names
-from coldstream.testing.generator import write_stream
+from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
 

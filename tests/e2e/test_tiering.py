@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.testing.generator import Written, write_stream
+from coldstream_devkit.generator import Written, write_stream
 
 from .conftest import Site
 
@@ -111,7 +111,7 @@ def test_two_agents_at_once_end_in_one_manifest(site: Site, tmp_path: Path) -> N
 def test_a_running_agent_makes_new_data_durable_within_its_flush_time(
     site: Site, tmp_path: Path
 ) -> None:
-    from coldstream.testing.generator import append_chunks, build_chunk
+    from coldstream_devkit.generator import append_chunks, build_chunk
 
     written = _small(tmp_path, "__e2e_followed_1", messages=100)
     agent = site.start(

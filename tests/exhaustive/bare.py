@@ -1,7 +1,7 @@
 """What the exhaustive scopes look at: the bare bucket and table, offset by offset.
 
 Nothing here asks the product what a manifest says or which object is garbage. Manifests are read by
-`testing.simulation.reading`, which knows the page that draws the formats and nothing else; a chunk
+`simulation.reading`, which knows the page that draws the formats and nothing else; a chunk
 is what the broker wrote at its offset under its epoch; and what may be deleted is a list that the
 scope has written down by hand before anything ran.
 """
@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any, cast
 
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.testing.simulation.points import Place
-from coldstream.testing.simulation.reading import HOLE, Leaf, Manifest, data_of, read_manifest
 from coldstream.usecases.load import World
-from tests.simulation.stage import CHUNK, PREFIX, STREAM, chunk
+from coldstream_devkit.simulation.points import Place
+from coldstream_devkit.simulation.reading import HOLE, Leaf, Manifest, data_of, read_manifest
+from tests.support.stage import CHUNK, PREFIX, STREAM, chunk
 
 FOLDER = f"{PREFIX}stream/{STREAM}/"
 METADATA = f"{FOLDER}metadata/"

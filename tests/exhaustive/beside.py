@@ -14,8 +14,6 @@ from itertools import count
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.names import DataKey
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.fragments import START_MS
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -27,9 +25,11 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
+from coldstream_devkit.fragments import START_MS
+from coldstream_devkit.simulation.points import Place
 from tests.exhaustive.bare import METADATA, Look, overheard
-from tests.simulation.crashes import Crash
-from tests.simulation.stage import (
+from tests.support.crashes import Crash
+from tests.support.stage import (
     PREFIX,
     STREAM,
     M,

@@ -35,10 +35,10 @@ from coldstream.names import DataKey, group_path
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Landed
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
 from coldstream.usecases.claim import Claimed, claim
 from coldstream.usecases.load import load, publish
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 
 Log: TypeAlias = tuple[LocalChunk, ...]
 #: Every manifest was claimed by this epoch at offset 0, and all was uploaded under it.

@@ -23,18 +23,18 @@ from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, NotLanded
-from coldstream.testing.fragments import START_MS
-from coldstream.testing.simulation.explore import Explored, Results, Scenario, explore
-from coldstream.testing.simulation.points import Place
-from coldstream.testing.simulation.reading import Leaf, Manifest
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import RetentionReport, retain
+from coldstream_devkit.fragments import START_MS
+from coldstream_devkit.simulation.explore import Explored, Results, Scenario, explore
+from coldstream_devkit.simulation.points import Place
+from coldstream_devkit.simulation.reading import Leaf, Manifest
 from tests.exhaustive.bare import chunks_of, key_of, manifest_at, manifest_of
-from tests.simulation.stage import (
+from tests.support.stage import (
     PREFIX,
     STREAM,
     M,

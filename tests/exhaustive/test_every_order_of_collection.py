@@ -23,8 +23,8 @@ import pytest
 
 from coldstream.errors import ConflictError, NotFoundError, UnknownOutcomeError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.testing.simulation.explore import Explored, Results, Scenario, explore
-from coldstream.testing.simulation.points import Place
+from coldstream_devkit.simulation.explore import Explored, Results, Scenario, explore
+from coldstream_devkit.simulation.points import Place
 from tests.exhaustive.bare import (
     Unharmed,
     batches,
@@ -47,7 +47,7 @@ from tests.exhaustive.beside import (
     of_another_table,
     without_a_table,
 )
-from tests.simulation.stage import PREFIX, STREAM, once, piece, world_of
+from tests.support.stage import PREFIX, STREAM, once, piece, world_of
 
 DAMAGED = piece(40, 50, uid=41).path(PREFIX)
 

@@ -31,8 +31,6 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.simulation.explore import Explored, Results, Scenario, explore
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -46,8 +44,10 @@ from coldstream.usecases.delete_stream import (
 from coldstream.usecases.hold import hold, hold_name, release
 from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
+from coldstream_devkit.simulation.explore import Explored, Results, Scenario, explore
+from coldstream_devkit.simulation.points import Place
 from tests.exhaustive.bare import chunks_of, manifest_of, named_by, objects_below
-from tests.simulation.stage import (
+from tests.support.stage import (
     PREFIX,
     STREAM,
     M,

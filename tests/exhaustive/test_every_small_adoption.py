@@ -24,12 +24,12 @@ from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import CommitOutcome
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.reconcile import reconcile
+from coldstream_devkit.simulation.points import Place
 from tests.exhaustive.bare import METADATA, manifest_at, named_by, objects_below
-from tests.simulation.stage import (
+from tests.support.stage import (
     PREFIX,
     STREAM,
     anchored,

@@ -47,7 +47,7 @@ from tests.exhaustive.small_claims import (
     take,
     with_hole,
 )
-from tests.unit.remote import PREFIX, STREAM, Remote
+from tests.support.remote import PREFIX, STREAM, Remote
 
 
 def manifests(most: int) -> Iterator[tuple[Small, int, Log]]:

@@ -20,9 +20,9 @@ from coldstream.plans.resolve import Listed
 from coldstream.ports import Landed
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import load, publish
-from tests.exhaustive.naive_run import best_run, end_of, waits
 from tests.exhaustive.small_claims import chain, fragment_of
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
+from tests.support.naive_run import best_run, end_of, waits
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 
 SPANS = list(combinations(range(4), 2))
 CLAIMS = [(1, 0)]

@@ -31,7 +31,7 @@ from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.index import INDEX_DTYPE
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.cut import SegmentView, Slice, cut
-from coldstream.testing.generator import build_chunk
+from coldstream_devkit.generator import build_chunk
 
 STREAM = "__orders_1"
 MOST_RECORDS = 2**32 - 1

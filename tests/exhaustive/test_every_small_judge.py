@@ -30,10 +30,10 @@ from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.names import DataKey, collect_path, group_path, quarantine_path, root_path
 from coldstream.plans.collect import Kind
 from coldstream.ports import ObjectInfo
-from coldstream.testing.fragments import build_fragment
 from coldstream.usecases import references
 from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import Loaded, World
+from coldstream_devkit.fragments import build_fragment
 from tests.exhaustive.small_trees import PREFIX, STREAM
 
 VERSION = 5

@@ -33,7 +33,7 @@ from tests.exhaustive.small_claims import (
     remembering,
     take,
 )
-from tests.unit.remote import PREFIX, STREAM
+from tests.support.remote import PREFIX, STREAM
 
 
 def check_damaged(*, times: bool) -> None:

@@ -32,7 +32,7 @@ from coldstream.plans.consolidate import (
     merged_trailer,
     small,
 )
-from coldstream.testing.fragments import build_fragment
+from coldstream_devkit.fragments import build_fragment
 from tests.exhaustive.small_trees import masks
 
 #: Pieces that an unfinished merge needs, here.

@@ -41,7 +41,7 @@ from tests.exhaustive.small_claims import (
     root_of,
     with_hole,
 )
-from tests.unit.remote import STREAM, Remote
+from tests.support.remote import STREAM, Remote
 
 Pair = tuple[Small, list[Log]]
 

@@ -9,7 +9,7 @@ because it has grown old to the very second, or not at all until an object that 
 deleted.
 
 What it must have given is computed naively, offset by offset, from the two manifests as
-`testing.simulation.reading` reads them: what it handed on before it looked is the old history's,
+`simulation.reading` reads them: what it handed on before it looked is the old history's,
 and everything else the new one's; each offset is given once, in order, or told as a gap with its
 reason. Chunks of different epochs have different times, so a message tells whose history it is of.
 
@@ -44,18 +44,18 @@ from coldstream.reader import (
     StreamReader,
 )
 from coldstream.reader.snapshot import Snapshots
-from coldstream.testing.fragments import START_MS, SyntheticFragment, build_fragment
-from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.points import Place
-from coldstream.testing.simulation.reading import HOLE, Manifest
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
+from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
+from coldstream_devkit.simulation.inline import Inline
+from coldstream_devkit.simulation.points import Place
+from coldstream_devkit.simulation.reading import HOLE, Manifest
 from tests.exhaustive.bare import key_of, manifest_of, named_by, objects_below
-from tests.simulation.stage import (
+from tests.support.stage import (
     CHUNK,
     PREFIX,
     STREAM,

@@ -39,8 +39,8 @@ from coldstream.plans.resolve import (
     resolve,
     resolve_run,
 )
-from coldstream.testing.fragments import build_fragment
-from tests.exhaustive.naive_run import best_run, ceiling, end_of, may_write, waits
+from coldstream_devkit.fragments import build_fragment
+from tests.support.naive_run import best_run, ceiling, end_of, may_write, waits
 
 STREAM, PREFIX = "__orders_1", "rabbitmq/"
 ONE = [(1, 0)]

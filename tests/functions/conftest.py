@@ -17,13 +17,12 @@ from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.load import RootCache, World, load
+from coldstream_devkit.fragments import SyntheticFragment
 from functions import _runtime, _starts, _steps
-from tests.contract.aws import BUCKET, PREFIX, TABLE, create_table
-from tests.contract.conftest import give_table_id
-from tests.unit.remote import STREAM, no_pause
+from tests.support.aws import BUCKET, PREFIX, TABLE, create_table, give_table_id
+from tests.support.remote import STREAM, no_pause
 
 MACHINES = "arn:aws:states:us-east-1:123456789012:stateMachine:coldstream-"
 _CACHES = (

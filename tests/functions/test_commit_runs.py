@@ -12,10 +12,10 @@ import pytest
 from coldstream import names
 from functions import _runtime
 from functions.commit_runs import handler
-from tests.contract import faults
-from tests.contract.aws import PREFIX
 from tests.functions.conftest import Context, Site
-from tests.unit.remote import STREAM, chain, messages, piece, s3_event
+from tests.support import faults
+from tests.support.aws import PREFIX
+from tests.support.remote import STREAM, chain, messages, piece, s3_event
 
 EVENT = json.loads((Path(__file__).parents[1] / "events" / "s3SqsEvent.json").read_text())
 OTHER = "__invoices_1745252105682952999"

@@ -6,9 +6,9 @@ import boto3
 
 from coldstream import names
 from functions.reconcile import handler
-from tests.contract.aws import BUCKET, PREFIX, TABLE
 from tests.functions.conftest import Context, Site
-from tests.unit.remote import STREAM, chain, piece
+from tests.support.aws import BUCKET, PREFIX, TABLE
+from tests.support.remote import STREAM, chain, piece
 
 OTHER = "__invoices_1745252105682952999"
 BOTH = {"work": [{"stream": STREAM}, {"stream": OTHER}]}

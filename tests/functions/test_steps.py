@@ -31,9 +31,9 @@ from functions import (
     tombstone,
 )
 from functions._steps import Totals, over_streams
-from tests.contract.aws import PREFIX, TABLE
 from tests.functions.conftest import Context, Site
-from tests.unit.remote import STREAM, chain
+from tests.support.aws import PREFIX, TABLE
+from tests.support.remote import STREAM, chain
 
 # A step that refuses its input has nothing to count, and Powertools warns of that.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
-from coldstream.testing.emulator import emulator
 from coldstream.usecases.load import World
+from coldstream_devkit.emulator import emulator
 from tests.glue.streams import fill
 
 __all__ = ["emulator"]

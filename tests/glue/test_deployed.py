@@ -22,10 +22,10 @@ from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.profile_tables import ALL
 from coldstream.jobs.snapshots import SnapshotTable, hive_type
-from coldstream.local import process
-from coldstream.local.progress import silent
-from coldstream.testing.emulator import Emulator
 from coldstream.usecases.load import World
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.local import process
+from coldstream_devkit.local.progress import silent
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY, fill
 
 pytestmark = pytest.mark.emulator

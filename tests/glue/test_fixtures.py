@@ -23,13 +23,13 @@ from coldstream.names import data_prefix, parse_data_key
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.testing.emulator import Emulator
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.emulator import Emulator
 from glue_jobs import fleet, materialise, profile_streams, rebuild, scrub
 from tests.glue.in_process import MARKS, Site, deployed, last_line
 from tests.glue.streams import no_pause
-from tests.unit.reader.tier import DATA, FIXTURES, PREFIX, Tier
+from tests.support.tier import DATA, FIXTURES, PREFIX, Tier
 
 pytestmark = MARKS
 

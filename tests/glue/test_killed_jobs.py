@@ -34,8 +34,8 @@ from coldstream.jobs.snapshots import SnapshotTable
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.tree import leaves
 from coldstream.names import metadata_prefix
-from coldstream.testing.emulator import Emulator
 from coldstream.usecases.load import load
+from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire

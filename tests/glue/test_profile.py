@@ -30,7 +30,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
-from coldstream.testing.fragments import START_MS
+from coldstream_devkit.fragments import START_MS
 from tests.glue.conftest import Tier
 from tests.glue.streams import DEEP, HOLED
 

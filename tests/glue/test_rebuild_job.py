@@ -12,8 +12,8 @@ from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.tree import leaves
 from coldstream.names import metadata_prefix
-from coldstream.testing.emulator import Emulator
 from coldstream.usecases.load import load
+from coldstream_devkit.emulator import Emulator
 from glue_jobs.rebuild import main
 from tests.glue.in_process import MARKS, Site, deployed, last_line
 from tests.glue.streams import DEEP, HOLED

@@ -10,7 +10,7 @@ from coldstream import names
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER
 from coldstream.jobs.scrub.findings import FINDINGS
-from coldstream.testing.emulator import Emulator
+from coldstream_devkit.emulator import Emulator
 from glue_jobs.scrub import main
 from tests.glue.in_process import MARKS, Site, deployed, last_line
 from tests.glue.streams import DEEP, HOLED

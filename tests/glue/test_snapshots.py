@@ -28,7 +28,7 @@ from coldstream.jobs.snapshots import (
     part_file,
     register,
 )
-from coldstream.testing.emulator import Emulator
+from coldstream_devkit.emulator import Emulator
 
 TABLE = SnapshotTable("t", "Rows", pa.schema([column("n", pa.int64(), "a number")]))
 

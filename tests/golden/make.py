@@ -15,7 +15,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import Dropped, ListedData, QuarantineRecord, Timeline
 from coldstream.manifest.root import Head, LastChunk, Root
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 HERE = Path(__file__).parent
 NODE_FILES = {

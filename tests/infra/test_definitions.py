@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import errors
-from coldstream.local.install import exclusive
 from coldstream.names import WORKFLOWS
+from coldstream_devkit.local.install import exclusive
 from infra.config import PUBLISHING_TIMEOUT_SECONDS
 from infra.workflow import DEFINITIONS, definition
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from coldstream.local import process
-from coldstream.local.progress import silent
-from coldstream.testing.emulator import Emulator, emulator
-from tests.local.support import Probe, deploy_probe
+from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.local import process
+from coldstream_devkit.local.progress import silent
+from tests.support.probe_stack import Probe, deploy_probe
 
 __all__ = ["emulator"]
 

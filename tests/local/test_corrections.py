@@ -18,7 +18,7 @@ import pytest
 from obstore.store import S3Store
 
 from tests.local.conftest import LATE_CORRECTIONS
-from tests.local.support import Probe, eventually
+from tests.support.probe_stack import Probe, eventually
 
 pytestmark = pytest.mark.emulator
 

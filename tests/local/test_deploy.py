@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from coldstream.errors import NotFoundError, UnavailableError
-from coldstream.local import process
-from coldstream.local.deploy import Deployment, client, deploy, zip_directory
-from coldstream.local.process import Server
-from coldstream.local.progress import silent
-from tests.local.support import HERE, STACK, probe_template, write_assembly
+from coldstream_devkit.local import process
+from coldstream_devkit.local.deploy import Deployment, client, deploy, zip_directory
+from coldstream_devkit.local.process import Server
+from coldstream_devkit.local.progress import silent
+from tests.support.probe_stack import HERE, STACK, probe_template, write_assembly
 
 pytestmark = pytest.mark.emulator
 

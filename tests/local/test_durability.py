@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.local import process
-from coldstream.local.deploy import client
-from coldstream.local.process import Server
-from coldstream.local.progress import silent
-from coldstream.testing.emulator import Emulator
-from tests.local.support import Probe, deploy_probe, eventually
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.local import process
+from coldstream_devkit.local.deploy import client
+from coldstream_devkit.local.process import Server
+from coldstream_devkit.local.progress import silent
+from tests.support.probe_stack import Probe, deploy_probe, eventually
 
 pytestmark = pytest.mark.emulator
 

@@ -12,9 +12,9 @@ import pytest
 
 from coldstream import names
 from coldstream.errors import InvalidInputError, NotFoundError
-from coldstream.local import environment
-from coldstream.local.environment import LocalAws
-from coldstream.local.progress import silent
+from coldstream_devkit.local import environment
+from coldstream_devkit.local.environment import LocalAws
+from coldstream_devkit.local.progress import silent
 
 pytestmark = pytest.mark.emulator
 

@@ -17,8 +17,8 @@ import pytest
 from botocore.exceptions import ClientError
 from obstore.store import S3Store
 
-from coldstream.testing.emulator import Emulator
-from tests.local.support import Probe, eventually
+from coldstream_devkit.emulator import Emulator
+from tests.support.probe_stack import Probe, eventually
 
 pytestmark = pytest.mark.emulator
 

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from coldstream.local import process
-from coldstream.local.progress import silent
-from coldstream.testing.emulator import Emulator
-from tests.local.support import eventually
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.local import process
+from coldstream_devkit.local.progress import silent
+from tests.support.probe_stack import eventually
 
 # The server's interpreter has this on its path; what is imported here needs nothing else of it.
 sys.path.insert(0, str(Path(process.__file__).parent / "server"))

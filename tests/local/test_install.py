@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coldstream.errors import UnavailableError
-from coldstream.local import install as module
-from coldstream.local.install import install
+from coldstream_devkit.local import install as module
+from coldstream_devkit.local.install import install
 
 
 @pytest.fixture

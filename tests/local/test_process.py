@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from coldstream.errors import ConflictError, InvalidInputError, UnavailableError
-from coldstream.local import process
-from coldstream.local.install import install
-from coldstream.local.progress import silent
-from coldstream.testing.emulator import Emulator
-from tests.local.support import Probe, eventually
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.local import process
+from coldstream_devkit.local.install import install
+from coldstream_devkit.local.progress import silent
+from tests.support.probe_stack import Probe, eventually
 
 pytestmark = pytest.mark.emulator
 
@@ -126,7 +126,7 @@ def test_a_server_ends_when_the_process_that_wanted_it_was_killed(
     program = f"""
         import sys, time
         from pathlib import Path
-        from coldstream.local import process
+        from coldstream_devkit.local import process
         process.start(Path({str(emulator.root)!r}), Path(sys.argv[1]), exit_with_parent=True)
         print("started", flush=True)
         time.sleep(60)

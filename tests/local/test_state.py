@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from coldstream.cli.main import app
 from coldstream.errors import InvalidInputError
-from coldstream.local import environment, process
-from coldstream.local.progress import silent
+from coldstream_devkit.local import environment, process
+from coldstream_devkit.local.progress import silent
 
 ROOT = Path(__file__).parents[2]
 RECORD = '{"stack": "coldstream", "outputs": {}}'
@@ -105,7 +105,7 @@ def test_a_wipe_leaves_what_others_have_put_beside_the_state(tmp_path: Path) -> 
 def test_a_wipe_that_was_cut_short_can_be_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coldstream.local import state
+    from coldstream_devkit.local import state
 
     ours = tmp_path / "state"
     (ours / "objects").mkdir(parents=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from coldstream.errors import InvalidInputError, UnavailableError
-from coldstream.local import synth as synth_module
-from coldstream.local.progress import silent
-from coldstream.local.synth import AppFailedError, synth
+from coldstream_devkit.local import synth as synth_module
+from coldstream_devkit.local.progress import silent
+from coldstream_devkit.local.synth import AppFailedError, synth
 from infra import bundle, glue_bundle
 
 APP = """

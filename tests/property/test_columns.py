@@ -14,8 +14,8 @@ from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, PROPERTIES, select
 from coldstream.osiris.chunk import iter_chunks
-from coldstream.testing.fuzz_columns import check_alone
-from coldstream.testing.messages import any_chunks, cut_values, headers_and_bounds
+from coldstream_devkit.fuzz_columns import check_alone
+from coldstream_devkit.messages import any_chunks, cut_values, headers_and_bounds
 
 EVERYTHING = tuple(COLUMNS)
 SOME = [

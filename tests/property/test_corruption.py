@@ -25,7 +25,7 @@ from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import HEADER_SIZE, ROOT_SIZE, Head, LastChunk, Root, parse_root
 from coldstream.names import DataKey
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 FRAGMENT = build_fragment(
     100, 143, epoch=7, floor=50, chunk_epochs=[5, 6], timestamps=[1000, 900, 2000]

@@ -25,13 +25,12 @@ from coldstream.fragment import (
     encode_index,
     parse_trailer,
 )
+from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Unknown
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
-from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
@@ -41,7 +40,8 @@ from coldstream.usecases.quarantine import current_record, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.references import first_missing
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 
 GRACE = 1000
 Chunk = tuple[int, int, int]

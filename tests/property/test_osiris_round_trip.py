@@ -28,7 +28,7 @@ from coldstream.osiris import (
 )
 from coldstream.osiris.entry import inflate
 from coldstream.osiris.tracking import encode_tracked
-from coldstream.testing.generator import build_chunk, join_chunk
+from coldstream_devkit.generator import build_chunk, join_chunk
 
 bodies = st.lists(st.binary(max_size=200), min_size=1, max_size=20)
 batches = st.lists(st.tuples(st.sampled_from([None, *Codec]), bodies), min_size=1, max_size=6)

@@ -18,7 +18,7 @@ from coldstream.names import DataKey
 from coldstream.plans.resolve import Candidates, Listed, resolve_run
 from coldstream.usecases import commit_runs as module
 from coldstream.usecases.commit_runs import commit_runs
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 
 
 @dataclass(frozen=True)

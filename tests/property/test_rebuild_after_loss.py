@@ -14,14 +14,13 @@ from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableErro
 from coldstream.fragment import HEADER, FragmentIndex, parse_trailer
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.fragments import START_MS, SyntheticFragment, build_fragment
-from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -31,7 +30,8 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, RebuildReport, rebuild
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause
+from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 
 M, GRACE, SIZE = 2, 1000, 10
 CHUNK_BYTES = len(build_fragment(0, SIZE, body_size=23).chunks)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET, DataKey, parse_data_key
 from coldstream.plans.resolve import Listed, resolve_run
-from tests.exhaustive.naive_run import best_run
+from tests.support.naive_run import best_run
 
 STREAM, PREFIX = "__orders_1", "rabbitmq/"
 

@@ -18,7 +18,7 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.spark.intervals import Intervals, union
 from coldstream.spark.plan import Part, Sizes, Split, chunks_of, cut, leaves, plan, select
 from coldstream.spark.window import Window
-from coldstream.testing.fragments import build_fragment
+from coldstream_devkit.fragments import build_fragment
 from tests.property.test_tree import M, Tree, _retain, entries_after, pieces
 
 spans = st.lists(st.tuples(st.integers(-5, 250), st.integers(-5, 250)), max_size=3)

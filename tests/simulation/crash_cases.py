@@ -15,9 +15,6 @@ from coldstream.errors import (
     ConflictError,
 )
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.fragments import START_MS, SyntheticFragment
-from coldstream.testing.simulation.inline import Inline
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -29,8 +26,11 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
-from tests.simulation.crashes import Crash, OverWire, Wire
-from tests.simulation.stage import (
+from coldstream_devkit.fragments import START_MS, SyntheticFragment
+from coldstream_devkit.simulation.inline import Inline
+from coldstream_devkit.simulation.points import Place
+from tests.support.crashes import Crash, OverWire, Wire
+from tests.support.stage import (
     CHUNK,
     PREFIX,
     STREAM,

@@ -23,10 +23,6 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome
 from coldstream.reader import First, StreamReader
 from coldstream.reader.gap import Gap
-from coldstream.testing.bucket import referenced
-from coldstream.testing.fragments import START_MS, SyntheticFragment
-from coldstream.testing.simulation.mutants import without
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -34,7 +30,11 @@ from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.retention import retain
-from tests.simulation.stage import (
+from coldstream_devkit.bucket import referenced
+from coldstream_devkit.fragments import START_MS, SyntheticFragment
+from coldstream_devkit.simulation.mutants import without
+from coldstream_devkit.simulation.points import Place
+from tests.support.stage import (
     CHUNK,
     PREFIX,
     STREAM,

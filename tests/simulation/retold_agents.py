@@ -16,11 +16,11 @@ from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import QueueName
-from coldstream.testing.fragments import START_MS
-from coldstream.testing.simulation.cluster import Replica, ReplicaFiles, SimChunk
-from coldstream.testing.simulation.nodes import Delivered
+from coldstream_devkit.fragments import START_MS
+from coldstream_devkit.simulation.cluster import Replica, ReplicaFiles, SimChunk
+from coldstream_devkit.simulation.nodes import Delivered
 from tests.simulation.retold import Run, Stream
-from tests.simulation.stage import CHUNK, PREFIX, STREAM, chunk, no_pause
+from tests.support.stage import CHUNK, PREFIX, STREAM, chunk, no_pause
 
 
 class Node:

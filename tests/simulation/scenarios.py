@@ -16,20 +16,20 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import FencedError
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.bucket import compare
-from coldstream.testing.fragments import START_MS, SyntheticFragment
-from coldstream.testing.simulation.explore import (
-    Results,
-    Scenario,
-)
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs, extend
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
-from tests.simulation.stage import (
+from coldstream_devkit.bucket import compare
+from coldstream_devkit.fragments import START_MS, SyntheticFragment
+from coldstream_devkit.simulation.explore import (
+    Results,
+    Scenario,
+)
+from coldstream_devkit.simulation.points import Place
+from tests.support.stage import (
     PREFIX,
     STREAM,
     M,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from coldstream.testing.simulation import run
+from coldstream_devkit.simulation import run
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,12 @@ from coldstream.names import (
     parse_data_key,
     parse_metadata_key,
 )
-from coldstream.testing.bucket import referenced
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import Loaded, World, publish
 from coldstream.usecases.stragglers import sweep_stragglers
+from coldstream_devkit.bucket import referenced
+from coldstream_devkit.simulation.points import Place
 from tests.simulation.crash_cases import (
     CASES,
     GRACE_MS,
@@ -52,8 +52,8 @@ from tests.simulation.crash_cases import (
     process,
     wait,
 )
-from tests.simulation.crashes import WRITES, Crash, Wire
-from tests.simulation.stage import (
+from tests.support.crashes import WRITES, Crash, Wire
+from tests.support.stage import (
     PREFIX,
     STREAM,
     holds,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import coldstream.plans.claim as plans_claim
-from coldstream.testing.simulation.explore import (
+from coldstream_devkit.simulation.explore import (
     explore,
 )
 from tests.simulation.scenarios import (

@@ -20,15 +20,6 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import parse_data_key
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.fragments import START_MS
-from coldstream.testing.simulation.explore import (
-    Explored,
-    FoundError,
-    Results,
-    Scenario,
-    explore,
-)
-from coldstream.testing.simulation.points import Place
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import Extension, commit_runs, extend
@@ -40,7 +31,16 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
-from tests.simulation.stage import (
+from coldstream_devkit.fragments import START_MS
+from coldstream_devkit.simulation.explore import (
+    Explored,
+    FoundError,
+    Results,
+    Scenario,
+    explore,
+)
+from coldstream_devkit.simulation.points import Place
+from tests.support.stage import (
     CHUNK,
     PREFIX,
     STREAM,

@@ -11,19 +11,19 @@ from coldstream.manifest.catalog import Commit, moved
 from coldstream.manifest.root import Root
 from coldstream.names import group_path
 from coldstream.ports import CommitOutcome, Landed
-from coldstream.testing.simulation.explore import (
+from coldstream.usecases.load import Loaded, World, publish
+from coldstream_devkit.simulation.explore import (
     FoundError,
     Scenario,
     explore,
     replay,
 )
-from coldstream.usecases.load import Loaded, World, publish
 from tests.simulation.scenarios import (
     a_claim_among_commits,
     a_collection_among_others,
     a_rebalance_among_others,
 )
-from tests.simulation.stage import (
+from tests.support.stage import (
     PREFIX,
     STREAM,
 )

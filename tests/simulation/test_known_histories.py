@@ -11,14 +11,14 @@ import pytest
 
 from coldstream.errors import ConflictError, InternalError
 from coldstream.reader import StreamReader, Timestamp
-from coldstream.testing.fragments import START_MS, build_fragment
-from coldstream.testing.simulation.mutants import without
 from coldstream.usecases.quarantine import current_record, lost_data
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair
-from tests.simulation.crashes import Crash
+from coldstream_devkit.fragments import START_MS, build_fragment
+from coldstream_devkit.simulation.mutants import without
 from tests.simulation.retold import History, Retrying, Stream, Tapped
-from tests.simulation.stage import PREFIX, STREAM, M, history, no_pause, path_of, upload
+from tests.support.crashes import Crash
+from tests.support.stage import PREFIX, STREAM, M, history, no_pause, path_of, upload
 
 # --- 1: lost answer, then "did not land" ---
 

@@ -25,15 +25,15 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement
 from coldstream.names import DataKey
 from coldstream.plans.cut import cut
-from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.cluster import Cluster, ReplicaFiles
-from coldstream.testing.simulation.machines import Node as Machine
-from coldstream.testing.simulation.mutants import without
-from coldstream.testing.simulation.nodes import SimMembers
-from coldstream.testing.simulation.scheduler import Scheduler
+from coldstream_devkit.simulation.choices import Choices
+from coldstream_devkit.simulation.cluster import Cluster, ReplicaFiles
+from coldstream_devkit.simulation.machines import Node as Machine
+from coldstream_devkit.simulation.mutants import without
+from coldstream_devkit.simulation.nodes import SimMembers
+from coldstream_devkit.simulation.scheduler import Scheduler
 from tests.simulation.retold import History, Stream
 from tests.simulation.retold_agents import Node, Others
-from tests.simulation.stage import PREFIX, STREAM, history
+from tests.support.stage import PREFIX, STREAM, history
 
 # --- 5: hole beats data ---
 
@@ -252,7 +252,7 @@ def test_a_truncation_under_a_memory_map_kills_the_process() -> None:
     """8c without its rule: no exception tells of it, so it happens to another process."""
     words = (
         f"from {__name__} import a_segment_is_truncated_while_it_is_read as story\n"
-        "from coldstream.testing.simulation.mutants import without\n"
+        "from coldstream_devkit.simulation.mutants import without\n"
         "with without('pread'):\n"
         "    story()\n"
     )

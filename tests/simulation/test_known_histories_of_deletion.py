@@ -21,10 +21,10 @@ from coldstream.usecases import delete_stream as deleting
 from coldstream.usecases.collect import collect
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.stragglers import sweep_stragglers
-from tests.simulation.crashes import Crash, OverWire, Wire
 from tests.simulation.retold import GRACE_MS, History, Stream, Tapped, once_before
 from tests.simulation.retold_agents import Node
-from tests.simulation.stage import PREFIX, STREAM, M
+from tests.support.crashes import Crash, OverWire, Wire
+from tests.support.stage import PREFIX, STREAM, M
 
 YEAR_MS = 365 * 24 * 3600 * 1000
 

@@ -12,11 +12,11 @@ import pytest
 from coldstream.errors import DivergedError
 from coldstream.manifest.entries import EntryKind
 from coldstream.names import parse_data_key
-from coldstream.testing.invariants import prefix_retention
 from coldstream.usecases.quarantine import current_record
 from coldstream.usecases.repair import repair
+from coldstream_devkit.steps import prefix_retention
 from tests.simulation.retold import History, Stream
-from tests.simulation.stage import PREFIX, STREAM, M, history, no_pause, none, path_of
+from tests.support.stage import PREFIX, STREAM, M, history, no_pause, none, path_of
 
 
 def retention_takes_all_it_may() -> None:

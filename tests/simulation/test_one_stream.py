@@ -23,6 +23,7 @@ from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ConflictError
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.invariants import Violation, agreement, coverage, fencing, tree_sums
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import RootKey, SightingsKey, parse_data_key, parse_metadata_key
@@ -30,18 +31,6 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
-from coldstream.testing.bucket import compare, referenced
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
-from coldstream.testing.invariants import (
-    Violation,
-    agreement,
-    contiguous_advance,
-    coverage,
-    fencing,
-    immutability,
-    prefix_retention,
-    tree_sums,
-)
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.collect import collect
@@ -57,7 +46,10 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import rivals
 from coldstream.usecases.retention import retain
 from coldstream.usecases.stragglers import sweep_stragglers
-from tests.simulation.crashes import Crash, OverWire, Wire
+from coldstream_devkit.bucket import compare, referenced
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from coldstream_devkit.steps import contiguous_advance, immutability, prefix_retention
+from tests.support.crashes import Crash, OverWire, Wire
 
 STREAM = "__orders_1"
 PREFIX = "rabbitmq/"

@@ -10,20 +10,20 @@ from copy import copy as made_anew
 
 import pytest
 
-from coldstream.testing.invariants import Invariant, Violation
-from coldstream.testing.simulation.choices import Choices
-from coldstream.testing.simulation.cluster import Cluster
-from coldstream.testing.simulation.coverage import ENOUGH_SEEDS, REQUIRED, covered, missed
-from coldstream.testing.simulation.history import prehistory
-from coldstream.testing.simulation.mutants import MUTANTS, without
-from coldstream.testing.simulation.oracle import BrokenError
-from coldstream.testing.simulation.run import Failure, play, play_seeds, shrunk
-from coldstream.testing.simulation.shrink import shrink
+from coldstream.manifest.invariants import Invariant, Violation
+from coldstream_devkit.simulation.choices import Choices
+from coldstream_devkit.simulation.cluster import Cluster
+from coldstream_devkit.simulation.coverage import ENOUGH_SEEDS, REQUIRED, covered, missed
+from coldstream_devkit.simulation.history import prehistory
+from coldstream_devkit.simulation.mutants import MUTANTS, without
+from coldstream_devkit.simulation.oracle import BrokenError
+from coldstream_devkit.simulation.run import Failure, play, play_seeds, shrunk
+from coldstream_devkit.simulation.shrink import shrink
 
 
 def trace_of(seed: int, hash_seed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "coldstream.testing.simulation.run", "--trace", str(seed)],
+        [sys.executable, "-m", "coldstream_devkit.simulation.run", "--trace", str(seed)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,

@@ -21,10 +21,10 @@ from coldstream.columns.schema import select
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import iter_chunks
-from coldstream.testing.emulator import Emulator, emulator
-from coldstream.testing.messages import any_chunks
-from tests.contract.aws import create_table
-from tests.unit.reader.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
+from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.messages import any_chunks
+from tests.support.aws import create_table
+from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.names import DataKey
 from tests.spark.conftest import Site, Stream, collected, in_groups, plain_chunks
-from tests.unit.reader.tier import FIXTURES, PREFIX, fragment_of
+from tests.support.tier import FIXTURES, PREFIX, fragment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

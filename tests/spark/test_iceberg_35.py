@@ -15,7 +15,7 @@ from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import Partition
-from coldstream.testing.table_suite import COLUMNS, SCHEMA, STREAM, TableSite, append_of
+from coldstream_devkit.suites.table import COLUMNS, SCHEMA, STREAM, TableSite, append_of
 from tests.spark.conftest import ROOT
 from tests.spark.test_spark35 import python35
 

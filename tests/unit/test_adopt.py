@@ -29,7 +29,7 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream.usecases.survey import Surveyed, survey
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
 def with_table(world: World, catalog: MemoryCatalog) -> World:

@@ -7,7 +7,7 @@ import pytest
 from coldstream.errors import ConflictError, NotFoundError
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import commit_runs
-from tests.unit.remote import STREAM, Remote, chain, no_pause, piece
+from tests.support.remote import STREAM, Remote, chain, no_pause, piece
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 500])

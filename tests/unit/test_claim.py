@@ -13,7 +13,7 @@ from coldstream.plans.claim import NO_HISTORY, LocalChunk
 from coldstream.ports import NotLanded, Unknown
 from coldstream.usecases.claim import ForeignBucketError, anchor, claim, root_again
 from coldstream.usecases.commit_runs import commit_runs
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 
 def commit(remote: Remote) -> int:

@@ -18,7 +18,7 @@ from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
 from coldstream.usecases.sightings import list_records
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 GRACE = 1000
 

@@ -23,7 +23,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.references import list_roots, list_roots_from
-from tests.unit.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 
 

@@ -22,7 +22,7 @@ from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import current_record, drop, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import first_missing
-from tests.unit.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 
 #: As `Tier` has them: [0, 120) of epoch 1 in fragments of one chunk.

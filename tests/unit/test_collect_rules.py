@@ -16,7 +16,7 @@ from coldstream.manifest.quarantine import Dropped, QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.names import DataKey, GroupKey, RootKey
 from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root, named_by, refers
-from tests.unit.remote import STREAM
+from tests.support.remote import STREAM
 
 FIRST, NEXT = 3, 6
 LEDGER = Ledger.of([(1, 0), (2, 2), (3, 5)])

@@ -13,12 +13,12 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.plans.resolve import Candidates, Resolution
 from coldstream.ports import NotLanded, Unknown
-from coldstream.testing.invariants import agreement, coverage, fencing
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World, load
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 
 def commit(remote: Remote, world: World | None = None, **settings: Any) -> CommitReport:

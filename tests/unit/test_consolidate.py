@@ -11,13 +11,13 @@ from coldstream.names import data_prefix
 from coldstream.nodes import NodeCache
 from coldstream.reader.spec import First
 from coldstream.reader.stream import Message, StreamReader
-from coldstream.testing.bucket import compare, listed
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.load import load
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause, piece
+from coldstream_devkit.bucket import compare, listed
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 
 WEEK = 7 * 24 * 60
 RECORDS = 10

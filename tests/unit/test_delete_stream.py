@@ -14,7 +14,6 @@ from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import OVERDUE_MS, expiry, is_overdue, reason, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, Rule, effective
-from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.delete_stream import (
@@ -27,7 +26,8 @@ from coldstream.usecases.delete_stream import (
 from coldstream.usecases.hold import hold, release
 from coldstream.usecases.load import load
 from coldstream.usecases.stragglers import sweep_stragglers
-from tests.unit.remote import PREFIX, STREAM, Counting, Remote, chain, no_pause
+from coldstream_devkit.odd_keys import odd_keys
+from tests.support.remote import PREFIX, STREAM, Counting, Remote, chain, no_pause
 
 UNDELETE = 1000
 HOLD = PolicySet((Rule("court", hold=True),))

@@ -22,7 +22,7 @@ from coldstream.fragment import (
     encode_index,
     parse_trailer,
 )
-from coldstream.testing.fragments import START_MS, build_fragment
+from coldstream_devkit.fragments import START_MS, build_fragment
 
 #: Chunks of 10 records at 100, 110, .. 190; the clock falls at the third and the last.
 FRAGMENT = build_fragment(

@@ -20,7 +20,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.handle_events import BatchReport, handle_messages, parse_message
 from coldstream.usecases.load import World
-from tests.unit.remote import (
+from tests.support.remote import (
     PREFIX,
     STREAM,
     Remote,

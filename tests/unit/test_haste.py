@@ -17,7 +17,7 @@ from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, log_of, no_pause, piece
 
 GRACE_MS = 86_400_000
 OLD = [piece(0, 50), piece(50, 100)]

@@ -14,7 +14,6 @@ from coldstream.reader import Gap as ReadGap
 from coldstream.reader import Offset, StreamReader
 from coldstream.reader.gap import GapReason
 from coldstream.reader.verify import verify_stream
-from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases import holes
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
@@ -22,7 +21,8 @@ from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import Gap, declare, find_gap
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.repair import repair
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from coldstream_devkit.fragments import SyntheticFragment
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
 @pytest.fixture

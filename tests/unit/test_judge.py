@@ -21,7 +21,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.judge import Judge
 from coldstream.usecases.load import Loaded, load
 from coldstream.usecases.references import MAX_RIVALS, rivals
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 
 @pytest.fixture

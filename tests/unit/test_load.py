@@ -10,7 +10,7 @@ from coldstream.manifest.root import Root, parse_root
 from coldstream.ports import Landed
 from coldstream.usecases import load as module
 from coldstream.usecases.load import RootCache, load, load_root, publish
-from tests.unit.remote import STREAM, Remote, chain
+from tests.support.remote import STREAM, Remote, chain
 
 
 def test_a_stream_before_its_first_root_begins_where_its_log_begins() -> None:

@@ -17,14 +17,14 @@ from coldstream.manifest.quarantine import (
 )
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import LostData, current_record, lost_data, write_record
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.surviving import surviving_record
-from tests.unit.remote import PREFIX, STREAM, Remote, no_pause, piece
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 from tests.unit.test_truncate import LOG, OLD, diverging, record, take, tier
 
 GOOD = piece(100, 120)

@@ -9,14 +9,14 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.plans.collect import Kind
-from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
-from tests.unit.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
+from coldstream_devkit.odd_keys import odd_keys
+from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 from tests.unit.test_collect_busy import step
 

@@ -16,16 +16,16 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey, parse_data_key
 from coldstream.reader.verify import verify_stream
-from coldstream.testing.fragments import SyntheticFragment
-from coldstream.testing.generator import build_chunk
 from coldstream.usecases import overlap
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import Gap, find_gap
 from coldstream.usecases.load import load, publish
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, Remote, log_of, no_pause
-from tests.unit.remote import piece as any_piece
+from coldstream_devkit.fragments import SyntheticFragment
+from coldstream_devkit.generator import build_chunk
+from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause
+from tests.support.remote import piece as any_piece
 
 
 def piece(first: int, following: int, **more: Any) -> SyntheticFragment:

@@ -18,11 +18,11 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.truncate import Cut
-from coldstream.testing.fragments import SyntheticFragment
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.parting import parting
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from coldstream_devkit.fragments import SyntheticFragment
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 #: The manifest: [0, 100) of epoch 5 in two fragments of five chunks.
 OLD = [piece(0, 50, epoch=5), piece(50, 100, epoch=5)]

@@ -11,7 +11,7 @@ import pytest
 from coldstream.manifest.entries import Entries
 from coldstream.usecases.handle_events import handle_messages
 from coldstream.usecases.reconcile import reconcile
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, messages, no_pause, piece, s3_event
+from tests.support.remote import PREFIX, STREAM, Remote, chain, messages, no_pause, piece, s3_event
 
 SIX = chain(6)
 ALL = [(each.key.first_offset, each.key.next_offset, each.key.uid) for each in SIX]

@@ -12,8 +12,8 @@ from coldstream.ports import (
     outcome_of_failed_change,
     outcome_of_failed_condition,
 )
-from coldstream.testing.catalog_fixtures import next_commit
-from coldstream.testing.state_suite import change_of
+from coldstream_devkit.suites.catalog_fixtures import next_commit
+from coldstream_devkit.suites.state import change_of
 
 ITEM = CatalogItem("__s_1", "table", uid=10, version=5)
 COMMIT = next_commit(ITEM, uid=11)

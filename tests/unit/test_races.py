@@ -10,19 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from coldstream.errors import FencedError
+from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.manifest.root import Root, parse_root
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.testing.invariants import (
-    agreement,
-    contiguous_advance,
-    coverage,
-    fencing,
-    prefix_retention,
-)
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import load
-from tests.unit.remote import STREAM, Remote, chain, no_pause, piece
+from coldstream_devkit.steps import contiguous_advance, prefix_retention
+from tests.support.remote import STREAM, Remote, chain, no_pause, piece
 
 
 def landed_roots(remote: Remote) -> list[Root]:

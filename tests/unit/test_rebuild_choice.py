@@ -22,8 +22,8 @@ from coldstream.plans.rebuild_ledger import MAX_EPOCHS, Witnesses
 from coldstream.plans.rebuild_trees import MAX_TREES, Tree, asked, sections
 from coldstream.plans.resolve import Listed, Verified
 from coldstream.ports import ObjectInfo
-from coldstream.testing.fragments import SyntheticFragment
-from tests.unit.remote import PREFIX, STREAM, piece
+from coldstream_devkit.fragments import SyntheticFragment
+from tests.support.remote import PREFIX, STREAM, piece
 
 OPEN = Ledger.of([(1, 0)])
 

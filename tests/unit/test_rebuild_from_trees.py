@@ -18,14 +18,13 @@ from coldstream.errors import (
 from coldstream.fragment import HEADER
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.quarantine import QuarantineRecord, Timeline
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import MAX_DELETE_MS
-from coldstream.testing.fragments import SyntheticFragment
-from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -35,7 +34,8 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, RebuildReport, rebuild
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from coldstream_devkit.fragments import SyntheticFragment
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 M = 2
 

@@ -15,17 +15,17 @@ from coldstream.errors import (
     NotFoundError,
 )
 from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.bucket import referenced
-from coldstream.testing.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.retention import retain
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from coldstream_devkit.bucket import referenced
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 M = 2
 

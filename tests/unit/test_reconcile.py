@@ -9,7 +9,7 @@ import pytest
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.reconcile import reconcile
-from tests.unit.remote import STREAM, Remote, chain, no_pause
+from tests.support.remote import STREAM, Remote, chain, no_pause
 
 
 def filled() -> Remote:

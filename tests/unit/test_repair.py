@@ -16,17 +16,16 @@ from coldstream.jobs.scrub.findings import FindingKind
 from coldstream.manifest.entries import EntryKind
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
-from coldstream.testing.generator import append_chunks
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World
 from coldstream.usecases.repair import repair
 from coldstream.usecases.repair_report import Action, RepairReport
-from tests.simulation.crashes import Crash, OverWire, Wire
-from tests.unit.reader.tier import PREFIX, Tier
-from tests.unit.remote import STREAM as CHAIN
-from tests.unit.remote import Remote, chain, no_pause, piece
-from tests.unit.scrub.corruptions import CORRUPTIONS, Planted
-from tests.unit.scrub.site import (
+from coldstream_devkit.generator import append_chunks
+from tests.support.corruptions import CORRUPTIONS, Planted
+from tests.support.crashes import Crash, OverWire, Wire
+from tests.support.remote import STREAM as CHAIN
+from tests.support.remote import Remote, chain, no_pause, piece
+from tests.support.scrub_site import (
     STREAM,
     a_tier,
     chunk_of,
@@ -36,6 +35,7 @@ from tests.unit.scrub.site import (
     root_of,
     scrub_all,
 )
+from tests.support.tier import PREFIX, Tier
 
 #: Corruptions of an object or of the entry that names it.
 OF_OBJECTS = [

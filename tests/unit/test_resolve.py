@@ -19,7 +19,7 @@ from coldstream.plans.resolve import (
     resolve,
     resolve_run,
 )
-from tests.unit.remote import PREFIX, STREAM, piece
+from tests.support.remote import PREFIX, STREAM, piece
 
 ONE = Ledger.of([(1, 0)])
 

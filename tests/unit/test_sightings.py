@@ -15,7 +15,7 @@ from coldstream.names import SightingsKey, collect_path
 from coldstream.plans.collect import Kind, Record
 from coldstream.usecases import sightings
 from coldstream.usecases.sightings import VERSION, State, read_header, seen_in, write_record
-from tests.unit.remote import PREFIX, STREAM, Remote
+from tests.support.remote import PREFIX, STREAM, Remote
 from tests.unit.test_collect import GRACE, Tier
 
 #: JSON that no parser follows to its end.

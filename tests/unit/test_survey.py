@@ -10,10 +10,10 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.testing.odd_keys import odd_keys
 from coldstream.usecases.ours import behind
 from coldstream.usecases.survey import Survey, Surveyed, complete_path, survey
-from tests.unit.remote import PREFIX, STREAM, Remote, piece
+from coldstream_devkit.odd_keys import odd_keys
+from tests.support.remote import PREFIX, STREAM, Remote, piece
 
 OTHER = "__invoices_1745252105682952999"
 NO_RULES = PolicySet()

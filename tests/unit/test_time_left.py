@@ -8,7 +8,7 @@ from collections.abc import Callable
 from coldstream.errors import UnavailableError
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.handle_events import handle_messages
-from tests.unit.remote import STREAM, Remote, chain, no_pause
+from tests.support.remote import STREAM, Remote, chain, no_pause
 
 
 def times(count: int) -> Callable[[], bool]:

@@ -11,6 +11,7 @@ from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ConflictError, CorruptDataError, FencedError
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import LastChunk
@@ -20,13 +21,6 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import NotLanded, Unknown
-from coldstream.testing.invariants import (
-    agreement,
-    contiguous_advance,
-    coverage,
-    fencing,
-    tree_sums,
-)
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import Claimed, claim
 from coldstream.usecases.commit_runs import commit_runs
@@ -35,7 +29,8 @@ from coldstream.usecases.quarantine import current_record, drop, load_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.retention import retain
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from coldstream_devkit.steps import contiguous_advance
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 from tests.unit.test_parting import with_hole_at_the_end
 
 #: Two fragments of five chunks of epoch 1, and what is cut off of them.

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.local.deploy import deploy
-from coldstream.local.progress import silent
 from coldstream.names import WORKFLOWS
-from coldstream.testing.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.local.deploy import deploy
+from coldstream_devkit.local.progress import silent
 from infra.workflow import definition
-from tests.local.support import STACK, eventually, probe_template, write_assembly
+from tests.support.probe_stack import STACK, eventually, probe_template, write_assembly
 from tests.workflows.site import Site, deployed
 
 __all__ = ["emulator"]

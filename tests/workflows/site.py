@@ -22,14 +22,14 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
 from coldstream.reader.verify import verify_stream
-from coldstream.testing.bucket import compare, listed
-from coldstream.testing.emulator import Emulator
-from coldstream.testing.fragments import SyntheticFragment, build_fragment
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import Loaded, RootCache, World, load
-from tests.local.support import eventually
-from tests.unit.remote import no_pause
+from coldstream_devkit.bucket import compare, listed
+from coldstream_devkit.emulator import Emulator
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from tests.support.probe_stack import eventually
+from tests.support.remote import no_pause
 
 #: Branching factor, grace time and fragment size that are small enough to be seen at work.
 M = 4

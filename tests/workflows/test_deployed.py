@@ -11,7 +11,7 @@ from coldstream import names
 from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.delete_stream import delete_stream
-from tests.local.support import eventually
+from tests.support.probe_stack import eventually
 from tests.workflows.conftest import SURVEYED
 from tests.workflows.site import Site, total
 

@@ -19,11 +19,11 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import Rule
-from coldstream.testing.invariants import contiguous_advance, prefix_retention
 from coldstream.usecases.delete_stream import delete_stream
 from coldstream.usecases.rebalance import rebalance
-from tests.local.support import eventually
-from tests.unit.remote import no_pause
+from coldstream_devkit.steps import contiguous_advance, prefix_retention
+from tests.support.probe_stack import eventually
+from tests.support.remote import no_pause
 from tests.workflows.container import Containers, Killed
 from tests.workflows.site import GRACE_SECONDS, M, Site, neighbours
 

@@ -17,9 +17,9 @@ from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.plans.delete import reason
 from coldstream.plans.policy import Rule
 from coldstream.reader.spec import First
-from coldstream.testing.bucket import referenced
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
-from tests.local.support import eventually
+from coldstream_devkit.bucket import referenced
+from tests.support.probe_stack import eventually
 from tests.workflows.site import M, Site, neighbours, switch_events
 
 pytestmark = pytest.mark.emulator

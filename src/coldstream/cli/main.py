@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -19,7 +20,6 @@ from coldstream.cli import (
     consolidate,
     delete,
     describe,
-    local,
     quarantine,
     read,
     rebalance,
@@ -77,8 +77,12 @@ app.command("repair", rich_help_panel="Keep")(repair.repair)
 app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="Keep")
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
-app.add_typer(local.app, name="local", cls=Commands, rich_help_panel="Run")
 app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")
+
+
+for _more in entry_points(group="coldstream.commands"):
+    # What only a checkout has, such as `local`.
+    app.add_typer(_more.load(), name=_more.name, cls=Commands, rich_help_panel="Run")
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from coldstream.cli.output import JsonOption, note, print_json, print_section, p
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
+    from coldstream.manifest.invariants import Invariant
     from coldstream.reader.report import Report
-    from coldstream.testing.invariants import Invariant
 
 _COLUMNS = ("first", "next", "status", "fragments", "bytes", "key", "problem")
 _WORST_SHOWN = 50

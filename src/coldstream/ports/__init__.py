@@ -1,8 +1,8 @@
 """What the core needs from the world, and how the world may fail.
 
-Every adapter passes the conformance suite of its port in `coldstream.testing`; the in-memory one is
-no exception. SDK errors are translated inside the adapter; only errors of `coldstream.errors` come
-out.
+Every adapter passes the conformance suite of its port in `coldstream_devkit.suites`; the in-memory
+one is no exception. SDK errors are translated inside the adapter; only errors of
+`coldstream.errors` come out.
 """
 
 from __future__ import annotations

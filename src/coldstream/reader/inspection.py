@@ -9,6 +9,7 @@ from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
 from coldstream.manifest.entries import Entry
+from coldstream.manifest.invariants import Invariant, Violation, trailer_agrees
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import parse_tracking
@@ -16,7 +17,6 @@ from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
-from coldstream.testing.invariants import Invariant, Violation, trailer_agrees
 
 #: A fragment with more damaged chunks than this is reported as damaged from there to its end.
 _MOST_DAMAGED_CHUNKS = 32

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from coldstream.testing.invariants import Invariant, Violation
+from coldstream.manifest.invariants import Invariant, Violation
 
 #: The invariants that the state of one stream can show.
 CHECKED = (

@@ -18,8 +18,19 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest import tree
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.invariants import (
+    Invariant,
+    Note,
+    Violation,
+    agreement,
+    covered,
+    epoch_order,
+    fenced,
+    summed,
+)
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.walk import Visited, refers, walk
 from coldstream.names import check_stream, data_prefix
 from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import Catalog, ObjectStore
@@ -31,17 +42,6 @@ from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.report import CheckedRange, Findings, RangeStatus, Report
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import MAX_ROOT_SIZE
-from coldstream.testing.invariants import (
-    Invariant,
-    Note,
-    Violation,
-    agreement,
-    covered,
-    epoch_order,
-    fenced,
-    summed,
-)
-from coldstream.testing.walk import Visited, refers, walk
 
 Progress = Callable[[int, int], None]
 _MOST_REPEATS = 4

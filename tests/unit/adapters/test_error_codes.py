@@ -34,8 +34,8 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Unknown
-from coldstream.testing.catalog_fixtures import next_commit
-from tests.contract import faults
+from coldstream_devkit.suites.catalog_fixtures import next_commit
+from tests.support import faults
 
 NO_ANSWER: list[Exception] = [
     ReadTimeoutError(endpoint_url="x"),

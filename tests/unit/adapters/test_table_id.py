@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.errors import InternalError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.testing.catalog_fixtures import next_commit
+from coldstream_devkit.suites.catalog_fixtures import next_commit
 
 
 class Table:

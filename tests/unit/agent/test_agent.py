@@ -25,7 +25,7 @@ from coldstream.errors import (
 )
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.ledger import Ledger
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from coldstream.errors import CorruptDataError
-from coldstream.testing.generator import write_stream
+from coldstream_devkit.generator import write_stream
 from tests.unit.agent.conftest import Site
 
 STREAM = "__orders_1745252105682952932"

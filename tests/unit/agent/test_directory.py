@@ -12,7 +12,7 @@ import pytest
 
 from coldstream.agent.committed import CommittedFile
 from coldstream.errors import InvalidInputError
-from coldstream.testing.generator import write_stream
+from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
 

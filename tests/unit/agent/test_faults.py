@@ -16,7 +16,7 @@ from coldstream.agent import upload
 from coldstream.agent.progress import Progress
 from coldstream.agent.upload import BufferPool
 from coldstream.errors import UnavailableError
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .machine import Broken, Faults, Machine, Run, durable

@@ -11,7 +11,7 @@ from coldstream.agent import log as module
 from coldstream.agent.files import DISK
 from coldstream.agent.log import StreamLog
 from coldstream.errors import CorruptDataError
-from coldstream.testing.generator import append_chunks, build_chunk
+from coldstream_devkit.generator import append_chunks, build_chunk
 
 STREAM = "__orders_1"
 

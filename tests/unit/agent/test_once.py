@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .machine import EPOCH_MS, Faults, Run, no_answer

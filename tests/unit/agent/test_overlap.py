@@ -15,8 +15,8 @@ import pytest
 from coldstream.agent.committed import CommittedFile
 from coldstream.errors import LostRangeError
 from coldstream.names import parse_data_key
-from coldstream.testing.fragments import build_fragment
-from coldstream.testing.generator import write_stream
+from coldstream_devkit.fragments import build_fragment
+from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
 

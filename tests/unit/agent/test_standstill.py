@@ -7,7 +7,7 @@ from typing import Any
 
 from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .machine import EPOCH_MS, Faults, Machine, Run, durable

@@ -16,8 +16,8 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import ConflictError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site, no_pause
 

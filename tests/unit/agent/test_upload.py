@@ -26,7 +26,7 @@ from coldstream.names import parse_data_key
 from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, iter_chunks
 from coldstream.plans.cut import Slice, cut
-from coldstream.testing.generator import append_chunks, build_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .machine import Run, durable

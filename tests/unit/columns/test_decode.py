@@ -17,7 +17,7 @@ from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import InvalidInputError
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch
-from coldstream.testing.messages import headers_and_bounds
+from coldstream_devkit.messages import headers_and_bounds
 from tests.unit.osiris.fixtures import FIXTURES, segment_paths
 
 EVERYTHING = tuple(COLUMNS)

@@ -14,7 +14,7 @@ from moto import mock_aws
 from coldstream.errors import UnavailableError
 from coldstream.jobs.materialise.glue_partitions import VERSION_PARAMETER, GluePartitions
 from coldstream.jobs.materialise.table import StoredFile
-from coldstream.testing.table_suite import SCHEMA
+from coldstream_devkit.suites.table import SCHEMA
 
 _LOCATION = "s3://tables/db/t"
 

@@ -15,7 +15,7 @@ from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.json_body import parse_bodies
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.table import Table
-from coldstream.testing.table_suite import COLUMNS, SCHEMA, TableSite, TableSuite
+from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from coldstream.jobs.materialise.iceberg_state import (
 )
 from coldstream.jobs.materialise.maintain import swap
 from coldstream.jobs.materialise.table import Append
-from coldstream.testing.table_suite import (
+from coldstream_devkit.suites.table import (
     OTHER,
     SCHEMA,
     STREAM,

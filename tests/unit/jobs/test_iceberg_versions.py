@@ -18,7 +18,7 @@ from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.iceberg_state import history
 from coldstream.jobs.materialise.iceberg_versions import forgettable
 from coldstream.jobs.materialise.table import Loaded
-from coldstream.testing.table_suite import SCHEMA, STREAM, TableSite, append_of, offsets
+from coldstream_devkit.suites.table import SCHEMA, STREAM, TableSite, append_of, offsets
 from tests.unit.jobs.iceberg_history import compact, current, expire, set_back, set_properties
 from tests.unit.jobs.test_iceberg import catalog, site
 

@@ -17,7 +17,7 @@ from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.table import Append, Outcome, StoredFile
-from coldstream.testing.table_suite import COLUMNS, SCHEMA, TableSite, TableSuite, append_of
+from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite, append_of
 
 
 class StoreFiles:

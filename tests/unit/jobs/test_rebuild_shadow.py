@@ -25,11 +25,11 @@ from coldstream.names import MAX_OFFSET, data_prefix
 from coldstream.usecases.load import World
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair
-from tests.unit.reader.tier import PREFIX, Tier
-from tests.unit.remote import STREAM as CHAIN
-from tests.unit.remote import Remote, chain, no_pause
-from tests.unit.scrub.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
-from tests.unit.scrub.site import STREAM, a_tier, leaf, path_of, root_of
+from tests.support.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
+from tests.support.remote import STREAM as CHAIN
+from tests.support.remote import Remote, chain, no_pause
+from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of
+from tests.support.tier import PREFIX, Tier
 
 _SEEDS = iter(range(10_000))
 

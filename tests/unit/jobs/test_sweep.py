@@ -23,7 +23,7 @@ from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.sweep import Swept, key_of, plan_sweep, sweep
 from coldstream.jobs.materialise.table import Append, Loaded
 from coldstream.ports import ObjectInfo
-from coldstream.testing.table_suite import (
+from coldstream_devkit.suites.table import (
     COLUMNS,
     SCHEMA,
     TableSite,

@@ -13,7 +13,7 @@ from coldstream.osiris import (
     iter_chunks,
     parse_chunk_header,
 )
-from coldstream.testing.generator import build_chunk
+from coldstream_devkit.generator import build_chunk
 
 FIRST = build_chunk(100, 2, 1_000, [b"one", b"two"], bloom=bytes(16), trailer=b"trailer")
 SECOND = build_chunk(102, 2, 1_001, [b"three"])

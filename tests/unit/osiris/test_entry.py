@@ -16,7 +16,7 @@ from coldstream.osiris import (
     iter_records,
 )
 from coldstream.osiris.entry import inflate
-from coldstream.testing.generator import join_chunk
+from coldstream_devkit.generator import join_chunk
 
 BODIES = [b"a", b"", b"ccc" * 100]
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

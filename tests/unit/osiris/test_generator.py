@@ -18,7 +18,7 @@ from coldstream.osiris import (
     iter_messages,
     parse_segment_name,
 )
-from coldstream.testing.generator import append_chunks, build_chunk, join_chunk, write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, join_chunk, write_stream
 
 
 def chunks_in(directory: Path) -> list[Chunk]:

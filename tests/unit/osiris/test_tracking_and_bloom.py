@@ -13,7 +13,7 @@ from coldstream.osiris import (
     parse_tracking,
 )
 from coldstream.osiris.tracking import encode_tracked, parse_snapshot, parse_tracked
-from coldstream.testing.generator import build_chunk
+from coldstream_devkit.generator import build_chunk
 
 VALUES = (
     Tracked(TrackingType.SEQUENCE, b"producer", 7, chunk_id=3),

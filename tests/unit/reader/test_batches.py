@@ -9,8 +9,8 @@ from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeErro
 from coldstream.fragment import HEADER, TRAILER_SIZE
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 from coldstream.reader import CorruptRange, First, Gap, Offset, ReaderSettings, Timestamp
+from tests.support.tier import FIXTURES, SMALL, Tier, chunk
 from tests.unit.reader.test_damage import BY_RANGES, WHOLE, a_stream
-from tests.unit.reader.tier import FIXTURES, SMALL, Tier, chunk
 
 EVERYTHING = tuple(COLUMNS)
 

@@ -5,19 +5,14 @@ from dataclasses import replace
 import pytest
 
 from coldstream.errors import NotFoundError
+from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
+from coldstream.manifest.walk import object_path
 from coldstream.plans.retention import Rule, plan_retention
-from coldstream.testing.bucket import compare, referenced
-from coldstream.testing.invariants import (
-    Invariant,
-    Violation,
-    immutability,
-    nothing_leaked,
-    publish_before_delete,
-)
-from coldstream.testing.walk import object_path
-from tests.unit.reader.tier import PREFIX, Tier, chunk
+from coldstream_devkit.bucket import compare, referenced
+from coldstream_devkit.steps import immutability, nothing_leaked, publish_before_delete
+from tests.support.tier import PREFIX, Tier, chunk
 
 
 @pytest.fixture

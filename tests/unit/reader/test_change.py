@@ -12,12 +12,12 @@ from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
+from coldstream.manifest.walk import object_path
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.plans.splice import splice
 from coldstream.reader import First, Gap, GapReason, Offset, ReaderSettings, Timestamp
-from coldstream.testing.walk import object_path
-from tests.unit.reader.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
+from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
 
 FRAGMENTS = 45
 CHUNKS = 2 * FRAGMENTS

@@ -15,7 +15,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType
 from coldstream.reader import First, Gap, GapReason, Last, Offset, ReaderSettings, Timestamp
-from tests.unit.reader.tier import PREFIX, SMALL, Tier, chunk
+from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
 WHOLE = ReaderSettings()
 BY_RANGES = ReaderSettings(range_size=300, first_range_size=300, in_flight=4, index_guess=200)

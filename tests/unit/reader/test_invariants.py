@@ -5,17 +5,11 @@ from dataclasses import replace
 import pytest
 
 from coldstream.manifest.entries import Entries, Entry, EntryKind
+from coldstream.manifest.invariants import Invariant, coverage, fencing, tree_sums
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
-from coldstream.testing.invariants import (
-    Invariant,
-    contiguous_advance,
-    coverage,
-    fencing,
-    prefix_retention,
-    tree_sums,
-)
-from tests.unit.reader.tier import BRANCHING, Tier, chunk
+from coldstream_devkit.steps import contiguous_advance, prefix_retention
+from tests.support.tier import BRANCHING, Tier, chunk
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from coldstream.manifest.root import Root
 from coldstream.nodes import NodeCache
 from coldstream.reader import First, Last, Offset, ReaderSettings, StreamReader, Timestamp
-from tests.unit.reader.tier import BRANCHING, Tier, chunk
+from tests.support.tier import BRANCHING, Tier, chunk
 
 FRAGMENTS = 2 * BRANCHING**4
 

@@ -11,7 +11,7 @@ import pytest
 from coldstream.errors import CorruptDataError
 from coldstream.reader import First, MemoryBudget, ReaderSettings
 from coldstream.reader.prefetch import Fetch, in_order, workers
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 
 
 def no_thread_is_left() -> bool:

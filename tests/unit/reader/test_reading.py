@@ -17,7 +17,7 @@ from coldstream.reader import (
     ReaderSettings,
     Timestamp,
 )
-from tests.unit.reader.tier import FIXTURES, SMALL, Tier, chunk, segments_of
+from tests.support.tier import FIXTURES, SMALL, Tier, chunk, segments_of
 
 
 @pytest.mark.parametrize("settings", [SMALL, ReaderSettings()], ids=["by ranges", "whole"])

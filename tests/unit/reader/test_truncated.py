@@ -24,7 +24,7 @@ from coldstream.reader import (
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.retention import retain
-from tests.unit.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 
 #: Twenty chunks of ten messages: history of epoch 1 up to 200, in fragments of two chunks.
 OLD = [piece(n, n + 20) for n in range(0, 200, 20)]

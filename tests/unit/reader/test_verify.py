@@ -8,14 +8,14 @@ from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.fragment import HEADER, TRAILER_SIZE, parse_trailer
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entries
+from coldstream.manifest.invariants import Invariant
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 from coldstream.reader import MemoryBudget
 from coldstream.reader.report import CheckedRange, RangeStatus, Report, joined
 from coldstream.reader.verify import verify_stream
-from coldstream.testing.invariants import Invariant
-from tests.unit.reader.tier import FIXTURES, PREFIX, SMALL, Tier, chunk
+from tests.support.tier import FIXTURES, PREFIX, SMALL, Tier, chunk
 
 
 def verify(tier: Tier, stream: str = "s", *, deep: bool = True) -> Report:

@@ -9,17 +9,17 @@ from itertools import pairwise
 import pytest
 
 from coldstream.manifest.entries import Entry
+from coldstream.manifest.invariants import Invariant
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
+from coldstream.manifest.walk import object_path
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.ports import ObjectInfo
 from coldstream.reader import MemoryBudget, report
 from coldstream.reader.listing import Listing
 from coldstream.reader.report import Report
 from coldstream.reader.verify import verify_stream
-from coldstream.testing.invariants import Invariant
-from coldstream.testing.walk import object_path
-from tests.unit.reader.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
+from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
 
 FRAGMENTS = 45
 

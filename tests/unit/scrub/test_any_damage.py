@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coldstream.jobs.scrub.diagnosis import diagnose
 from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.sound import holds
-from tests.unit.scrub.site import STREAM, a_tier, leaf, path_of, root_of, scrub_all
+from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all
 
 TIER = a_tier(fragments=6)
 ENTRY = leaf(TIER, 3)
@@ -62,8 +62,8 @@ def test_garbage_is_found(body: bytes) -> None:
 @pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
 def test_no_flipped_bit_of_anything_that_the_manifest_refers_to_goes_unnoticed(tree: bool) -> None:
     tier = a_tier(tree=tree)
-    from coldstream.testing.bucket import referenced
-    from tests.unit.reader.tier import PREFIX
+    from coldstream_devkit.bucket import referenced
+    from tests.support.tier import PREFIX
 
     item = tier.catalog.items[STREAM]
     for key in sorted(referenced(PREFIX, item, root_of(tier), tier.fetch(STREAM))):

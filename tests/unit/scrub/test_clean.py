@@ -9,8 +9,7 @@ from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.sound import holds
 from coldstream.manifest.entries import EntryKind
-from tests.unit.reader.tier import FIXTURES
-from tests.unit.scrub.site import (
+from tests.support.scrub_site import (
     BY_RANGES,
     SMALL,
     STREAM,
@@ -22,6 +21,7 @@ from tests.unit.scrub.site import (
     scrub_all,
     young_tier,
 )
+from tests.support.tier import FIXTURES
 
 QUICK = Effort(quick=True, in_flight=3, range_size=4096)
 
@@ -75,7 +75,7 @@ def test_a_declared_hole_is_no_finding() -> None:
 
 
 def _span(chunks: list[bytes]) -> tuple[int, int]:
-    from tests.unit.reader.tier import headers_of
+    from tests.support.tier import headers_of
 
     headers = headers_of(chunks)
     return headers[0].chunk_id, headers[-1].next_offset

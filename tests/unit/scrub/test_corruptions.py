@@ -7,13 +7,13 @@ import pytest
 from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import Outcome, first_error
-from tests.unit.scrub.corruptions import (
+from tests.support.corruptions import (
     CORRUPTIONS,
     GROUP_CORRUPTIONS,
     Planted,
     check_headers,
 )
-from tests.unit.scrub.site import BY_RANGES, SMALL, a_tier, scrub_all
+from tests.support.scrub_site import BY_RANGES, SMALL, a_tier, scrub_all
 
 QUICK = Effort(quick=True, in_flight=3)
 

@@ -12,7 +12,7 @@ from coldstream.jobs.scrub import entries
 from coldstream.jobs.scrub.entries import count_records
 from coldstream.osiris.chunk import chunk_at
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
-from coldstream.testing.generator import join_chunk
+from coldstream_devkit.generator import join_chunk
 
 bodies = st.binary(max_size=12)
 sub_batches = st.builds(

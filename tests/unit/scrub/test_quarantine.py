@@ -14,8 +14,8 @@ from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, drop
 from coldstream.usecases.rebalance import rebalance
-from tests.unit.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
-from tests.unit.scrub.site import NOW_MS, settings_of
+from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
+from tests.support.scrub_site import NOW_MS, settings_of
 from tests.unit.test_truncate import diverging
 
 OLD = chain(40, records_per_chunk=5)

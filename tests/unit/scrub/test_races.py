@@ -14,8 +14,8 @@ from coldstream.jobs.scrub.run import Outcome, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import Task, scrub
 from coldstream.manifest.entries import Entries
-from tests.unit.reader.tier import PREFIX, Tier
-from tests.unit.scrub.site import STREAM, a_tier, leaf, path_of, root_of, scrub_all, settings_of
+from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all, settings_of
+from tests.support.tier import PREFIX, Tier
 
 
 def with_change(tier: Tier, change: Any) -> Outcome:

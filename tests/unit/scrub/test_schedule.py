@@ -13,7 +13,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.jobs.scrub.schedule import chosen, fragments_of, packed, units_of
 from coldstream.jobs.scrub.state import ScrubState, load_state, parse_state, save_state
 from coldstream.jobs.scrub.tree import Tree, read_tree
-from tests.unit.scrub.site import NOW_MS, STREAM, a_tier, root_of, scrub_all
+from tests.support.scrub_site import NOW_MS, STREAM, a_tier, root_of, scrub_all
 
 DAY = 86_400_000
 

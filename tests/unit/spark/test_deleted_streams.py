@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import QueueName, StreamState
-from tests.unit.reader.tier import Tier
+from tests.support.tier import Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.test_streaming import A, B, Spark, grow, tier_of
 

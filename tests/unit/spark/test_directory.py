@@ -19,7 +19,7 @@ from coldstream.spark.query import plan_query
 from coldstream.spark.read import read
 from coldstream.spark.window import Window
 from coldstream.spark.wire import decode_split, encode_split
-from tests.unit.reader.tier import PREFIX, Tier
+from tests.support.tier import PREFIX, Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import reference
 

@@ -12,7 +12,7 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.root import LastChunk
 from coldstream.spark.earlier import SURE_MS
-from tests.unit.reader.tier import Tier
+from tests.support.tier import Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import query
 

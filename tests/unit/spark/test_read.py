@@ -22,8 +22,8 @@ from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.spark.intervals import Intervals
 from coldstream.spark.window import Window
-from coldstream.testing.messages import any_chunks
-from tests.unit.reader.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
+from coldstream_devkit.messages import any_chunks
+from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
 from tests.unit.spark.world import query, reference
 
 STREAM = "__orders_1"

@@ -21,7 +21,7 @@ from coldstream.spark.read import read_split
 from coldstream.spark.source import Partition
 from coldstream.spark.stream_source import StreamReader
 from coldstream.spark.wire import decode_split
-from tests.unit.reader.tier import Tier, chunk
+from tests.support.tier import Tier, chunk
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import WHERE, remote_of
 

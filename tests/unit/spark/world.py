@@ -18,7 +18,7 @@ from coldstream.spark.read import read_split
 from coldstream.spark.schema import arrow_schema, default_columns
 from coldstream.spark.window import Window
 from coldstream.spark.wire import decode_split
-from tests.unit.reader.tier import PREFIX, Tier
+from tests.support.tier import PREFIX, Tier
 
 WHERE = {"bucket": "b", "table": "t", "prefix": PREFIX}
 

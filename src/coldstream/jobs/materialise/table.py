@@ -2,7 +2,7 @@
 
 Both kinds of table keep the same promise: the files of an `Append` and the offsets that they cover
 become visible in one step, or not at all, and only if nobody has changed the table since it was
-read. The conformance suite is `coldstream.testing.table_suite`.
+read. The conformance suite is `coldstream_devkit.suites.table`.
 """
 
 from __future__ import annotations

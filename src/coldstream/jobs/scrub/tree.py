@@ -18,13 +18,13 @@ from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import MAX_SIZE, Entries, Entry, EntryKind, entry_dtype
 from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE
+from coldstream.manifest.invariants import agreement
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import NODE_SIZE, Node, parse_node
 from coldstream.manifest.root import ROOT_MAGIC, ROOT_SIZE, Root, parse_root
 from coldstream.names import MAX_OFFSET, group_path
 from coldstream.nodes import MAX_NODE_SIZE
 from coldstream.ports import ObjectStore
-from coldstream.testing.invariants import agreement
 from coldstream.usecases.load import MAX_ROOT_SIZE
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version

@@ -1,1 +1,0 @@
-"""The test kit: generators, conformance suites, invariants. Shared with `coldstream verify`."""
