@@ -20,12 +20,9 @@ from infra.steps import SharedSteps, Site
 from infra.storage import Storage
 from infra.warehouse import Warehouse
 from infra.workflow import machine_arn_prefix
-from infra.workflows.collect import Collect
-from infra.workflows.consolidate import Consolidate
 from infra.workflows.delete import Delete
 from infra.workflows.rebalance import Rebalance
-from infra.workflows.reconcile import Reconcile
-from infra.workflows.retention import Retention
+from infra.workflows.surveying import WORKFLOWS, SurveyingWorkflow
 
 
 class ColdstreamStack(Stack):
@@ -96,15 +93,16 @@ class ColdstreamStack(Stack):
         )
         shared = SharedSteps(self, "Steps", site=site)
         delete = Delete(self, "Delete", site=site, shared=shared)
-        reconcile = Reconcile(self, "Reconcile", site=site, shared=shared)
-        machines = {
-            "rebalance": Rebalance(self, "Rebalance", site=site, shared=shared).machine,
-            "retention": Retention(self, "Retention", site=site, shared=shared).machine,
-            "delete": delete.machine,
-            "consolidate": Consolidate(self, "Consolidate", site=site, shared=shared).machine,
-            "collect": Collect(self, "Collect", site=site, shared=shared).machine,
-            "reconcile": reconcile.machine,
+        surveying = {
+            name: SurveyingWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
+            for name in WORKFLOWS
         }
+        made = {
+            "rebalance": Rebalance(self, "Rebalance", site=site, shared=shared).machine,
+            "delete": delete.machine,
+            **{name: each.machine for name, each in surveying.items()},
+        }
+        machines = {name: made[name] for name in names.WORKFLOWS}
         agents = Agents(
             self,
             "Agents",
@@ -133,7 +131,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_QUEUE_URL: commit_queue.queue.queue_url,
             names.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
             names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
-            names.OUTPUT_RECONCILE_FUNCTION: reconcile.function.function_name,
+            names.OUTPUT_RECONCILE_FUNCTION: surveying["reconcile"].function.function_name,
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,

@@ -1,9 +1,10 @@
 """How every state machine here is made: named, traced, logged, timed out, with its own role.
 
-The definition lies beside the construct that uses it, `infra/workflows/<name>.asl.json`, as plain
+The definition lies beside the construct that uses it, `infra/workflows/<file>.asl.json`, as plain
 Amazon States Language. `${Name}` in it stands for what only the deployment knows: the ARN of a
-function (CloudFormation puts it in) or a number of the settings (put in at synthesis, because JSON
-takes `"${Name}"` for text and the language wants a number there).
+function (CloudFormation puts it in), a number of the settings (put in at synthesis, because JSON
+takes `"${Name}"` for text and the language wants a number there), or a word of the workflow, where
+several share a definition.
 """
 
 from __future__ import annotations
@@ -61,18 +62,19 @@ def accept_executions(construct: Construct, name: str) -> None:
     )
 
 
-def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """The definition of a workflow, with `numbers` in their places.
+def definition(file: str, numbers: Mapping[str, int], words: Mapping[str, str]) -> dict[str, Any]:
+    """A definition, with `numbers` and `words` in their places.
 
     Raises:
         KeyError: there is no placeholder for one of them.
     """
-    text = (DEFINITIONS / f"{name}.asl.json").read_text("utf-8")
-    for number, value in numbers.items():
-        quoted = f'"${{{number}}}"'
-        if quoted not in text:
-            raise KeyError(f"{name}.asl.json has no placeholder {quoted}")
-        text = text.replace(quoted, str(value))
+    text = (DEFINITIONS / f"{file}.asl.json").read_text("utf-8")
+    values = {f'"${{{number}}}"': str(value) for number, value in numbers.items()}
+    values |= {f"${{{word}}}": json.dumps(value)[1:-1] for word, value in words.items()}
+    for placeholder, value in values.items():
+        if placeholder not in text:
+            raise KeyError(f"{file}.asl.json has no placeholder {placeholder}")
+        text = text.replace(placeholder, value)
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
@@ -83,7 +85,7 @@ class Workflow(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
-        name: of the workflow and of its definition.
+        name: of the workflow, and of its definition where that is no other.
         functions: what the definition calls, by the name of the placeholder.
         numbers: other placeholders.
         timeout_seconds: the longest run.
@@ -91,6 +93,8 @@ class Workflow(Construct):
         distributed: whether it has a Distributed Map, which starts executions of the machine.
         description: one sentence for the console.
         every_minutes: start it this often; None if something else starts it.
+        file: of its definition, where several workflows share one.
+        words: other placeholders.
 
     Attributes:
         machine: the state machine.
@@ -110,11 +114,13 @@ class Workflow(Construct):
         distributed: bool,
         description: str,
         every_minutes: int | None = None,
+        file: str = "",
+        words: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
         numbers = {**numbers, "TimeoutSeconds": timeout_seconds}
-        document = definition(name, numbers)
+        document = definition(file or name, numbers, words or {})
         text = json.dumps(document, indent=1)
         wanted = set(_PLACEHOLDER.findall(text)) - {"Partition"}
         if wanted != set(functions):

@@ -1,1 +1,1 @@
-"""The workflows: one state machine a file, its definition beside it."""
+"""The workflows, each with its definition beside it; those that look at all streams share one."""

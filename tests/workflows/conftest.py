@@ -13,7 +13,7 @@ from coldstream.names import WORKFLOWS
 from coldstream_devkit.emulator import Emulator, emulator
 from coldstream_devkit.local.deploy import deploy
 from coldstream_devkit.local.progress import silent
-from infra.workflow import definition
+from infra.workflows import surveying
 from tests.support.probe_stack import STACK, eventually, probe_template, write_assembly
 from tests.workflows.site import Site, deployed
 
@@ -116,9 +116,9 @@ def machine(name: str) -> dict[str, Any]:
     wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
     wanted |= {"SurveyTimeoutSeconds", "MaxConcurrency"} if name in SURVEYED else set()
     wanted |= {"SettleSeconds"} if name == "delete" else set()
-    document = definition(name, {number: NUMBERS[number] for number in wanted})
+    document = surveying.definition(name, {number: NUMBERS[number] for number in wanted})
     step = "Sweep" if name == "delete" else "Step"
-    functions = {name.capitalize(): step, "Report": "Report"}
+    functions = {"Step": step, "Report": "Report"}
     if name in SURVEYED:
         functions["Survey"] = "Survey"
     return {
