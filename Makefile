@@ -13,7 +13,7 @@ help: ## List the targets
 
 .PHONY: setup
 setup: $(VENV)/.stamp ## Make the virtual environment .venv from uv.lock
-$(VENV)/.stamp: uv.lock pyproject.toml
+$(VENV)/.stamp: uv.lock pyproject.toml devkit/pyproject.toml
 	@command -v uv >/dev/null 2>&1 || { test -x $(BIN)/uv || { python3 -m venv $(VENV) && $(BIN)/pip install -q 'uv>=0.13,<0.14'; }; }
 	$(UV) sync -q --frozen --all-extras --python 3.11
 	@touch $@
@@ -68,37 +68,43 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc COLDSTREAM_KERNEL=$(KERNEL_FUZZ) \
 	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
+# All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
+BENCHES := decode upload read scrub import scale spark materialise
+.PHONY: bench-quick
+bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
+bench-quick: BENCH := --quick
+
 .PHONY: bench-decode
 bench-decode: setup ## Decoding on one core against memcpy and CRC of the same bytes
-	$(BIN)/python -m bench.decode
+	$(BIN)/python -m bench.decode $(BENCH)
 
 .PHONY: bench-upload
 bench-upload: setup ## Agent upload against plain parallel PUTs of the same bytes
-	$(BIN)/python -m bench.upload
+	$(BIN)/python -m bench.upload $(BENCH)
 
 .PHONY: bench-read
 bench-read: setup ## Sequential read against plain range GETs of the same objects
-	$(BIN)/python -m bench.read
+	$(BIN)/python -m bench.read $(BENCH)
 
 .PHONY: bench-scrub
 bench-scrub: setup ## Scrub in a worker against plain range GETs of the same objects
-	$(BIN)/python -m bench.scrub
+	$(BIN)/python -m bench.scrub $(BENCH)
 
 .PHONY: bench-import
 bench-import: setup ## Cold import of the Lambda handler
-	$(BIN)/python -m bench.cold_import
+	$(BIN)/python -m bench.cold_import $(BENCH)
 
 .PHONY: bench-scale
 bench-scale: setup ## Manifest of a petabyte and an exbibyte: build, look up, retain, rebuild
-	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.scale $(BENCH)
 
 .PHONY: bench-spark
 bench-spark: setup ## The Spark source against Parquet and against binaryFile with a Python UDF
-	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.spark $(BENCH)
 
 .PHONY: bench-materialise
 bench-materialise: setup ## Materialise against Spark writing the same rows
-	$(BIN)/python -m bench.materialise
+	$(BIN)/python -m bench.materialise $(BENCH)
 
 .PHONY: soak-jobs
 soak-jobs: setup ## A stream of several GB through every Glue job, rows exact (GB=3)

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.report import ratio
+from bench.report import quick, ratio
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 7
@@ -30,6 +30,7 @@ def seconds(code: str, path: str) -> float:
 
 
 def main() -> None:
+    rounds = 1 if quick(__doc__) else ROUNDS
     path = f"{ROOT}:{ROOT / 'src'}"
     cases = {
         "interpreter alone": "pass",
@@ -38,7 +39,7 @@ def main() -> None:
     }
     for code in cases.values():
         seconds(code, path)  # writes bytecode, as a Lambda's snapshot of the bundle has it
-    found = {name: [seconds(code, path) for _ in range(ROUNDS)] for name, code in cases.items()}
+    found = {name: [seconds(code, path) for _ in range(rounds)] for name, code in cases.items()}
     base = statistics.median(found["interpreter alone"])
     for name, times in found.items():
         print(f"  {name:30} {1000 * statistics.median(times):6.0f} ms")

@@ -23,6 +23,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.report import quick
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.crc import crc32
@@ -84,12 +85,12 @@ def message(number: int, size: int, *, properties: bool) -> bytes:
     )  # fmt: skip
 
 
-def data_set(name: str) -> DataSet:
-    """The same bytes every time."""
+def data_set(name: str, least: int) -> DataSet:
+    """The same bytes every time, `least` of them or a chunk more."""
     size = {"100": 100, "1k": 1024, "10k": 10_240}[name[1:]]
     per_chunk = max(16, 2**18 // size)
     chunks, offset, total = [], 0, 0
-    while total < SIZE:
+    while total < least:
         entries = b"".join(
             encode_simple(message(offset + n, size, properties=name[0] == "p"))
             for n in range(per_chunk)
@@ -131,11 +132,12 @@ def crc_of_chunks(data: DataSet, function: Callable[[memoryview], int]) -> Calla
 
 def main() -> None:
     """Measure and print."""
+    least, rounds = (SIZE // 16, 1) if quick(__doc__) else (SIZE, ROUNDS)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    copy = np.zeros(SIZE + 2**20, np.uint8)
+    copy = np.zeros(least + 2**20, np.uint8)
     ratios = []
     for name, goal in GOALS.items():
-        data = data_set(name)
+        data = data_set(name, least)
         source = np.frombuffer(data.data, np.uint8)
         sides: dict[str, Callable[[], object]] = {
             "memcpy": partial(np.copyto, copy[: len(source)], source),
@@ -146,7 +148,7 @@ def main() -> None:
         if name[0] == "p":
             sides["decode all"] = decoding(data, ALL)
         best = dict.fromkeys(sides, float("inf"))
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for side, run in sides.items():
                 begin = time.perf_counter()
                 run()

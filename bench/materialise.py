@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
-from bench.report import megabytes_per_second, ratio
+from bench.report import megabytes_per_second, quick, ratio
 from bench.spark_streams import PREFIX, BenchStream, bench_stream
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
@@ -110,15 +110,16 @@ def rows_and_bytes(target: Path) -> tuple[int, int]:
 
 def main() -> None:
     """Measure and print."""
+    fragments, rounds = (1, 1) if quick(__doc__) else (FRAGMENTS, ROUNDS)
     spark = spark_session("bench materialise")
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     ratios = []
     for name, goal in GOALS.items():
-        stream = bench_stream(BASE, name, FRAGMENTS)
+        stream = bench_stream(BASE, name, fragments)
         times: dict[str, list[float]] = {"spark": [], "job": []}
         sizes: dict[str, int] = {}
-        for _ in range(ROUNDS + 1):
+        for _ in range(rounds + 1):
             for side, run in (("spark", by_spark), ("job", by_job)):
                 target = Path(tempfile.mkdtemp(dir=BASE)) / side
                 times[side].append(run(spark, stream, target))

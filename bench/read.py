@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import obstore
 
-from bench.report import megabytes_per_second, ratio
-from bench.site import site, stream, tier, world
+from bench.report import megabytes_per_second, quick, ratio
+from bench.site import MESSAGES, site, stream, tier, world
 from coldstream import names
 from coldstream.adapters.s3 import open_store
 from coldstream.reader.settings import ReaderSettings
@@ -61,8 +61,9 @@ def ours(there: World) -> tuple[float, int]:
 
 
 def main() -> None:
+    share, rounds = (20, 1) if quick(__doc__) else (1, ROUNDS)
     with site() as work:
-        stream(work / "data", STREAM)
+        stream(work / "data", STREAM, messages=MESSAGES // share)
         there = world()
         tier(there, work / "data")
         root = load(world(), STREAM).root
@@ -70,7 +71,7 @@ def main() -> None:
         plain_s: dict[int, deque[float]] = {2: deque(), 4: deque(), 16: deque()}
         ours_s = []
         size = 0
-        for number in range(ROUNDS):
+        for number in range(rounds):
             order = [*plain_s, 0] if number % 2 else [0, *plain_s]
             for parallel in order:
                 if parallel:
@@ -78,7 +79,7 @@ def main() -> None:
                 else:
                     seconds, size = ours(there)
                     ours_s.append(seconds)
-    print(f"{size / 1e6:.0f} MB in {len(keys)} fragments, {ROUNDS} rounds in turn, median (range)")
+    print(f"{size / 1e6:.0f} MB in {len(keys)} fragments, {rounds} rounds in turn, median (range)")
     for parallel, seconds_each in plain_s.items():
         print(
             f"  plain range GETs, {parallel:2} at once  {megabytes_per_second(size, seconds_each)}"

@@ -1,9 +1,27 @@
-"""How a result is printed: the figures first, then one line a ratio that a script can read."""
+"""What benchmarks share: their one option, and how a result is printed.
+
+The figures come first, then one line a ratio that a script can read.
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Sequence
+
+
+def quick(description: str | None) -> bool:
+    """Whether the command line says `--quick`: then little is measured, once.
+
+    It shows that the benchmark still runs, which CI asks of each; its figures mean nothing.
+    """
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--quick", action="store_true", help="small and once: shows that it runs, and nothing else"
+    )
+    return bool(options.parse_args().quick)
 
 
 def megabytes_per_second(size: int, seconds: Sequence[float]) -> str:

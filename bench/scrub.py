@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from bench.report import megabytes_per_second, ratio
+from bench.report import megabytes_per_second, quick, ratio
 from bench.site import site, tier, world
 from coldstream import names
 from coldstream.adapters.s3 import S3ObjectStore
@@ -110,7 +110,7 @@ def checks(there: World, stream: str, keys: Sequence[tuple[str, int]]) -> float:
     return seconds
 
 
-def compare(there: World, stream: str, what: str) -> tuple[float, float]:
+def compare(there: World, stream: str, what: str, *, rounds: int) -> tuple[float, float]:
     """Print the figures of one stream; plain seconds by ours, unlimited and as S3."""
     root = load(there, stream).root
     keys = [(each.data_key(stream).path(there.prefix), each.size) for each in root.entries]
@@ -125,7 +125,7 @@ def compare(there: World, stream: str, what: str) -> tuple[float, float]:
             "scrub": partial(ours, there, stream, rate),
         }
         seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for name in list(sides)[:: 1 if number % 2 else -1]:
                 seconds[name].append(sides[name]())
         for name, each in seconds.items():
@@ -138,18 +138,19 @@ def compare(there: World, stream: str, what: str) -> tuple[float, float]:
 
 
 def main() -> None:
+    size, rounds = (SIZE // 20, 1) if quick(__doc__) else (SIZE, ROUNDS)
     with site() as work:
         for stream, message_size in (("__bench_1k", 1000), ("__bench_100", 100)):
             write_stream(
                 work / "data" / stream,
-                messages=SIZE // (message_size + 12),
+                messages=size // (message_size + 12),
                 message_size=message_size,
             )
         there = world()
         tier(there, work / "data")
         results = {
-            "1k": compare(world(), "__bench_1k", "1 kB messages"),
-            "100b": compare(world(), "__bench_100", "100 B messages"),
+            "1k": compare(world(), "__bench_1k", "1 kB messages", rounds=rounds),
+            "100b": compare(world(), "__bench_100", "100 B messages", rounds=rounds),
         }
     for name, (loopback, as_s3) in results.items():
         ratio(f"scrub-{name}", as_s3, ">= 0.9")

@@ -76,7 +76,9 @@ def session(work: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT / "devkit" / "src"), str(ROOT)]
+    )
     settings = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",

@@ -25,8 +25,8 @@ from typing import Any
 
 import obstore
 
-from bench.report import megabytes_per_second, ratio
-from bench.site import site, stream, world
+from bench.report import megabytes_per_second, quick, ratio
+from bench.site import MESSAGES, site, stream, world
 from coldstream import names
 from coldstream.adapters.s3 import open_store
 from coldstream.agent.committed import AllCommitted
@@ -130,12 +130,13 @@ def peak_memory(data_dir: Path, work: Path) -> int:
 
 
 def main() -> None:
+    share, rounds = (20, 1) if quick(__doc__) else (1, ROUNDS)
     with site() as work:
         upload_s, plain_s = [], []
         size = 0
-        for number in range(ROUNDS):
+        for number in range(rounds):
             data_dir = work / f"round{number}"
-            stream(data_dir, f"__bench_{number}")
+            stream(data_dir, f"__bench_{number}", messages=MESSAGES // share)
             files = sorted((data_dir / f"__bench_{number}").glob("*.segment"))
             size = sum(path.stat().st_size for path in files)
             if number % 2:
@@ -143,20 +144,19 @@ def main() -> None:
             upload_s.append(ours(data_dir))
             if not number % 2:
                 plain_s.append(plain(files, number))
-        empty = work / "empty"
-        empty.mkdir()
-        idle = peak_memory(empty, work)
+        stream(work / "idle", "__idle_1", messages=1)
+        idle = peak_memory(work / "idle", work)
         peaks = {}
-        for messages in (150_000, 300_000, 900_000):
+        for messages in (each // share for each in (150_000, 300_000, 900_000)):
             data_dir = work / f"memory{messages}"
             stream(data_dir, f"__memory_{messages}", messages=messages)
             peaks[messages] = peak_memory(data_dir, work)
-    print(f"{size / 1e6:.0f} MB, {PARALLEL} at a time, {ROUNDS} rounds in turn, median (range)")
+    print(f"{size / 1e6:.0f} MB, {PARALLEL} at a time, {rounds} rounds in turn, median (range)")
     print(f"  plain obstore PUT          {megabytes_per_second(size, plain_s)}")
     print(f"  agent, until the last PUT  {megabytes_per_second(size, upload_s)}")
     budget = AgentSettings().memory_budget
     print(f"peak resident memory; budget of buffers {budget / 1e6:.0f} MB")
-    print(f"  agent with nothing to do   {idle / 1e6:7.0f} MB")
+    print(f"  stream of one message      {idle / 1e6:7.0f} MB")
     for messages, peak in peaks.items():
         print(f"  stream of {messages / 1000:4.0f} MB          {peak / 1e6:7.0f} MB")
     ratio("upload", statistics.median(plain_s) / statistics.median(upload_s), ">= 0.8")
