@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -353,3 +355,24 @@ def test_messages_of_a_stream_of_which_more_is_to_be_committed_come_again(
     assert set(report.failed) == {"m0", "m1"}
     assert all(isinstance(error, UnavailableError) for error in report.failed.values())
     assert [each.fragments for each in report.reports] == [2]
+
+
+def test_a_batch_that_ran_out_of_time_leaves_nothing_behind_in_the_process(remote: Remote) -> None:
+    """Found in the simulator, which grew: one error for all batches kept the stack of each."""
+    (key,) = remote.upload(*chain(1))
+
+    def batch() -> weakref.ref[Any]:
+        def time_left() -> bool:
+            return False
+
+        report = handle_messages(
+            remote.world, messages((s3_event(key),)), pause=no_pause, time_left=time_left
+        )
+        (error,) = report.failed.values()
+        assert isinstance(error, UnavailableError)
+        return weakref.ref(time_left)
+
+    gone = batch()
+    gc.collect()
+
+    assert gone() is None

@@ -25,7 +25,6 @@ from coldstream.names import check_stream, parse_data_key
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.load import World
 
-_OUT_OF_TIME = UnavailableError("no time was left; what was committed holds, the rest comes later")
 _MAX_BODY = 256 * 1024  # SQS takes no more
 
 
@@ -103,6 +102,11 @@ def _mention(record: Any, prefix: str) -> Mention:
     return Mention(data_key.stream, key, data_key.first_offset)
 
 
+def _out_of_time() -> UnavailableError:
+    # A new one each time: an error that is raised keeps all that was on the stack.
+    return UnavailableError("no time was left; what was committed holds, the rest comes later")
+
+
 def _unexpected(exc: Exception) -> InternalError:
     error = InternalError(f"{type(exc).__name__}: {exc}")
     error.__cause__ = exc
@@ -145,7 +149,7 @@ def handle_messages(
     for stream, mentions in named.items():
         try:
             if not time_left():
-                raise _OUT_OF_TIME
+                raise _out_of_time()
             report = commit_runs(world, stream, pause=pause, time_left=time_left)
         except Exception as exc:
             # Also a bug of ours that only this stream's objects bring to light.
@@ -155,7 +159,7 @@ def handle_messages(
         reports.append(report)
         if report.more:
             failed.update(
-                (message_id, mention.located(_OUT_OF_TIME)) for message_id, mention in mentions
+                (message_id, mention.located(_out_of_time())) for message_id, mention in mentions
             )
         refused = {each.key: each for each in report.refused}
         failed.update(
