@@ -33,6 +33,10 @@ lint: setup ## Formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: rooms
+rooms: setup ## Lines and modules of each package, circles of imports, long functions
+	$(BIN)/python -m coldstream_devkit.rooms
+
 .PHONY: test
 test: lint ## All checks and tests (what CI runs)
 	$(PYTEST) -q -n 2 --dist loadfile tests

@@ -93,7 +93,7 @@ def test_a_stream_that_comes_back_is_told_of_from_the_begin(stderr: Full) -> Non
 
 
 def test_streams_without_progress_are_counted(stderr: Full) -> None:
-    from coldstream.agent.standstill import Standstill
+    from coldstream.agent.progress import Standstill
 
     row, says = Progress("__a_1"), line()
     row.standstill = Standstill(240.0, 12, "no table")

@@ -8,6 +8,7 @@
     generator, fragments, messages, odd_keys     data to test with
     emulator      the embedded AWS as a pytest fixture
     fuzz_columns  the decoding kernel under hostile bytes
+    rooms         lines, circles of imports and long functions of the product
     reference     docs/reference/cli.md, from the commands
 
 Product code never imports it (`lint-imports`).

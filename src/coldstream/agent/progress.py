@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.standstill import Standstill
 from coldstream.errors import ColdstreamError, InternalError, UnavailableError
 from coldstream.plans.truncate import Truncation
 
@@ -35,6 +34,26 @@ class Notices(list[str]):
     def since(self, total: int) -> list[str]:
         """Those that have come since there were `total`, as far as they are here."""
         return self[max(0, len(self) - (self.total - total)) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What there is to say of a stream that stands still.
+
+    Attributes:
+        seconds: for how long its manifest has not moved although something waits.
+        offsets: how many committed offsets of the local log its manifest lacks; None if the log
+            cannot be read.
+        reason: in words.
+    """
+
+    seconds: float
+    offsets: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        lacks = "" if self.offsets is None else f" {self.offsets} offsets are not in the manifest:"
+        return f"no progress for {self.seconds / 60:.0f} minutes:{lacks} {self.reason}"
 
 
 @dataclass(slots=True)

@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.settings import AgentSettings
 
-if TYPE_CHECKING:
-    from coldstream.agent.progress import Progress
-
 _END = 2**64 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """What there is to say of a stream that stands still.
-
-    Attributes:
-        seconds: for how long its manifest has not moved although something waits.
-        offsets: how many committed offsets of the local log its manifest lacks; None if the log
-            cannot be read.
-        reason: in words.
-    """
-
-    seconds: float
-    offsets: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        lacks = "" if self.offsets is None else f" {self.offsets} offsets are not in the manifest:"
-        return f"no progress for {self.seconds / 60:.0f} minutes:{lacks} {self.reason}"
 
 
 def lacking(log: StreamLog, committed: CommittedOffsets, next_offset: int) -> int | None:
