@@ -29,7 +29,7 @@ from functions._runtime import CLIENT, logger, metrics, tell
 WorkItem = Mapping[str, Any]
 
 #: Most streams that one call of a step takes.
-_MOST_ITEMS = 1000
+_MAX_ITEMS = 1000
 
 
 @cache
@@ -72,8 +72,8 @@ def work_items(event: Mapping[str, Any]) -> list[dict[str, Any]]:
         InvalidInputError: there are none, too many, or one names no stream.
     """
     work = event.get("work")
-    if not isinstance(work, list) or not 0 < len(work) <= _MOST_ITEMS:
-        raise InvalidInputError(f"a step needs 1 to {_MOST_ITEMS} work items")
+    if not isinstance(work, list) or not 0 < len(work) <= _MAX_ITEMS:
+        raise InvalidInputError(f"a step needs 1 to {_MAX_ITEMS} work items")
     for item in work:
         if not isinstance(item, dict) or not isinstance(item.get("stream"), str):
             raise InvalidInputError(f"a work item that names no stream: {str(item)[:200]}")

@@ -605,7 +605,7 @@ def test_a_claim_never_sets_its_floor_below_what_it_had_no_patience_for(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stalled(remote, piece(10, 60))
-    monkeypatch.setattr(overlap, "_MOST_TURNS", 0)
+    monkeypatch.setattr(overlap, "_MAX_TURNS", 0)
 
     with pytest.raises(ConflictError):
         remote.claim(2)
@@ -663,7 +663,7 @@ def test_no_object_has_six_bytes_for_one_byte_of_chunks() -> None:
 def test_more_than_a_thousand_that_reach_over_are_looked_at_in_turns(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "_MOST_FOUND", 5)
+    monkeypatch.setattr(overlap, "_MAX_FOUND", 5)
     stalled(remote, *(piece(15, 40 + n, uid=n + 1) for n in range(20)), piece(10, 30))
 
     assert gap(remote, 100) == Gap(30, 100, 1, False, False, ANY)
@@ -750,7 +750,7 @@ def test_without_any_time_nothing_is_cut_and_no_hole_is_taken(remote: Remote) ->
 def test_a_chunk_too_large_to_be_copied_is_left_and_named(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "_MOST_CHUNK", 100)
+    monkeypatch.setattr(overlap, "_MAX_CHUNK", 100)
     (path,) = stalled(remote, piece(10, 60))
 
     report = commit(remote)

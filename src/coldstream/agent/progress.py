@@ -9,7 +9,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, InternalError, UnavailableError
 from coldstream.plans.truncate import Truncation
 
-_MOST_NOTICES = 200
+_MAX_NOTICES = 200
 
 
 class Notices(list[str]):
@@ -29,7 +29,7 @@ class Notices(list[str]):
             return
         super().append(notice)
         self.total += 1
-        del self[:-_MOST_NOTICES]
+        del self[:-_MAX_NOTICES]
 
     def since(self, total: int) -> list[str]:
         """Those that have come since there were `total`, as far as they are here."""

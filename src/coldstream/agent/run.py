@@ -33,7 +33,7 @@ from coldstream.ports import CommitRequests
 from coldstream.usecases.load import World
 
 _LONGEST_PAUSE = 30.0
-_MOST_GONE = 1000
+_MAX_GONE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Agent:
             if row.error is not None or row.holes or row.notices:
                 self._gone.pop(stream, None)
                 self._gone[stream] = row
-        while len(self._gone) > _MOST_GONE:
+        while len(self._gone) > _MAX_GONE:
             del self._gone[next(iter(self._gone))]
 
     def _warn(self, bare: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
 )
 _MIB = 2**20
-_MOST = 2.0**31  # MiB or seconds: nobody means more
+_MAX = 2.0**31  # MiB or seconds: nobody means more
 
 
 @agent_app.callback()
@@ -125,8 +125,8 @@ def run(
         ("--flush-seconds", flush_seconds, 0),
         ("--memory-mib", memory_mib, 0.0001),
     ):
-        if not least <= number <= _MOST:
-            raise InvalidInputError(f"{option} {number} is no number from {least} to {_MOST:.0f}")
+        if not least <= number <= _MAX:
+            raise InvalidInputError(f"{option} {number} is no number from {least} to {_MAX:.0f}")
     settings = AgentSettings(
         target_size=int(fragment_mib * _MIB),
         flush_ms=int(flush_seconds * 1000),

@@ -37,7 +37,7 @@ from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
 
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
-_MOST_UNDELETE_SECONDS = 365 * 86_400
+_MAX_UNDELETE_SECONDS = 365 * 86_400
 _COLUMNS = ("stream", "state", "undelete_until", "fragments", "bytes", "execution")
 _LOOKS = 5  # one a second
 _TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
@@ -68,7 +68,7 @@ def delete(
             "--undelete-seconds",
             envvar=ENV_UNDELETE_SECONDS,
             min=0,
-            max=_MOST_UNDELETE_SECONDS,
+            max=_MAX_UNDELETE_SECONDS,
             help="How long it can be had back; no object goes before.",
         ),
     ] = DEFAULT_UNDELETE_SECONDS,

@@ -41,7 +41,7 @@ _RULE_COLUMNS = (
     "hold",
 )
 _CHANGE_COLUMNS = ("stream", "vhost", "queue", "before", "after")
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 
 
 class EndedHoldError(InvalidInputError):
@@ -177,10 +177,10 @@ def _text(path: Path) -> str:
     """The document; bounded, so that a wrong file is refused and not loaded."""
     try:
         if str(path) == "-":
-            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         else:
             with path.open("rb") as file:
-                data = file.read(_MOST_BYTES + 1)
+                data = file.read(_MAX_BYTES + 1)
         return data.decode()
     except OSError as exc:
         raise InvalidInputError(f"cannot be read: {exc.strerror}", key=str(path)) from exc

@@ -59,7 +59,7 @@ _REMEDY = (
     'machine: eval "$(coldstream local env)"'
 )
 #: Step Functions may not know an execution for a moment after it has been started.
-_MOST_UNANSWERED = 10
+_MAX_UNANSWERED = 10
 _LONGEST_CAUSE = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0  # seconds between two looks
 
@@ -206,7 +206,7 @@ def follow(workflows: Workflows, workflow: str, name: str) -> dict[str, Any]:
                 found = workflows.describe(workflow, name)
             except (NotFoundError, UnavailableError):
                 unanswered += 1
-                if unanswered >= _MOST_UNANSWERED:
+                if unanswered >= _MAX_UNANSWERED:
                     raise
             else:
                 unanswered = 0

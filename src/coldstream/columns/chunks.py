@@ -14,7 +14,7 @@ from coldstream.columns.schema import TIMESTAMP, Selection
 from coldstream.errors import InvalidInputError
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkHeader, ChunkType
 
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Chunks:
         records = np.where(user, headers["records"], 0).astype(np.int64)
         ids = headers["chunk_id"].astype(np.int64)
         us = np.clip(headers["timestamp"].astype(np.int64), MIN_MS, MAX_MS) * 1000
-        low, high = min(start, _MOST), min(end, _MOST)
+        low, high = min(start, _MAX_INT64), min(end, _MAX_INT64)
         # Not `low - ids`: that could leave 64 bits.
         first = np.where(ids < low, np.minimum(low - np.minimum(ids, low), records), 0)
         last = np.where(ids < high, np.minimum(high - np.minimum(ids, high), records), 0)

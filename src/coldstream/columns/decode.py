@@ -31,7 +31,7 @@ from coldstream.osiris.entry import iter_messages, sub_batch_at
 #: No more bytes of messages go into one batch: Arrow's offsets have 31 bits, and text grows.
 MAX_BATCH_BYTES = 256 * 2**20
 #: Rows wait no longer for others once they hold on to so many bytes.
-_MOST_KEPT = 64 * 2**20
+_MAX_KEPT = 64 * 2**20
 
 
 @dataclass(slots=True)
@@ -224,7 +224,7 @@ class Decoder:
                 yield from self._sub_batch(chunks, walk)
             else:
                 yield from self._damaged(chunks, walk)
-        if self._batch.kept_bytes > _MOST_KEPT:
+        if self._batch.kept_bytes > _MAX_KEPT:
             yield self._finished()
 
     def _walk(self, walk: kernel.Walk, memory: memoryview) -> tuple[int, NDArray[np.int64] | None]:

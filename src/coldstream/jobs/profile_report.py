@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 #: Streams that get charts, those with the most bytes; the others are in the list.
 MOST_DETAILED = 25
-_MOST_ROWS = 20
+_MAX_ROWS = 20
 
 _STYLE = """
 :root { --ink: #1d2433; --soft: #667085; --line: #e4e7ec; --back: #f7f8fa; --card: #fff;
@@ -254,11 +254,9 @@ def _sentence(row: Row) -> str:
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = "".join(
         f"<tr>{''.join(f'<td class=name>{escape(cell)}</td>' for cell in row)}</tr>"
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
     )
-    more = (
-        f'<p class="soft">and {len(rows) - _MOST_ROWS} more</p>' if len(rows) > _MOST_ROWS else ""
-    )
+    more = f'<p class="soft">and {len(rows) - _MAX_ROWS} more</p>' if len(rows) > _MAX_ROWS else ""
     titles = "".join(f"<th>{each}</th>" for each in head)
     return f"<div><h3>{title}</h3><table><tr>{titles}</tr>{lines}</table>{more}</div>"
 

@@ -12,7 +12,7 @@ from html import escape
 _WIDTH, _HEIGHT = 560, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 #: More bars than this are narrower than a pixel; neighbours are then drawn as their maximum.
-_MOST_BARS = 240
+_MAX_BARS = 240
 
 Text = Callable[[float], str]
 
@@ -37,7 +37,7 @@ def time_bars(
         text: a value in words.
     """
     count = max(1, -(-(end_ms - begin_ms) // step_ms))
-    together = -(-count // _MOST_BARS)
+    together = -(-count // _MAX_BARS)
     slots: dict[int, tuple[float, int]] = {}
     for at, value in points:
         slot = (at - begin_ms) // step_ms // together

@@ -35,7 +35,7 @@ from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.repair_sources import listed_size
 
 _PAGE = 1000
-_MOST = 10_000
+_MAX_DIFFERENCES = 10_000
 _REPEATS = 4
 _FRAGMENTS_A_PART = 1024
 
@@ -64,7 +64,7 @@ class Shadow:
         self, kind: DifferenceKind, first: int, following: int, live: str, rebuilt: str
     ) -> None:
         """Note one difference."""
-        if len(self.differences) < _MOST:
+        if len(self.differences) < _MAX_DIFFERENCES:
             self.differences.append(Difference(self.stream, kind, first, following, live, rebuilt))
         else:
             self.more += 1

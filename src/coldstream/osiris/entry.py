@@ -47,7 +47,7 @@ class Codec(IntEnum):
 # No codec can inflate a payload further than its format allows: deflate's longest match costs two
 # bits, a snappy copy of 64 bytes three bytes, lz4 has 255 more a byte, and a zstd block of 128 KiB
 # needs four bytes. A size beyond that is a lie, and no memory is set aside for it.
-_MOST_INFLATION = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255, Codec.ZSTD: 32_768}
+_MAX_INFLATION = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255, Codec.ZSTD: 32_768}
 
 
 def iter_messages(
@@ -181,7 +181,7 @@ def inflate(
         raise CorruptDataError(f"codec {codec} of a sub-batch is not known")
     known = Codec(codec)
     name = known.name.lower()
-    if size > len(payload) * _MOST_INFLATION[known]:
+    if size > len(payload) * _MAX_INFLATION[known]:
         raise CorruptDataError(
             f"a {name} sub-batch of {len(payload)} bytes cannot inflate to {size}"
         )

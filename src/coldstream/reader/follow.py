@@ -17,7 +17,7 @@ from coldstream.errors import NotFoundError
 from coldstream.reader.snapshot import Snapshot
 
 #: So many objects in a row may be gone before a read has come any further.
-_MOST_MISSING = 16
+_MAX_MISSING = 16
 
 
 class Followed:
@@ -76,7 +76,7 @@ class Followed:
         if position != self._stuck_at:
             self._stuck_at = position
             self._missing.clear()
-        if error.key in self._missing or len(self._missing) >= _MOST_MISSING:
+        if error.key in self._missing or len(self._missing) >= _MAX_MISSING:
             raise error
         self._missing.add(error.key)
         old, self.snapshot = self.snapshot, self._loaded()

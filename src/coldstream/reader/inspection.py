@@ -19,7 +19,7 @@ from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
 
 #: A fragment with more damaged chunks than this is reported as damaged from there to its end.
-_MOST_DAMAGED_CHUNKS = 32
+_MAX_DAMAGED_CHUNKS = 32
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ def _inspect_chunks(
                 break
             # Go on behind the damaged chunk: the index still says where the next one begins.
             damaged = begin + len(piece.checked)
-            many = len(found.violations) >= _MOST_DAMAGED_CHUNKS
+            many = len(found.violations) >= _MAX_DAMAGED_CHUNKS
             following = (
                 index[damaged + 1].chunk_id
                 if damaged + 1 < len(index) and not many

@@ -44,7 +44,7 @@ from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.snapshot import MAX_ROOT_SIZE
 
 Progress = Callable[[int, int], None]
-_MOST_REPEATS = 4
+_MAX_REPEATS = 4
 _TRAILERS_IN_FLIGHT = 16
 _FRAGMENTS_IN_FLIGHT = 4
 
@@ -84,7 +84,7 @@ def verify_stream(
     )
     item = _item(catalog, stream)
     report = verifier.verify(item)
-    for _ in range(_MOST_REPEATS):
+    for _ in range(_MAX_REPEATS):
         if not any(each.status is RangeStatus.MISSING for each in report.ranges):
             break
         fresh = _item(catalog, stream)

@@ -26,7 +26,7 @@ from coldstream.reader.fragments import Fragments, OpenFragment
 #: Columns that need nothing else.
 COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})
 #: So many headers of a fragment are looked at one by one, before all of it is read.
-_MOST_DOUBTS = 8
+_MAX_DOUBTS = 8
 
 
 def enough(columns: Iterable[str]) -> bool:
@@ -55,7 +55,7 @@ def chunks_by_index(
         high = fragment.index.chunk_of_offset(following - 1) + 1
         counts = np.diff(records.chunk_ids[low : high + 1]).astype(np.int64)
         doubts = np.flatnonzero(counts == 1).tolist()
-        if trailer.first_chunk_epoch != trailer.last_chunk_epoch or len(doubts) > _MOST_DOUBTS:
+        if trailer.first_chunk_epoch != trailer.last_chunk_epoch or len(doubts) > _MAX_DOUBTS:
             return None
         headers = np.zeros(len(counts), CHUNK_DTYPE)
         headers["chunk_id"] = records.chunk_ids[low:high]

@@ -19,8 +19,8 @@ from coldstream.spark.window import Window
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 #: Longer lists are left to Spark.
-_MOST_VALUES = 1000
-_LEAST, _MOST = -(2**63), 2**63
+_MAX_VALUES = 1000
+_MIN, _MAX = -(2**63), 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _window(given: Any, rows: Rows) -> Window | None:
     if name == "IsNotNull":
         return Window()  # every row has both, also one that stands for damage or a gap
     values = tuple(given.value) if name == "In" else (getattr(given, "value", None),)
-    if len(values) > _MOST_VALUES:
+    if len(values) > _MAX_VALUES:
         return None
     read = _offset if column == ("offset",) else _microseconds
     numbers = [read(value) for value in values if value is not None or name != "In"]
@@ -82,13 +82,13 @@ def _span(name: str, value: int) -> tuple[int, int] | None:
         case "EqualTo" | "EqualNullSafe" | "In":
             return value, value + 1
         case "GreaterThan":
-            return value + 1, _MOST
+            return value + 1, _MAX
         case "GreaterThanOrEqual":
-            return value, _MOST
+            return value, _MAX
         case "LessThan":
-            return _LEAST, value
+            return _MIN, value
         case "LessThanOrEqual":
-            return _LEAST, value + 1
+            return _MIN, value + 1
     return None
 
 
@@ -113,8 +113,8 @@ def _in_ms(asked: Intervals) -> Intervals:
     for low, high in asked:
         first, following = -(-low // 1000), -(-high // 1000)
         if first <= MIN_MS < following:
-            first = _LEAST
+            first = _MIN
         if first <= MAX_MS < following:
-            following = _MOST
+            following = _MAX
         found.append((first, following))
     return Intervals.of(*found)

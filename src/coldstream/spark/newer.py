@@ -18,7 +18,7 @@ from coldstream.reader.snapshot import Snapshots
 from coldstream.spark.task import PlannedStream
 
 #: So many objects in a row may be gone before a read has come any further.
-_MOST_MISSING = 16
+_MAX_MISSING = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Newer:
             NotFoundError: `error` itself: the manifest has not moved, or it led to the same object
                 again, or too many are gone.
         """
-        if error.key in missed or len(missed) >= _MOST_MISSING:
+        if error.key in missed or len(missed) >= _MAX_MISSING:
             raise error
         missed.add(error.key)
         snapshot = self._snapshots.load(self._planned.stream)

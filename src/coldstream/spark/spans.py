@@ -18,7 +18,7 @@ from coldstream.spark.plan import Part, chunks_of, whole
 from coldstream.spark.window import Window
 
 #: So many fragments are read in one go; more only cost memory.
-_MOST = 1024
+_MAX_ENTRIES = 1024
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Span:
     def joins(self, other: Span) -> bool:
         """Whether `other` can be read in one go with it."""
         plain = self.unreadable is None is other.unreadable and not (self.lost or other.lost)
-        return plain and self.following == other.first and len(self.entries) < _MOST
+        return plain and self.following == other.first and len(self.entries) < _MAX_ENTRIES
 
 
 def spans(parts: Iterable[Part], window: Window, newer: Newer) -> Iterator[Span]:

@@ -75,7 +75,7 @@ VIEWS: Mapping[Rows, Mapping[str, pa.DataType]] = MappingProxyType(
 )
 _KINDS = tuple(kind.name.lower() for kind in ChunkType)
 _ROWS = 8192
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 Row = dict[str, Any]
 
@@ -195,7 +195,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
                 yield row | {
                     "type": value.tracking_type.name.lower(),
                     "reference": value.name,
-                    "value": min(number, _MOST),
+                    "value": min(number, _MAX_INT64),
                     "chunk_id": value.chunk_id,
                 }
 

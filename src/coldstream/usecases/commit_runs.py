@@ -36,7 +36,7 @@ from coldstream.usecases.overlap import Ends, reaching_over
 from coldstream.usecases.tails import fetch_tails, refusal
 
 _SUSPECTS_AT_ONCE = 64  # fragments that are looked at before their turn, at the same time
-_MOST_SUSPECTS = 1024  # before the time is looked at again
+_MAX_SUSPECTS = 1024  # before the time is looked at again
 #: After so many, what is settled is committed: else every invocation would meet all of them anew.
 _REFUSALS = 64
 
@@ -174,7 +174,7 @@ def extend(
                 append_run(root, run), tuple(run), tuple(refused.values()), not whole, waiting
             )
             return _data_first(world, stream, root, found, listing, left={*left, *refused})
-        doubles = listing.candidates.beginning_at(bad.data_key.first_offset)[:_MOST_SUSPECTS]
+        doubles = listing.candidates.beginning_at(bad.data_key.first_offset)[:_MAX_SUSPECTS]
         _refuse_bad(world, root.ledger, last_chunk, doubles, listing, tails, refused)
         if len(refused) < due:
             continue
@@ -182,7 +182,7 @@ def extend(
         settled = listing.settled(run)
         if settled < len(run):
             over = listing.candidates.over(bad.data_key.first_offset)
-            over = [each for each in over if each.path not in looked_over][:_MOST_SUSPECTS]
+            over = [each for each in over if each.path not in looked_over][:_MAX_SUSPECTS]
             looked_over.update(each.path for each in over)
             _refuse_bad(world, root.ledger, None, over, listing, tails, refused, all_of_them=True)
             settled = listing.settled(run)

@@ -22,7 +22,7 @@ from coldstream.usecases.listing import data_pages
 from coldstream.usecases.load import World
 from coldstream.usecases.overlap import reaching_over
 
-_MOST_LOOKS = 8
+_MAX_LOOKS = 8
 _FENCED = "the ledger does not accept it"
 
 
@@ -77,7 +77,7 @@ def find_gap(
     Raises:
         As `commit_runs`; ConflictError also if new fragments come faster than they are committed.
     """
-    for attempt in range(1, _MOST_LOOKS + 1):
+    for attempt in range(1, _MAX_LOOKS + 1):
         report = commit_runs(world, stream, pause=pause, thorough=True)
         if report.next_offset >= local_first:
             return report, None

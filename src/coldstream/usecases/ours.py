@@ -12,7 +12,7 @@ from coldstream.ports import ObjectStore
 _PAGE = 1000
 #: Pages of foreign keys that are looked through, for fragments and for metadata; with more of them
 #: nobody can tell, and then it counts as ours.
-_MOST_PAGES = 10
+_MAX_PAGES = 10
 
 
 class Tier(Protocol):
@@ -62,7 +62,7 @@ def first_of_ours(tier: Tier, stream: str) -> str | None:
     """
     for under in (data_prefix(tier.prefix, stream), metadata_prefix(tier.prefix, stream)):
         after = ""
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = tier.store.list(under, start_after=after, limit=_PAGE)
             for row in page:
                 if is_ours(row.key, tier.prefix):

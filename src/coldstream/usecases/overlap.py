@@ -41,9 +41,9 @@ from coldstream.usecases.load import World
 #: Bytes of a fragment that is made of a part of another; so many are in memory at once.
 _PIECE = 16 * 2**20
 #: A larger chunk than this is not copied: no Lambda could hold it a few times over.
-_MOST_CHUNK = 96 * 2**20
-_MOST_FOUND = 1000
-_MOST_TURNS = 64  # of one committer; what is left then is for the next one
+_MAX_CHUNK = 96 * 2**20
+_MAX_FOUND = 1000
+_MAX_TURNS = 64  # of one committer; what is left then is for the next one
 _EPOCH_BYTES = 24  # of a chunk's header, up to the end of its epoch
 
 
@@ -96,14 +96,14 @@ def reaching_over(
             continue
         if not accepted or root.ledger.accepts(key.epoch, key.first_offset, key.next_offset):
             found.append(each)
-            if len(found) >= 2 * _MOST_FOUND:
+            if len(found) >= 2 * _MAX_FOUND:
                 found = _furthest(found)
     return _furthest(found)
 
 
 def _furthest(found: list[Listed]) -> list[Listed]:
     found.sort(key=lambda each: (-each.data_key.next_offset, each.data_key.first_offset, each.path))
-    return found[:_MOST_FOUND]
+    return found[:_MAX_FOUND]
 
 
 def take_over(
@@ -214,7 +214,7 @@ class Ends:
             over |= {each.path: each for each in found}
         if not over:
             return False
-        if self._turns >= _MOST_TURNS or not self._time_left():
+        if self._turns >= _MAX_TURNS or not self._time_left():
             self.out_of_time = True
             return False
         self._turns += 1
@@ -337,7 +337,7 @@ class _Source:
         trailer, path = self.index.trailer, self.listed.path
         lowest = self.root.last_chunk.epoch if self.root.last_chunk else 0
         for block in blocks(self.index, self.first, _PIECE):
-            if block.size > _MOST_CHUNK:
+            if block.size > _MAX_CHUNK:
                 continue  # as damaged: no part can go on over it
             start = len(HEADER) + block.start
             data = memoryview(self.world.store.get(path, start, start + block.size))

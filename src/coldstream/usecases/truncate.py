@@ -36,7 +36,7 @@ from coldstream.usecases.parting import has_data
 from coldstream.usecases.quarantine import load_record, write_record
 
 #: Pages of a LIST that are looked through for what no root names; what is not named is kept too.
-_MOST_PAGES = 100
+_MAX_PAGES = 100
 
 
 def cut_off(
@@ -218,7 +218,7 @@ def _listed(
             found[each.listed.path] = ListedData(each.listed.path, each.listed.size)
     complete = True
     for number, rows in _pages_of(world, stream, low, floor):
-        if number >= _MOST_PAGES or len(found) > MAX_LISTED:
+        if number >= _MAX_PAGES or len(found) > MAX_LISTED:
             complete = False
             break
         for row in rows:

@@ -124,7 +124,7 @@ def test_rows_that_wait_for_a_batch_hold_on_to_no_bytes_that_they_do_not_need() 
 def test_rows_do_not_wait_while_they_hold_on_to_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coldstream.columns.decode._MOST_KEPT", 10_000)
+    monkeypatch.setattr("coldstream.columns.decode._MAX_KEPT", 10_000)
     decoder = Decoder(select(["body"]))
     data = b"".join(simple(number, b"x" * 100) for number in range(200))
     headers, bounds = headers_and_bounds(data)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DELAYS_MS = (5, 400, 3000, 40_000)
 #: A message that was taken and not settled comes again after this long; more than the time-out.
 VISIBILITY_MS = 60_000
-_MOST_RECEIVES = 2
+_MAX_RECEIVES = 2
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Queue:
             scene.buckets["batch failed in part"] += 1
         done = {each.id for each in batch if each.id not in report.failed}
         for each in batch:
-            if each.id not in done and each.receives >= _MOST_RECEIVES:
+            if each.id not in done and each.receives >= _MAX_RECEIVES:
                 scene.buckets["dead letter"] += 1
                 done.add(each.id)
         self._messages = [each for each in self._messages if each.id not in done]

@@ -11,7 +11,7 @@ from coldstream.jobs.scrub.notes import Notes
 from coldstream.osiris.chunk import ChunkHeader
 
 #: With more wrong records than this the index as a whole is named instead of each of them.
-_MOST_RECORDS = 64
+_MAX_RECORDS = 64
 
 
 def look_at_records(sections: Sections, chunks: Chunks, notes: Notes) -> None:
@@ -37,7 +37,7 @@ def look_at_records(sections: Sections, chunks: Chunks, notes: Notes) -> None:
                 _bad_timestamp(header, at, record, chunks, notes)
             else:
                 wrong.append((number, "timestamp", at, at, header.timestamp, record.timestamp))
-    if len(wrong) > _MOST_RECORDS:
+    if len(wrong) > _MAX_RECORDS:
         notes.add(
             FindingKind.INDEX,
             f"{len(wrong)} of {len(sections.records)} index records do not point to their chunks",

@@ -33,7 +33,7 @@ _MAX_JSON = 32 * 2**20
 _MAX_VALUES = 2 * 10**6
 _GZIP = 31  # zlib's word for a gzip member
 #: With more ranges than this of one stream neighbours are told as one, by the older time.
-_MOST_SPANS = 1000
+_MAX_SPANS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ScrubState:
 
     def encode(self) -> bytes:
         """As compressed JSON; where that would be too large, with fewer and older times."""
-        most, data = _MOST_SPANS, self._document(_MOST_SPANS)
+        most, data = _MAX_SPANS, self._document(_MAX_SPANS)
         while most > 1 and not _small(data):
             most //= 2
             data = self._document(most)
@@ -188,7 +188,7 @@ def _latest(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def _bounded(spans: tuple[Span, ...], most: int = _MOST_SPANS) -> tuple[Span, ...]:
+def _bounded(spans: tuple[Span, ...], most: int = _MAX_SPANS) -> tuple[Span, ...]:
     found = list(spans)
     while len(found) > most:
         joined = [

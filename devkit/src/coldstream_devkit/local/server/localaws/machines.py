@@ -11,7 +11,7 @@ from typing import Any
 
 from .options import Options
 
-_MOST_BYTES = 262_144
+_MAX_BYTES = 262_144
 
 
 def map_batches(_: Options) -> None:
@@ -45,7 +45,7 @@ def map_batches(_: Options) -> None:
             for batch in batches(
                 items,
                 most_items=int(batcher.get("MaxItemsPerBatch", len(items) or 1)),
-                most_bytes=int(batcher.get("MaxInputBytesPerBatch", _MOST_BYTES))
+                most_bytes=int(batcher.get("MaxInputBytesPerBatch", _MAX_BYTES))
                 - len(json.dumps(common)),
             )
         ]
