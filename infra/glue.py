@@ -54,7 +54,7 @@ class JobPlan:
 class Jobs(Construct):
     """One Glue job for each of `coldstream.names.JOBS`.
 
-    No role here may delete or replace an object of a stream, and only `rebuild` writes a manifest.
+    No role here may write, delete or replace an object of a stream, or change its item.
 
     Args:
         scope: where it belongs.
@@ -108,16 +108,10 @@ class Jobs(Construct):
                 every_minutes=settings.profile_interval_minutes,
             ),
             "rebuild": JobPlan(
-                "Makes the manifest of a stream anew from the bucket",
+                "Compares manifests with those that a rebuild would make",
                 tables="rebuild_*",
                 # Somebody has started it, and should look before it is tried again.
                 retries=0,
-                more=(
-                    rights.write_metadata(bucket=site.bucket, prefix=settings.prefix),
-                    # Holes, where less is accepted than there was.
-                    rights.write_data(bucket=site.bucket, prefix=settings.prefix),
-                    rights.commit_to_catalog(table=site.table),
-                ),
             ),
             "fleet": JobPlan(
                 "All catalog items and manifests as tables",

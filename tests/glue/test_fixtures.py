@@ -166,9 +166,7 @@ def test_fleet_and_rebuild_say_what_the_manifests_say(
         assert (row["bytes"], row["fragments"]) == (item.total_size, item.fragments)
         assert row["next_offset"] == FIXTURES[name]["next_offset"]
 
-    rebuild.main(
-        site.arguments("rebuild", streams="fx_.*", shadow="true", **{"verify-trailers": "true"})
-    )
+    rebuild.main(site.arguments("rebuild", streams="fx_.*", **{"verify-trailers": "true"}))
     said = last_line(capsys)
     assert said["ok"], json.dumps(said)
     assert _rows(site, DIFFERENCES) == []

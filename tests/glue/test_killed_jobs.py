@@ -31,10 +31,6 @@ from coldstream.jobs.profile_tables import ALL as PROFILE
 from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream.jobs.scrub.findings import FINDINGS
 from coldstream.jobs.snapshots import SnapshotTable
-from coldstream.manifest.catalog import StreamState
-from coldstream.manifest.tree import leaves
-from coldstream.names import metadata_prefix
-from coldstream.usecases.load import load
 from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed
 from tests.glue.streams import DEEP
@@ -199,57 +195,3 @@ def killed(wire: Tripwire, at: int, module: str, given: list[str], site: Site) -
     process.communicate(b"go\n", timeout=600)
     assert wire.dead
     assert process.returncode == -signal.SIGKILL
-
-
-@pytest.fixture
-def sound(emulator: Emulator) -> Iterator[Site]:
-    with deployed(emulator, "reinstalled/") as made:
-        yield made
-
-
-def test_a_manifest_whose_making_died_at_any_write_is_made_by_the_next_run(
-    sound: Site, wire: Tripwire
-) -> None:
-    given = sound.arguments(
-        "rebuild", install=DEEP, branching="16", wait="1s", endpoint=wire.endpoint
-    )
-    wanted = _leaves(sound)
-    _lose_groups(sound)
-    wire.arm()
-    run("rebuild", given)
-    writes = list(wire.writes)
-    assert len(writes) >= 4
-    assert _leaves(sound) == wanted
-
-    for number in range(len(writes)):
-        _lose_groups(sound)
-        wire.arm(number)
-        with pytest.raises(Exception):  # noqa: B017 - however its library tells of a death
-            run("rebuild", given)
-        assert wire.dead
-        wire.arm()
-        run("rebuild", given)
-        assert _leaves(sound) == wanted, writes[number]
-
-    _lose_groups(sound)
-    killed(wire, random.Random(1).randrange(len(writes)), "rebuild", given, sound)
-    wire.arm()
-    run("rebuild", given)
-    assert _leaves(sound) == wanted
-
-
-def _leaves(site: Site) -> list[tuple[int, int, int, int]]:
-    world = site.new_world()
-    loaded = load(world, DEEP)
-    assert loaded.item.state is StreamState.LIVE
-    return [
-        (each.first_offset, each.next_offset, each.uid, each.size)
-        for each in leaves(loaded.root, world.fetch(DEEP))
-    ]
-
-
-def _lose_groups(site: Site) -> None:
-    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
-    for row in site.world.store.list(metadata_prefix(site.world.prefix, DEEP)):
-        if row.key.endswith("group"):
-            s3.delete_object(Bucket=bucket, Key=row.key)

@@ -306,11 +306,6 @@ def duration_seconds(value: str) -> int:
     return int(match[1]) * _SECONDS[match[2] or "s"]
 
 
-def words(value: str) -> tuple[str, ...]:
-    """Several, with commas between."""
-    return tuple(part for each in value.split(",") if (part := each.strip()))
-
-
 def one_of(*choices: str) -> Callable[[str], str]:
     """One of these words."""
 

@@ -1,32 +1,27 @@
-"""The job rebuild on Spark: manifests made anew from the bucket, beside the live ones or instead.
+"""The job rebuild on Spark: manifests made anew from the bucket, beside the live ones.
 
-As a shadow it changes nothing and says where the two differ. Installed, it does what `coldstream
-rebuild --write` does, with LIST and trailers read by the workers: the state `rebuilding` comes
-first and stops commits and deleters, then groups, root, and the item in one conditional write
-(docs/decisions/0010).
+It changes nothing and says where the two differ. `coldstream rebuild --write` installs one.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldstream.errors import ColdstreamError, CorruptDataError, PermissionDeniedError
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differences_batch
-from coldstream.jobs.rebuild_listing import Listed, ListedAhead, Shard, read_shard
 from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
-from coldstream.usecases.load import RootCache, World
-from coldstream.usecases.rebuild import RebuildReport, rebuild
+from coldstream.usecases.load import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,15 +39,11 @@ class Settings:
         snapshot: of the table of differences.
         trailers: whether the trailer of every fragment is read.
         branching: entries of a full group.
-        accept_less: whether a manifest is installed although something is missing.
-        wait: as in `rebuild`.
     """
 
     snapshot: Snapshot
     trailers: bool = False
     branching: int = 1024
-    accept_less: bool = False
-    wait: Callable[[int], None] | None = None
 
 
 def run_shadow(
@@ -116,51 +107,6 @@ def run_shadow(
     )
 
 
-def run_install(
-    spark: SparkSession, remote: Remote, streams: Sequence[str], settings: Settings, report: Report
-) -> None:
-    """Make the manifests of streams anew and let their items name them.
-
-    Args:
-        spark: the session.
-        remote: the remote tier.
-        streams: directory names; there may be no item to ask.
-        settings: of the run.
-        report: gets facts, also of the streams that were done before one failed.
-
-    Raises:
-        NotFoundError: the bucket has nothing of a stream.
-        ConflictError: a stream is being deleted, or somebody else changed its item.
-        CoversLessError: a manifest would lack something; nothing was committed.
-        UnavailableError: S3 or DynamoDB did not answer.
-    """
-    done: list[dict[str, Any]] = []
-    report.facts["installed"] = done
-    for stream in streams:
-        item = remote.catalog.get(stream)
-        store = ListedAhead(
-            remote.store,
-            remote.where.prefix,
-            stream,
-            fragments=item.fragments if item is not None else None,
-            trailers=True,
-            perform=partial(_listed, spark, remote.where),
-        )
-        world = World(
-            store, remote.catalog, remote.where.prefix, lambda: secrets.randbits(64), RootCache(1)
-        )
-        result = rebuild(
-            world,
-            stream,
-            branching=settings.branching,
-            trailers=True,
-            dry_run=False,
-            accept_less=settings.accept_less,
-            wait=settings.wait,
-        )
-        done.append(_installed(result))
-
-
 #: Errors that are no fault of one stream.
 _FATAL = ("unavailable", "permission_denied", "internal")
 
@@ -198,20 +144,6 @@ def _compare_in_worker(where: Where, settings: Settings, parts: Sequence[Part]) 
     ]
 
 
-def _listed(spark: SparkSession, where: Where, shards: Sequence[Shard]) -> Iterable[Listed]:
-    """Read shards in the workers."""
-    found: list[Listed] = (
-        spark.sparkContext.parallelize(shards, len(shards))
-        .map(partial(_list_in_worker, where))
-        .collect()
-    )
-    return found
-
-
-def _list_in_worker(where: Where, shard: Shard) -> Listed:
-    return read_shard(connect_in_worker(where).store, where.prefix, shard)
-
-
 def _save(
     settings: Settings,
     differences: Sequence[Difference],
@@ -236,29 +168,4 @@ def _document(difference: Difference) -> dict[str, Any]:
         "next_offset": difference.next_offset,
         "live": difference.live,
         "rebuilt": difference.rebuilt,
-    }
-
-
-def _installed(report: RebuildReport) -> dict[str, Any]:
-    root = report.rebuilt.root
-    return {
-        "stream": report.stream,
-        "landed": report.landed,
-        "version": root.version,
-        "first_offset": root.first_offset,
-        "next_offset": root.next_offset,
-        "fragments": root.fragments,
-        "bytes": root.total_size,
-        "groups": report.groups,
-        "unverified": report.rebuilt.unverified,
-        "refused": [str(each) for each in report.refused[:_NAMED]],
-        "more_told": report.rebuilt.told.more,
-        "ledger_from": report.root_key,
-        "ledger_guessed": report.guessed,
-        "disputed_epochs": list(report.disputed),
-        "lacks": [asdict(each) for each in report.shortfalls[:_NAMED]],
-        "replaced": [asdict(each) for each in report.rebuilt.told.replaced[:_NAMED]],
-        "taken_damaged": report.rebuilt.told.damaged[:_NAMED],
-        "damaged_roots": list(report.damaged),
-        "listed": report.rebuilt.listed,
     }

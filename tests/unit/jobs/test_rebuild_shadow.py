@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,22 +11,12 @@ import pytest
 
 from coldstream.errors import ConflictError
 from coldstream.jobs.rebuild_differences import DIFFERENCES, DifferenceKind, differences_batch
-from coldstream.jobs.rebuild_listing import (
-    ListedAhead,
-    Lister,
-    Shard,
-    read_shard,
-    shards_of,
-)
-from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, parts_of, shadow
+from coldstream.jobs.rebuild_shadow import Shadow, compare_part, parts_of, shadow
 from coldstream.manifest.entries import EntryKind
-from coldstream.names import MAX_OFFSET, data_prefix
 from coldstream.usecases.load import World
-from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair
 from tests.support.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
-from tests.support.remote import STREAM as CHAIN
-from tests.support.remote import Remote, chain, no_pause
+from tests.support.remote import no_pause
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of
 from tests.support.tier import PREFIX, Tier
 
@@ -196,99 +185,3 @@ def test_a_manifest_that_never_stands_still_is_an_error_and_no_difference() -> N
 
     with pytest.raises(ConflictError):
         compared(tier, meanwhile=lambda: tier.commit(STREAM, root_of(tier)))
-
-
-# LIST in parallel.
-
-
-def here(store: Lister, shards: Any) -> Any:
-    return [read_shard(store, PREFIX, shard) for shard in shards]
-
-
-@pytest.mark.parametrize("fragments", [None, 0, 25, 10**6])
-def test_shards_together_are_all_keys_each_once(
-    fragments: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coldstream.jobs.rebuild_listing.SHARD_KEYS", 7)
-    remote = Remote().claimed()
-    remote.upload(*chain(40, start=3))
-
-    shards = shards_of(remote.memory, PREFIX, CHAIN, fragments=fragments, trailers=False)
-
-    rows = [row.key for shard in here(remote.memory, shards) for row in shard.rows]
-    assert rows == [row.key for row in remote.memory.list(data_prefix(PREFIX, CHAIN))]
-    assert (shards[0].first, shards[-1].following) == (0, MAX_OFFSET)
-
-
-def test_a_stream_without_objects_has_one_empty_shard() -> None:
-    [shard] = shards_of(Remote().memory, PREFIX, CHAIN, fragments=None, trailers=True)
-
-    assert read_shard(Remote().memory, PREFIX, shard).rows == []
-
-
-@pytest.mark.parametrize("trailers", [True, False])
-@pytest.mark.parametrize("lost_roots", [False, True])
-def test_a_rebuild_from_shards_is_the_rebuild_from_pages(
-    trailers: bool, lost_roots: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coldstream.jobs.rebuild_listing.SHARD_KEYS", 5)
-    monkeypatch.setattr("coldstream.jobs.rebuild_listing._PAGE", 4)
-    tier = a_tier(tree=True, fragments=30)
-    bad = leaf(tier, 4)
-    good = tier.store.objects[path_of(bad)]
-    # The one with the smaller uid would win, but its trailer does not hold. A tree names the other.
-    tier.store.put(path_of(replace(bad, uid=0)), good[:-9] + b"x" + good[-8:], write_id="bad")
-    if lost_roots:
-        for key in [each for each in tier.store.objects if "/root." in each]:
-            tier.store.objects[key] = b"garbage"
-    store = ListedAhead(
-        tier.store,
-        PREFIX,
-        STREAM,
-        fragments=30,
-        trailers=trailers,
-        perform=partial(here, tier.store),
-        at_once=2,
-    )
-
-    world = replace(world_of(tier), page_size=4)
-    plain = rebuild(world, STREAM, branching=4, trailers=trailers)
-    parallel = rebuild(replace(world, store=store), STREAM, branching=4, trailers=trailers)
-
-    assert _fields(parallel) == _fields(plain)
-    assert len(parallel.refused) == (1 if trailers and lost_roots else 0)
-
-
-def _fields(report: Any) -> Any:
-    root = report.rebuilt.root
-    return (
-        root.first_offset, root.next_offset, root.fragments, root.total_size, root.ledger,
-        report.groups, report.rebuilt.listed, [each.key for each in report.refused],
-    )  # fmt: skip
-
-
-def test_workers_read_the_trailers_and_nobody_reads_them_again() -> None:
-    tier = a_tier()
-    asked: list[str] = []
-
-    class Watched:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(tier.store, name)
-
-        def get_suffix(self, key: str, length: int) -> bytes:
-            asked.append(key)
-            return tier.store.get_suffix(key, length)
-
-    store = ListedAhead(
-        Watched(),  # type: ignore[arg-type]
-        PREFIX,
-        STREAM,
-        fragments=14,
-        trailers=True,
-        perform=partial(here, tier.store),
-    )
-    rebuild(replace(world_of(tier), store=store), STREAM, branching=4, trailers=True)
-
-    assert asked == []
-    assert isinstance(Shard("s", 0, 1, True), Shard)
-    assert isinstance(Part(tier.catalog.items[STREAM], 0, 1, 1), Part)
