@@ -39,7 +39,7 @@ rooms: setup ## Lines and modules of each package, circles of imports, long func
 
 .PHONY: test
 test: lint ## All checks and tests (what CI runs)
-	$(PYTEST) -q -n 2 --dist loadfile tests
+	$(PYTEST) -q -n 2 --dist loadfile --durations=10 tests
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no embedded AWS
