@@ -28,6 +28,7 @@ from coldstream.usecases.retention import retain
 from coldstream_devkit.fragments import START_MS
 from coldstream_devkit.simulation.points import Place
 from tests.exhaustive.bare import METADATA, Look, overheard
+from tests.support import stage
 from tests.support.crashes import Crash
 from tests.support.stage import (
     PREFIX,
@@ -179,23 +180,15 @@ def dead_roots(begin: Place) -> list[str]:
 
 def damaged() -> Place:
     """The fragment of [40, 50) is damaged; two spare uploads hold the same chunks."""
-    place = a_stream()
-    key = piece(40, 50, uid=41).path(PREFIX)
-    data = bytearray(place.store.objects[key])
-    data[100] ^= 1
-    place.store.objects[key] = bytes(data)
-    return place
+    return stage.with_damage(a_stream())
 
 
 def of_another_table() -> Place:
-    place = a_stream()
-    restored = MemoryCatalog("restored")
-    restored.items.update(place.catalog.items)
-    return replace(place, catalog=restored)
+    return stage.of_another_table(a_stream())
 
 
 def without_a_table() -> Place:
-    return replace(a_stream(), catalog=MemoryCatalog("new"))
+    return stage.without_a_table(a_stream())
 
 
 def later(place: Place, ms: int) -> Place:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import coldstream.plans.claim as plans_claim
-from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.root import Root
@@ -40,6 +39,7 @@ from coldstream_devkit.simulation.explore import (
     explore,
 )
 from coldstream_devkit.simulation.points import Place
+from tests.support import stage
 from tests.support.stage import (
     CHUNK,
     PREFIX,
@@ -141,23 +141,15 @@ def a_tree() -> Place:
 
 
 def damaged() -> Place:
-    place = a_tree()
-    key = piece(40, 50, uid=41).path(PREFIX)
-    data = bytearray(place.store.objects[key])
-    data[100] ^= 1
-    place.store.objects[key] = bytes(data)
-    return place
+    return stage.with_damage(a_tree())
 
 
 def of_another_table() -> Place:
-    place = a_tree()
-    restored = MemoryCatalog("restored")
-    restored.items.update(place.catalog.items)
-    return replace(place, catalog=restored)
+    return stage.of_another_table(a_tree())
 
 
 def without_a_table() -> Place:
-    return replace(a_tree(), catalog=MemoryCatalog("new"))
+    return stage.without_a_table(a_tree())
 
 
 def in_all_orders(

@@ -7,6 +7,7 @@ nothing but its offset and epoch. So any tree can be read back and compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import count, pairwise
 from typing import Any
@@ -239,3 +240,24 @@ def once(look: Callable[[Place], str]) -> Callable[[Place], str]:
         return seen[key]
 
     return looked
+
+
+def with_damage(place: Place) -> Place:
+    """The fragment of [40, 50) is damaged; other uploads may hold the same chunks."""
+    key = piece(40, 50, uid=41).path(PREFIX)
+    data = bytearray(place.store.objects[key])
+    data[100] ^= 1
+    place.store.objects[key] = bytes(data)
+    return place
+
+
+def of_another_table(place: Place) -> Place:
+    """A backup of the table was restored."""
+    restored = MemoryCatalog("restored")
+    restored.items.update(place.catalog.items)
+    return replace(place, catalog=restored)
+
+
+def without_a_table(place: Place) -> Place:
+    """The table is lost."""
+    return replace(place, catalog=MemoryCatalog("new"))
