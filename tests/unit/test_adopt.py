@@ -397,6 +397,30 @@ def test_of_two_claims_that_of_which_an_upload_tells_is_adopted(
         remote.memory.objects = objects
 
 
+@pytest.mark.parametrize(("stale", "said"), [(25, 20), (30, 30)])
+def test_a_floor_that_no_root_has_tells_nothing_and_two_that_roots_have_neither(
+    stale: int, said: int
+) -> None:
+    """Found by a stranger: one late upload under a claim that a rebuild had forgotten decided."""
+    remote = Remote().claimed()
+    remote.upload(*chain(3))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    before = remote.root()
+    remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
+    beside(remote, before, [(1, 0), (2, 30)])
+    lost = replace(before, version=before.version + 1)
+    path = root_path(PREFIX, STREAM, 1, lost.version, 55)
+    remote.memory.put(path, lost.encode(), write_id=path)
+    remote.upload(piece(20, 30, epoch=2, floor=20))
+    remote.upload(*(piece(40 + n, 50 + n, epoch=2, floor=stale) for n in (0, 10)))
+    world = with_table(remote.new_world(), MemoryCatalog("new"))
+
+    adopt(world, STREAM)
+
+    # Where two are said, the order of roots without any upload stands: the furthest one.
+    assert load(world, STREAM).root.ledger == Ledger.of([(1, 0), (2, said)])
+
+
 def test_a_root_that_an_upload_contradicts_does_not_step_in_for_one_that_misses_something() -> None:
     remote = Remote().claimed()
     paths = remote.upload(*chain(3))

@@ -18,6 +18,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.usecases.claim import ForeignBucketError
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.load import World, load
@@ -209,6 +210,42 @@ def test_a_stream_all_of_whose_objects_are_lost_needs_a_word_and_then_has_a_hole
     root = load(remote.new_world(), STREAM).root
     assert (root.first_offset, root.next_offset) == (0, following)
     assert_sound(remote.new_world())
+
+
+def test_a_manifest_that_has_held_data_is_not_made_again_in_a_bucket_without_any() -> None:
+    """Found by a stranger: after a claim that began anew no offset is missing in a wrong bucket."""
+    remote = Remote().claimed()
+    remote.upload(*chain(3))
+    commit_runs(remote.world, STREAM, pause=no_pause)
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, first_offset=30, fragments=0)
+    remote.memory.objects.clear()
+
+    with pytest.raises(ForeignBucketError):
+        rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE
+    assert not remote.memory.objects
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("table", ["memory", "restored"])
+def test_a_tombstone_stays_one_whatever_the_bucket_and_the_table(
+    remote: Remote, table: str, there: bool, dry_run: bool
+) -> None:
+    """Found by a stranger: an empty bucket made the stream live again in a restored table."""
+    item = replace(remote.items.items[STREAM], state=StreamState.DELETED)
+    items = MemoryCatalog(table)
+    items.items[STREAM] = item
+    if not there:
+        remote.memory.objects.clear()
+    world = World(remote.memory, items, PREFIX, remote.world.new_uid)
+
+    with pytest.raises(ConflictError, match="deleted"):
+        rebuild(world, STREAM, branching=M, dry_run=dry_run, accept_less=True)
+
+    assert items.items[STREAM] == item
 
 
 def test_a_manifest_is_never_installed_from_keys_alone(remote: Remote) -> None:

@@ -75,6 +75,15 @@ class CatalogItem:
     undelete_until: int = 0
     state_token: int = 0
 
+    @property
+    def never_held(self) -> bool:
+        """Whether the manifest has never had a fragment or hole: only claims have changed it."""
+        return (
+            self.first_offset == self.next_offset
+            and self.fragments == 0
+            and self.version <= len(self.ledger.claims)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:

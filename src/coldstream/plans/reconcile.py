@@ -37,22 +37,22 @@ def ranked(roots: Iterable[ListedRoot]) -> list[list[ListedRoot]]:
     return [list(same) for _, same in groupby(found, key=lambda each: each.key.version)]
 
 
-def disputed(roots: Sequence[Root]) -> dict[int, int]:
-    """Epochs about whose claim roots disagree, with the lowest floor that one of them has.
+def disputed(roots: Sequence[Root]) -> dict[int, set[int]]:
+    """Epochs about whose claim roots disagree, with the floors that some of them have.
 
     Claims below the newest of each are not compared: retention takes them out of a ledger.
 
     Args:
         roots: of one version.
     """
-    found: dict[int, int] = {}
+    found: dict[int, set[int]] = {}
     lowest = min((root.ledger.epoch for root in roots), default=0)
     for epoch in {claim.epoch for root in roots for claim in root.ledger.claims}:
         if epoch < lowest:
             continue
         floors = {root.ledger.floor(epoch) for root in roots if root.ledger.epoch >= epoch}
         if len(floors) > 1:
-            found[epoch] = min(floor for floor in floors if floor is not None)
+            found[epoch] = {floor for floor in floors if floor is not None}
     return found
 
 

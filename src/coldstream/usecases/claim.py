@@ -66,6 +66,18 @@ class ForeignBucketError(ConflictError):
     )
 
 
+def foreign(item: CatalogItem, under: str) -> ForeignBucketError:
+    """The error of a stream that has held data, in a bucket that has none of it."""
+    return ForeignBucketError(
+        f"the catalog has a manifest of {item.first_offset}..{item.next_offset} for this"
+        f" stream, but this bucket has no object below {under}: the table belongs to another"
+        " bucket, or this one was emptied; nothing was written",
+        stream=item.stream,
+        offset=item.next_offset,
+        key=item.root_key,
+    )
+
+
 def root_again(world: World, stream: str) -> bool:
     """Write the root of a manifest that has never held anything, where the bucket has nothing.
 
@@ -86,20 +98,8 @@ def root_again(world: World, stream: str) -> bool:
     under = stream_prefix(world.prefix, stream)
     if not item.root_key or holds_ours(world, stream):
         return False
-    never_held = (
-        item.first_offset == item.next_offset
-        and item.fragments == 0
-        and item.version <= len(item.ledger.claims)
-    )
-    if not never_held:
-        raise ForeignBucketError(
-            f"the catalog has a manifest of {item.first_offset}..{item.next_offset} for this"
-            f" stream, but this bucket has no object below {under}: the table belongs to another"
-            " bucket, or this one was emptied; nothing was written",
-            stream=stream,
-            offset=item.next_offset,
-            key=item.root_key,
-        )
+    if not item.never_held:
+        raise foreign(item, under)
     root = Root(
         first_offset=item.first_offset,
         next_offset=item.next_offset,

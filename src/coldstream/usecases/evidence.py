@@ -7,7 +7,7 @@ nobody uploads under a claim before it has landed.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -32,9 +32,12 @@ class _Epoch:
 
 
 def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping[int, int]:
-    """By epoch, the floor that most uploads say; only of epochs about which the roots disagree.
+    """By epoch, the floor that uploads say; only of epochs about which the roots disagree.
 
-    It costs nothing where they agree, as they nearly always do.
+    A floor that none of them has tells nothing: it is of a claim that a rebuild has forgotten, or
+    somebody made it up. Where uploads say two floors that roots have, both claims have landed at
+    some time, and nothing is told either. It costs nothing where the roots agree, as they nearly
+    always do.
 
     Args:
         world: where.
@@ -48,15 +51,16 @@ def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping
     if not claims:
         return {}
     epochs: dict[int, _Epoch] = {each: _Epoch() for each in claims}
-    listing = data_pages(world, stream, min(claims.values()))
+    listing = data_pages(world, stream, min(min(each) for each in claims.values()))
     for each in chain.from_iterable(islice(listing, _PAGES)):
         seen = epochs.get(each.data_key.epoch)
         if seen is not None and each.data_key.kind == "fragment":
             (seen.first if len(seen.first) < _ASKED else seen.last).append(each)
     asked = [each for seen in epochs.values() for each in (*seen.first, *seen.last)]
     said = floors(world, asked)
-    votes: dict[int, Counter[int]] = {}
+    told: dict[int, set[int]] = {}
     for each in asked:
-        if each.path in said:
-            votes.setdefault(each.data_key.epoch, Counter())[said[each.path]] += 1
-    return {epoch: min(n, key=lambda floor: (-n[floor], floor)) for epoch, n in votes.items()}
+        epoch, floor = each.data_key.epoch, said.get(each.path)
+        if floor in claims[epoch]:
+            told.setdefault(epoch, set()).add(floor)
+    return {epoch: min(several) for epoch, several in told.items() if len(several) == 1}

@@ -31,6 +31,7 @@ from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
 from coldstream.ports import MAX_DELETE_MS, Landed
+from coldstream.usecases.claim import foreign
 from coldstream.usecases.listing import pages
 from coldstream.usecases.load import World
 from coldstream.usecases.quarantine import load_record, write_record
@@ -131,9 +132,10 @@ def rebuild(
 
     Raises:
         NotFoundError: the bucket has nothing of this stream, and no item says what there was.
+        ForeignBucketError: the same, and the item has held data.
         InvalidInputError: it is to be committed, but no trailer was to be read.
-        ConflictError: the stream is being deleted, somebody else changed its item, or an object
-            has gone meanwhile; nothing was committed.
+        ConflictError: the stream is deleted or being deleted, somebody else changed its item, or an
+            object has gone meanwhile; nothing was committed.
         LackingError: the manifest would lack something; nothing was committed.
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
@@ -144,9 +146,11 @@ def rebuild(
             "a manifest is installed only from fragments whose trailers were read", stream=stream
         )
     item = world.catalog.get(stream)
-    unknown = item is None or not item.root_key
-    if unknown and not world.store.list(stream_prefix(world.prefix, stream), limit=1):
-        raise NotFoundError("the bucket has nothing of this stream", stream=stream)
+    if item is not None and item.state is StreamState.DELETED:
+        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
+    under = stream_prefix(world.prefix, stream)
+    if not world.store.list(under, limit=1):
+        _check_known(world, stream, item, under, accept_less=accept_less)
     if dry_run:
         state = known_state(world, stream, item, by_trailers=trailers)
         with Spool() as spool:
@@ -154,10 +158,8 @@ def rebuild(
     item = _stop_others(world, stream, item)
     try:
         if wait is not None:
-            if not accept_less:
-                # A delete cannot add anything: what lacks now would lack after the wait, too.
-                with Spool() as spool:
-                    _made(world, stream, item, branching, accept_less, spool)
+            if delete_ms and not accept_less:
+                _refuse_early(world, stream, item, branching)
             wait(delete_ms)
         return _install(world, stream, item, branching, accept_less)
     except UnknownOutcomeError:
@@ -180,6 +182,42 @@ def _install(
         rebuilt = replace(rebuilt, root=replace(rebuilt.root, quarantine_key=key))
         land(world, stream, rebuilt.root, item, state.versions)
         return replace(report, rebuilt=rebuilt, landed=True)
+
+
+def _check_known(
+    world: World, stream: str, item: CatalogItem | None, under: str, *, accept_less: bool
+) -> None:
+    """Let an empty bucket be rebuilt only where the item says all that there was.
+
+    Raises:
+        NotFoundError: nothing says what there was.
+        ForeignBucketError: it has held data, of which no offset is left to be told as missing.
+    """
+    if (
+        item is None
+        or not item.root_key
+        or item.table_id != world.catalog.table_id()
+        or item.state not in (StreamState.LIVE, StreamState.REBUILDING)
+    ):
+        raise NotFoundError("the bucket has nothing of this stream", stream=stream)
+    empty = item.first_offset == item.next_offset
+    if empty and not (item.never_held or accept_less):
+        raise foreign(item, under)
+
+
+def _refuse_early(world: World, stream: str, item: CatalogItem | None, branching: int) -> None:
+    """Refuse what will be refused before the wait and not after it: a delete adds nothing.
+
+    But where the ledger is guessed, what a delete takes may be what the guess refuses.
+
+    Raises:
+        LackingError: the manifest would have less than there is.
+    """
+    state = known_state(world, stream, item, by_trailers=True)
+    if not state.guessed:
+        with Spool() as spool:
+            report = _report(state, _pass(world, state, branching, True, spool), spool)
+        _check_coverage(report, known=state.next_offset is not None, accept_less=False)
 
 
 def _made(

@@ -21,7 +21,7 @@ from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
 from coldstream.usecases.rebuild_objects import floors
 
 #: Roots of one version that are compared.
-_SAME = 8
+_SAME = 32
 
 
 @dataclass(slots=True)
