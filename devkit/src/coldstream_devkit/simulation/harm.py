@@ -128,7 +128,7 @@ def _fragment(scene: Scene) -> tuple[Stream, str] | None:
         for key in scene.objects.objects
         if contents.chunks.get(key)
         and key not in contents.harmed
-        and (key in live or key not in scene.repairs or not scene.repairs[key].fiber)
+        and (key in live or key not in scene.replacing or not scene.replacing[key].fiber)
     ]
     if scene.choices.below(4) and (of_manifest := [key for key in keys if key in live]):
         keys = of_manifest

@@ -133,7 +133,7 @@ class Scene:
         self.running: list[tuple[int, str]] = []  # deadline and owner of Lambdas and workflows
         self.lasting: list[str] = []
         self.loses_items = False
-        self.repairs: dict[str, Task] = {}
+        self.replacing: dict[str, Task] = {}  # who has PUT what takes the place of other objects
         self.rules: dict[object, tuple[int | None, int | None]] = {}
         self.page_size = page_size
         self._lives = 0
@@ -170,7 +170,7 @@ class Scene:
         task = self.scheduler.task
         if task is None:
             return self.objects.objects.keys()
-        if not task.name.startswith("repair"):
+        if not task.name.startswith(("repair", "consolidate")):
             return task.seen
         # A repair plans once; what another one writes meanwhile comes too late for it.
         born = [stream.oracle.contents.born for stream in self.streams.values()]
@@ -218,8 +218,8 @@ class Scene:
             return
         stream.oracle.created(key)
         task = self.scheduler.task
-        if task is not None and task.name.startswith("repair"):
-            self.repairs[key] = task
+        if task is not None and task.name.startswith(("repair", "consolidate")):
+            self.replacing[key] = task
         if "/data/" in key:
             self.queue.object_created(key)
 
