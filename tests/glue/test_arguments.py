@@ -23,7 +23,6 @@ from coldstream.jobs.arguments import (
     size_bytes,
     text,
     where,
-    words,
 )
 
 STREAM = Argument("stream", text, "Which.")
@@ -179,7 +178,3 @@ def test_a_path_for_tables_becomes_the_url_that_workers_write_to() -> None:
     assert place("/tmp/tables") == "file:///tmp/tables/"
     assert place("file:///tmp/tables/") == "file:///tmp/tables/"
     assert place("s3://bucket/tables") == "s3://bucket/tables/"
-
-
-def test_several_words_have_commas_between_and_empty_ones_do_not_count() -> None:
-    assert words("a, b,,c ") == ("a", "b", "c")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from coldstream_devkit.simulation import run
@@ -53,7 +54,9 @@ def test_ctrl_c_ends_all_processes_by_one_word() -> None:
         text=True,
         start_new_session=True,
     ) as running:
-        time.sleep(4)  # imports and forks are done, or are what is interrupted
+        # The forks are done, or are what is interrupted; how long imports take nobody knows.
+        while not psutil.Process(running.pid).children():
+            time.sleep(0.05)
         os.killpg(running.pid, signal.SIGINT)
         _, said = running.communicate(timeout=60)
 

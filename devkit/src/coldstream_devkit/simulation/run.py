@@ -159,7 +159,11 @@ def play_many(
         return
     gc.freeze()
     # Ctrl-C goes to the whole group of processes; the one that began it all ends the others.
-    with get_context("fork").Pool(processes, _ignore_interrupts) as pool:
+    # Nor may it be lost, or end one of them, while they begin: it waits until all are there.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    made = get_context("fork").Pool(processes, _ignore_interrupts)
+    with made as pool:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for tally in pool.imap_unordered(_batch, tasks):
             yield tally
             if until_failure and tally.failures:
