@@ -19,7 +19,8 @@ from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .machine import Broken, Faults, Machine, Run, durable
+from .disturbed import Broken, Faults, Run, durable
+from .machine import Machine
 
 ONE, OTHER = "__one_1", "__other_2"
 
