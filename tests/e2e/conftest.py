@@ -21,10 +21,8 @@ from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.usecases.collect import collect
 from coldstream.usecases.load import World, load
 from coldstream_devkit.bucket import listed, referenced
-from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.steps import publish_before_delete
-
-__all__ = ["emulator"]
 
 COLDSTREAM = Path(sys.executable).with_name("coldstream")
 
