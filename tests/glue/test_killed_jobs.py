@@ -35,6 +35,7 @@ from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
+from tests.support.slow import in_part_and_in_full, slow, some
 
 pytestmark = MARKS
 
@@ -134,9 +135,10 @@ def database(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@in_part_and_in_full
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
-    site: Site, wire: Tripwire, database: str, name: str
+    site: Site, wire: Tripwire, database: str, name: str, full: bool
 ) -> None:
     job, given = JOBS[name], arguments(site, wire, name, database)
     wire.arm()
@@ -146,7 +148,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     assert len(writes) >= 2
     assert any(rows[0] for rows in expected.values())
 
-    for number in range(len(writes)):
+    for number in some(len(writes), full):
         wire.arm(number)
         with pytest.raises(Exception):  # noqa: B017 - however its library tells of a death
             run(job.module, given)
@@ -161,7 +163,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
             assert rows == expected[table.name][0]
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", ["scrub", *slow(name for name in JOBS if name != "scrub")])
 def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
     site: Site, wire: Tripwire, database: str, name: str
 ) -> None:
