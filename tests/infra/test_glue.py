@@ -15,7 +15,6 @@ import pytest
 from coldstream import names
 from infra.bundle import BundleError
 from infra.glue_bundle import LEFT_OUT, PACKAGES, build, python_modules
-from infra.warehouse import QUERIES, saved_query
 from tests.infra.conftest import flat
 from tests.infra.test_rights import DATA, METADATA, granted
 
@@ -205,6 +204,8 @@ def test_a_run_that_fails_is_counted_like_a_workflow_that_fails(assembly: Assemb
 def test_the_saved_queries_are_in_the_workgroup_which_bounds_what_they_read(
     assembly: Assembly,
 ) -> None:
+    from infra.warehouse import QUERIES
+
     queries = [one["Properties"] for one in assembly.of_type("AWS::Athena::NamedQuery").values()]
     group = assembly.only("AWS::Athena::WorkGroup")["Properties"]
     settings = group["WorkGroupConfiguration"]
@@ -222,6 +223,8 @@ def test_the_saved_queries_are_in_the_workgroup_which_bounds_what_they_read(
 
 
 def test_a_query_without_a_title_is_refused(tmp_path: Path) -> None:
+    from infra.warehouse import saved_query
+
     (tmp_path / "bare.sql").write_text("SELECT 1")
 
     with pytest.raises(ValueError, match=r"bare\.sql does not begin with a comment"):

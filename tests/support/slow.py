@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -22,9 +22,5 @@ def some(count: int, full: bool, *, most: int = 3) -> list[int]:
 
 
 def slow(cases: Iterable[Any]) -> list[Any]:
-    """Cases of a parameter that only `make test-slow` looks at."""
-    return [pytest.param(*_values(case), marks=pytest.mark.slow) for case in cases]
-
-
-def _values(case: Any) -> Sequence[Any]:
-    return case if isinstance(case, tuple) else (case,)
+    """Cases of one parameter that only `make test-slow` looks at."""
+    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]

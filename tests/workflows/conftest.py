@@ -14,7 +14,6 @@ from coldstream.names import WORKFLOWS
 from coldstream_devkit.emulator import Emulator, serving
 from coldstream_devkit.local.deploy import deploy
 from coldstream_devkit.local.progress import silent
-from infra.workflows import surveying
 from tests.support.probe_stack import eventually, probe_template, write_assembly
 from tests.workflows.site import Site, deployed
 
@@ -115,6 +114,8 @@ def template() -> dict[str, Any]:
 
 def machine(name: str) -> dict[str, Any]:
     """The resource of one workflow, as the CDK makes it."""
+    from infra.workflows import surveying  # brings the CDK, which takes seconds
+
     wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
     wanted |= {"SurveyTimeoutSeconds", "MaxConcurrency"} if name in SURVEYED else set()
     wanted |= {"SettleSeconds"} if name == "delete" else set()

@@ -28,6 +28,10 @@ _CACHES = (
 )
 
 
+#: Begins of the names of operations that change something.
+_CHANGES = ("Put", "Update", "Delete", "BatchWrite", "TransactWrite", "Start")
+
+
 class Killed(BaseException):
     """The container is gone. No error of ours: nothing may catch it and go on."""
 
@@ -133,5 +137,5 @@ def _changes(request: Any) -> bool:
     """Whether a request of boto3 changes something: by its operation, or else by its method."""
     operation = request.headers.get("X-Amz-Target", b"").decode().rpartition(".")[2]
     if operation:
-        return operation.startswith(("Put", "Update", "Delete", "BatchWrite", "TransactWrite", "Start"))
-    return request.method != "GET" and request.method != "HEAD"
+        return operation.startswith(_CHANGES)
+    return request.method not in ("GET", "HEAD")
