@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
 # Three workers on two cores: that with the embedded AWS often waits. Which test is whose: tests/conftest.py.
-LANES := -q -n 3 --dist loadgroup --no-loadscope-reorder --durations=10
+LANES := -q -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .PHONY: help
 help: ## List the targets
@@ -47,7 +47,7 @@ test: setup ## All checks, and all tests but the full matrices
 	wait $$lint || failed=1; cat build/lint.txt; exit $$failed
 
 .PHONY: test-slow
-test-slow: setup ## Full matrices, every example of every property, Spark 3.5 (what CI adds to `make test`)
+test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both)
 	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "slow or hypothesis" tests
 
 .PHONY: test-fast
