@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.test_parting import with_hole_at_the_end
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ConflictError, CorruptDataError, FencedError
@@ -21,17 +22,18 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import NotLanded, Unknown
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import Claimed, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.quarantine import current_record, drop, load_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.retention import retain
 from coldstream_devkit.steps import contiguous_advance
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
-from tests.unit.test_parting import with_hole_at_the_end
 
 #: Two fragments of five chunks of epoch 1, and what is cut off of them.
 OLD = [piece(0, 50), piece(50, 100)]

@@ -17,8 +17,9 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.entries import EntryKind
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 
 from .machine import Machine
 
