@@ -1,4 +1,4 @@
-"""Settings from flags or the environment, and the adapters that they choose.
+"""The adapters that the settings choose.
 
 The SDKs are imported here, inside the function, so that `coldstream --help` stays quick.
 """
@@ -7,47 +7,14 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from coldstream.cli.report import ConfigurationError
-from coldstream.names import (
-    DEFAULT_PREFIX,
-    ENV_BUCKET,
-    ENV_PREFIX,
-    ENV_TABLE,
-    check_prefix,
-)
+from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.ports import Catalog, ObjectStore, Policies
 
 if TYPE_CHECKING:
     from coldstream.usecases.load import World
-
-_PANEL = "Where"
-
-BucketOption = Annotated[
-    str,
-    typer.Option(
-        "--bucket", envvar=ENV_BUCKET, help="S3 bucket of the fragments.", rich_help_panel=_PANEL
-    ),
-]
-TableOption = Annotated[
-    str,
-    typer.Option(
-        "--table", envvar=ENV_TABLE, help="DynamoDB table of the catalog.", rich_help_panel=_PANEL
-    ),
-]
-PrefixOption = Annotated[
-    str,
-    typer.Option(
-        "--prefix",
-        envvar=ENV_PREFIX,
-        help="What all keys of the cluster begin with.",
-        rich_help_panel=_PANEL,
-    ),
-]
-DEFAULT_PREFIX_VALUE = DEFAULT_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
