@@ -82,12 +82,12 @@ class _Found:
 
 def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Found:
     """Read a stream's root, its `newest` fragments, and with `all_holes` every group."""
-    from coldstream.nodes import fetcher
-    from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
+    from coldstream.remote.nodes import PROCESS_NODES, fetcher
+    from coldstream.remote.roots import Snapshots
 
     fetch = fetcher(remote.store, PROCESS_NODES, remote.prefix, stream)
     with telling_deletion(remote.catalog, stream):
-        snapshot = Snapshots(remote.store, remote.catalog).load(stream)
+        snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(stream)
         root = snapshot.root
         fragments = list(islice(leaves_backwards(root, fetch), newest))
         below = leaves(root, fetch) if all_holes else root.entries

@@ -19,8 +19,8 @@ from coldstream.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from coldstream.manifest.quarantine import Dropped, Timeline
+    from coldstream.remote.context import World
     from coldstream.usecases.amend import Amended
-    from coldstream.usecases.load import World
     from coldstream.usecases.quarantine import Drop, LostData
 
 app = typer.Typer(
