@@ -206,24 +206,6 @@ def keep_tables(
     ]
 
 
-def replace_partitions(*, catalog: str, database: str) -> iam.PolicyStatement:
-    """Make a table's partitions in the catalog those that its own log has.
-
-    Args:
-        catalog: what the ARNs of the account's databases and tables begin with.
-        database: whose tables they are.
-    """
-    return iam.PolicyStatement(
-        sid="ReplacePartitions",
-        actions=[
-            "glue:BatchCreatePartition",
-            "glue:BatchDeletePartition",
-            "glue:GetPartitions",
-        ],
-        resources=_tables(catalog, database, "*"),
-    )
-
-
 def _tables(catalog: str, database: str, tables: str) -> list[str]:
     """What a right to tables is for: Glue wants the catalog and the database named, too."""
     return [

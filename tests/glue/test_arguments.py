@@ -29,7 +29,7 @@ STREAM = Argument("stream", text, "Which.")
 LIMIT = Argument("max-bytes", size_bytes, "How much.", default=2**30)
 PRICE = Argument[float | None]("price", decimal_number, "Of a GB.", default=None)
 DRY = Argument("dry-run", flag, "Change nothing.", default=False)
-MODE = Argument("format", one_of("iceberg", "parquet"), "Which.", default="iceberg")
+MODE = Argument("partition", one_of("hour", "day"), "Which.", default="day")
 ARGUMENTS = (STREAM, LIMIT, PRICE, DRY, MODE)
 
 
@@ -44,7 +44,7 @@ def test_values_have_the_types_of_their_arguments_and_defaults_count() -> None:
     assert found[LIMIT] == 64 * 2**20
     assert found[PRICE] == 0.023
     assert found[DRY] is True
-    assert found[MODE] == "iceberg"
+    assert found[MODE] == "day"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_glue_adds_is_ignored_and_the_id_of_the_run_is_known() -> None:
         (("--stream", "a", "--price", "-1"), "--price '-1': must be a number"),
         (("--stream", "a", "--price", "nan"), "must be a number"),
         (("--stream", "a", "--dry-run", "maybe"), "must be true or false"),
-        (("--stream", "a", "--format", "orc"), "must be iceberg or parquet"),
+        (("--stream", "a", "--partition", "week"), "must be hour or day"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_name_of_the_argument(

@@ -42,7 +42,6 @@ from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.rules import (
-    Format,
     Partition,
     Rule,
     check_rules,
@@ -82,7 +81,6 @@ STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
 PARTITION = Argument("partition", one_of(*Partition), "Divide files by time of the chunk.", "day")
-FORMAT = Argument("format", one_of(*Format), "What the table is made of.", "iceberg")
 START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
 KEEP_DAYS: Argument[int | None] = Argument(
     "keep-days", positive_number, "Remove rows of chunks older than this.", None
@@ -105,7 +103,7 @@ EXPIRE: Argument[int | None] = Argument(
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, FORMAT, START, KEEP_DAYS, RULES, FROM, TO,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP_DAYS, RULES, FROM, TO,
     OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
 )  # fmt: skip
 
@@ -129,7 +127,6 @@ def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
         table,
         given[BODY],
         Partition(given[PARTITION]),
-        Format(given[FORMAT]),
         given[START],
         given[KEEP_DAYS],
     )
