@@ -27,8 +27,7 @@ from coldstream.cli.connect import (
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
-from coldstream.names import ENV_QUEUE_URL, check_stream
-from coldstream.plans.name_pattern import MAX_NAME
+from coldstream.names import ENV_QUEUE_URL, MAX_NAME, check_stream
 
 if TYPE_CHECKING:
     from coldstream.agent.progress import Progress
