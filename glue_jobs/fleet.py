@@ -10,7 +10,6 @@ from coldstream.jobs.arguments import (
     WAREHOUSE,
     WHERE,
     Argument,
-    duration_seconds,
     flag,
     parse,
     where,
@@ -19,12 +18,13 @@ from coldstream.jobs.fleet import Settings, run
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import client, connect, metric_sink, spark_session
 from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.quantities import parse_duration
 
 OBJECTS = Argument(
     "objects", flag, "LIST every object, too, to find those without a reference.", default=False
 )
 GRACE = Argument(
-    "grace", duration_seconds, "How old an object without a reference is an orphan.", 86_400
+    "grace", parse_duration, "How old an object without a reference is an orphan.", 86_400
 )
 ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, OBJECTS, GRACE)
 

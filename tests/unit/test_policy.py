@@ -261,7 +261,7 @@ def test_what_is_written_is_read_back() -> None:
     ("text", "ms"),
     [
         ("7D", 7 * DAY), ("12h", DAY // 2), ("30m", 1_800_000), ("90s", 90_000),
-        ("1M", 30 * DAY), ("1Y", 365 * DAY),
+        ("1M", 30 * DAY), ("1Y", 365 * DAY), ("7d", 7 * DAY),
     ],
 )  # fmt: skip
 def test_an_age_is_what_rabbitmq_takes_it_for(text: str, ms: int) -> None:
@@ -269,7 +269,9 @@ def test_an_age_is_what_rabbitmq_takes_it_for(text: str, ms: int) -> None:
     assert parse_age(age(ms)) == ms
 
 
-@pytest.mark.parametrize("text", ["", "7", "D", "7d", "7 D", "-7D", "+7D", "7.5D", "7D1h", "٧D"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "D", "7H", "7S", "7y", "-7D", "+7D", "7.5D", "7D1h", "٧D", "٧", "7W"]
+)
 def test_anything_else_is_no_age(text: str) -> None:
     with pytest.raises(InvalidInputError):
         parse_age(text)

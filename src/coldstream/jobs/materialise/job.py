@@ -29,11 +29,9 @@ from coldstream.jobs.arguments import (
     Argument,
     Given,
     Where,
-    duration_seconds,
     flag,
     one_of,
     positive_number,
-    size_bytes,
     text,
     whole_number,
 )
@@ -58,6 +56,7 @@ from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.jobs.report import Report, raised_by_worker
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import MetricUnit
+from coldstream.quantities import parse_duration, parse_size
 from coldstream.spark.connect import connect
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ DESCRIPTION = "Put streams into tables, exactly once; compact the tables and rem
 
 def old_enough(value: str) -> int:
     """Seconds; more than any run takes."""
-    seconds = duration_seconds(value)
+    seconds = parse_duration(value)
     if seconds < MIN_AGE_SECONDS:
         raise ValueError("must be 2d at least: files of a run that is under way must stay")
     return seconds
@@ -89,9 +88,9 @@ RULES = Argument("rules", text, "Rules as JSON, or the path or s3:// URL of a fi
 FROM: Argument[int | None] = Argument("from", whole_number, "Back-fill from this offset on.", None)
 TO: Argument[int | None] = Argument("to", whole_number, "Stop before this offset.", None)
 OVERWRITE = Argument("overwrite", flag, "Make rows of the range anew.", False)
-PARTITION_BYTES = Argument("partition-bytes", size_bytes, "What one task reads.", 256 * 2**20)
-WINDOW_BYTES = Argument("window-bytes", size_bytes, "What one commit takes in.", 64 * 2**30)
-FILE_BYTES = Argument("file-bytes", size_bytes, "Size of a table's files.", 256 * 2**20)
+PARTITION_BYTES = Argument("partition-bytes", parse_size, "What one task reads.", 256 * 2**20)
+WINDOW_BYTES = Argument("window-bytes", parse_size, "What one commit takes in.", 64 * 2**30)
+FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", 256 * 2**20)
 MAINTAIN = Argument("maintain", flag, "Compact and remove old rows after filling.", False)
 EXPIRE: Argument[int | None] = Argument(
     "expire",
