@@ -14,11 +14,12 @@ from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind
 from coldstream.ports import NotLanded
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import current_record, drop, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import first_missing
@@ -337,7 +338,7 @@ def test_without_the_record_or_the_root_that_it_names_nothing_is_deleted(
     assert {k: v for k, v in tier.tampered().items() if "collect." not in k} == before
 
 
-def test_a_claim_between_two_sightings_protects_what_it_cuts_off() -> None:
+def test_a_claim_between_two_marks_protects_what_it_cuts_off() -> None:
     tier = Tier()
     tier.upload(piece(0, 120, uid=1))  # a copy that was superseded and seen as garbage
     tier.now += 2 * GRACE

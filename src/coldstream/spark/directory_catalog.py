@@ -7,10 +7,9 @@ from typing import NoReturn
 
 from coldstream.errors import InvalidInputError, PermissionDeniedError
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange, moved
-from coldstream.manifest.root import parse_root
 from coldstream.names import check_prefix, check_stream
 from coldstream.ports import CatalogPage, CommitOutcome
-from coldstream.reader.snapshot import MAX_ROOT_SIZE
+from coldstream.remote.roots import root_at
 from coldstream.spark.directory import DirectoryStore
 from coldstream.spark.earlier import roots_of
 
@@ -44,7 +43,7 @@ class DirectoryCatalog:
         if newest is None:
             return None
         _, key, uid = newest
-        root = parse_root(self._store.get_all(key, limit=MAX_ROOT_SIZE))
+        root = root_at(self._store, key, stream)
         commit = Commit(stream, _TABLE, root.version - 1, 0, root, key, uid)
         # Of a revision above the first: as after an adoption, nobody knows which roots landed.
         return moved(CatalogItem(stream, _TABLE, revision=1), commit)

@@ -31,13 +31,12 @@ from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
 from coldstream.ports import MAX_DELETE_MS, Landed
+from coldstream.remote.context import World
+from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.claim import foreign
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import World
 from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
-from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.rebuild_state import State, known_state
 from coldstream.usecases.surviving import surviving_record
 
@@ -140,17 +139,7 @@ def rebuild(
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    if not trailers and not dry_run:
-        # A fragment that commits have refused and the good one in its place look alike by keys.
-        raise InvalidInputError(
-            "a manifest is installed only from fragments whose trailers were read", stream=stream
-        )
-    item = world.catalog.get(stream)
-    if item is not None and item.state is StreamState.DELETED:
-        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
-    under = stream_prefix(world.prefix, stream)
-    if not world.store.list(under, limit=1):
-        _check_known(world, stream, item, under, accept_less=accept_less)
+    item = _begun(world, stream, trailers=trailers or dry_run, accept_less=accept_less)
     if dry_run:
         state = known_state(world, stream, item, by_trailers=trailers)
         with Spool() as spool:
@@ -168,6 +157,26 @@ def rebuild(
         # Commits and deletes must not stand still because a rebuild could not be done.
         _give_back(world, stream, item)
         raise
+
+
+def _begun(world: World, stream: str, *, trailers: bool, accept_less: bool) -> CatalogItem | None:
+    """The stream's item, if the request makes sense.
+
+    Raises:
+        As `rebuild`.
+    """
+    if not trailers:
+        # A fragment that commits have refused and the good one in its place look alike by keys.
+        raise InvalidInputError(
+            "a manifest is installed only from fragments whose trailers were read", stream=stream
+        )
+    item = world.catalog.get(stream)
+    if item is not None and item.state is StreamState.DELETED:
+        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
+    under = stream_prefix(world.prefix, stream)
+    if not world.store.list(under, limit=1):
+        _check_known(world, stream, item, under, accept_less=accept_less)
+    return item
 
 
 def _install(
@@ -248,7 +257,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         branching=branching,
         uids=iter(world.new_uid, None),
         first_offset=first,
-        trailers=(lambda listed: read_trailers(world, listed)) if trailers else None,
+        trailers=(lambda listed: listed_trailers(world, listed)) if trailers else None,
         sound=(lambda fragments: sound(world, fragments)) if trailers else None,
         sections=None
         if first is None or following is None
@@ -257,7 +266,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         guessed=state.guessed,
         certain_end=state.own,
     )
-    for node in plan.groups(pages(world, data_prefix(world.prefix, stream))):
+    for node in plan.groups(world.pages(data_prefix(world.prefix, stream))):
         spool.add(node)
     rebuilt = plan.rebuilt(version=next_version(state.item, state.versions))
     if state.root is None:

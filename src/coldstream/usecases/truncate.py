@@ -12,12 +12,8 @@ from dataclasses import replace
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import (
     HEADER,
-    TRAILER_SIZE,
-    FragmentIndex,
     IndexRecord,
     Trailer,
-    check_against_key,
-    parse_trailer,
 )
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
@@ -29,10 +25,11 @@ from coldstream.plans.overlap import LOOK_BYTES, look_from
 from coldstream.plans.repair import Known, holds_by_itself
 from coldstream.plans.resolve import Listed
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
-from coldstream.usecases.commit_runs import Extension
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import Loaded, World
-from coldstream.usecases.parting import has_data
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
+from coldstream.remote.trailers import read_index, trailer_of
+from coldstream.usecases.divergence import has_data
+from coldstream.usecases.extend import Extension
 from coldstream.usecases.quarantine import load_record, write_record
 
 #: Pages of a LIST that are looked through for what no root names; what is not named is kept too.
@@ -40,7 +37,7 @@ _MAX_PAGES = 100
 
 
 def cut_off(
-    world: World, loaded: Loaded, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
+    world: World, loaded: Snapshot, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
 ) -> tuple[Root, Truncation]:
     """PUT what the truncated root refers to; give that root, not yet claimed, and what it lost.
 
@@ -81,30 +78,46 @@ def cut_off(
         record_key="",
         first_written=_path(world, stream, beginning) if beginning else "",
     )
+    return _recorded(world, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)
+
+
+def _recorded(
+    world: World,
+    loaded: Snapshot,
+    extension: Extension,
+    cut: Cut,
+    epoch: int,
+    after: Root,
+    truncation: Truncation,
+    *,
+    now_ms: int,
+) -> tuple[Root, Truncation]:
+    """PUT the quarantine record of what is cut off, if anything is; the root that names it."""
+    stream, root = loaded.item.stream, extension.root
     floor = cut.floor(root)
-    low = look_from(after, last_bytes(after, LOOK_BYTES, fetch), end=floor)
+    low = look_from(after, last_bytes(after, LOOK_BYTES, world.fetch(stream)), end=floor)
     listed, complete = _listed(world, loaded, extension, epoch, floor, low)
-    if listed or has_data(world, stream, root, floor):
-        timeline = Timeline(
-            epoch=epoch,
-            floor=floor,
-            next_offset=root.next_offset,
-            root_key=loaded.item.root_key,
-            created_ms=now_ms,
-            reason=truncation.reason,
-            listed=listed,
-            complete=complete,
-        )
-        try:
-            record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
-            key = write_record(world, stream, epoch, record)
-        except InvalidInputError as exc:
-            exc.located(stream=stream)
-            raise
-        after = replace(after, quarantine_key=key)
-        first = truncation.first_written or key
-        truncation = replace(truncation, record_key=key, first_written=first)
-    return after, truncation
+    if not listed and not has_data(world, stream, root, floor):
+        return after, truncation
+    timeline = Timeline(
+        epoch=epoch,
+        floor=floor,
+        next_offset=root.next_offset,
+        root_key=loaded.item.root_key,
+        created_ms=now_ms,
+        reason=truncation.reason,
+        listed=listed,
+        complete=complete,
+    )
+    try:
+        record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
+        key = write_record(world, stream, epoch, record)
+    except InvalidInputError as exc:
+        exc.located(stream=stream)
+        raise
+    first = truncation.first_written or key
+    truncation = replace(truncation, record_key=key, first_written=first)
+    return replace(after, quarantine_key=key), truncation
 
 
 def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
@@ -167,10 +180,8 @@ def _chunks_below(
     world: World, stream: str, entry: Entry, path: str, offset: int
 ) -> tuple[Trailer, list[Chunk]]:
     """The chunks of a fragment that end at or below `offset`, which is the end of one of them."""
-    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
-    check_against_key(trailer, entry.data_key(stream), entry.size)
-    begin = trailer.index_position
-    index = FragmentIndex(world.store.get(path, begin, begin + trailer.index_size), trailer)
+    trailer = trailer_of(world.store, world.prefix, stream, entry)
+    index = read_index(world.store, path, trailer)
     last = index.chunk_of_offset(offset - 1)
     _, end = index.data_range(0, last)
     data = memoryview(world.store.get(path, 0, end))
@@ -201,7 +212,7 @@ def _check_chain(chunks: list[Chunk], trailer: Trailer, end: int, last: LastChun
 
 
 def _listed(
-    world: World, loaded: Loaded, extension: Extension, epoch: int, floor: int, low: int
+    world: World, loaded: Snapshot, extension: Extension, epoch: int, floor: int, low: int
 ) -> tuple[tuple[ListedData, ...], bool]:
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
@@ -241,10 +252,10 @@ def _pages_of(
     world: World, stream: str, low: int, floor: int
 ) -> Iterator[tuple[int, list[Listed]]]:
     """What begins at `floor` or above, then what begins between `low` and it, by numbered pages."""
-    yield from enumerate(data_pages(world, stream, floor))
+    yield from enumerate(world.data_pages(stream, floor))
     if low >= floor:
         return
-    for number, rows in enumerate(data_pages(world, stream, low)):
+    for number, rows in enumerate(world.data_pages(stream, low)):
         below = [row for row in rows if row.data_key.first_offset < floor]
         yield number, below
         if len(below) < len(rows):

@@ -24,14 +24,17 @@ from coldstream.manifest.root import Root
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans import resolve as resolving
 from coldstream.plans.claim import LocalHistory
-from coldstream.plans.resolve import Listed, Resolution, Verified, check_fragment
+from coldstream.plans.resolve import Listed, Resolution, Step, Verified, check_fragment
 from coldstream.plans.truncate import Cut, Truncation
 from coldstream.ports import CommitOutcome
-from coldstream.usecases import claim, commit_runs
-from coldstream.usecases.commit_runs import Extension, extend
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot, load
+from coldstream.usecases import amend, claim, commit_runs
+from coldstream.usecases import extend as extending
+from coldstream.usecases.divergence import divergence
+from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.holes import Gap
-from coldstream.usecases.load import Loaded, World, load, publish
-from coldstream.usecases.parting import parting
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
 from coldstream_devkit.simulation.cluster import ReplicaFiles
@@ -55,7 +58,7 @@ def _unnamed_cut(*given: Any, **named: Any) -> tuple[Root, Truncation]:
 
 def _floor_of_keys(
     world: World,
-    loaded: Loaded,
+    loaded: Snapshot,
     root: Root,
     *,
     nodes: Sequence[Node] = (),
@@ -85,33 +88,24 @@ def _never_anew(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """Where nothing is common there is nothing to compare."""
-    cut = parting(world, stream, root, log, **named)
+    cut = divergence(world, stream, root, log, **named)
     return None if cut is None or cut.anew else cut
 
 
-def _parting_from_entries(
+def _divergence_from_entries(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """What the root remembers of its last chunk does not count, only what it has."""
-    return parting(world, stream, replace(root, last_chunk=None), log, **named)
+    return divergence(world, stream, replace(root, last_chunk=None), log, **named)
 
 
 # --- commits ---
 
 
-def _under_the_fragments_epoch(
-    world: World,
-    loaded: Loaded,
-    root: Root,
-    *,
-    nodes: Sequence[Node] = (),
-    claim: bool = False,
-    first_written: str = "",
-) -> CommitOutcome:
+def _under_the_fragments_epoch(root: Root, run: Sequence[Step]) -> Root:
     """A commit under the epoch of the last fragment that it appends."""
-    return publish(
-        world, loaded, replace(root, epoch=root.entries[-1].epoch), nodes=nodes, claim=claim
-    )
+    appended = resolving.append_run(root, run)
+    return replace(appended, epoch=appended.entries[-1].epoch) if run else root
 
 
 def _up_to_the_refused(world: World, stream: str, root: Root, **named: Any) -> Extension:
@@ -262,11 +256,11 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "floor-verified": (
             "a claim's floor is the next offset of its own root, below which all is verified",
-            lambda: [(claim, "publish", _floor_of_keys)],
+            lambda: [(amend, "publish", _floor_of_keys)],
         ),
         "items-epoch": (
             "a commit that is no claim passes the epoch of the item",
-            lambda: [(commit_runs, "publish", _under_the_fragments_epoch)],
+            lambda: [(extending, "append_run", _under_the_fragments_epoch)],
         ),
         "resolve-again": (
             "what is refused is left out, and the run is resolved again",
@@ -282,15 +276,15 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "last-chunk": (
             "the root remembers the last chunk below its end",
-            lambda: [(claim, "parting", _parting_from_entries)],
+            lambda: [(claim, "divergence", _divergence_from_entries)],
         ),
         "start-anew": (
             "where nothing is common the manifest begins anew with the local log",
-            lambda: [(claim, "parting", _never_anew)],
+            lambda: [(claim, "divergence", _never_anew)],
         ),
         "neighbours": (
             "only offsets and chunk epochs bind neighbours",
-            lambda: [(commit_runs, "check_fragment", _strict_neighbours())],
+            lambda: [(extending, "check_fragment", _strict_neighbours())],
         ),
         "min-max": (
             "a fragment's times are the minimum and the maximum of its chunks",

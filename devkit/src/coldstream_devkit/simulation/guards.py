@@ -16,17 +16,17 @@ from coldstream.plans import collect as garbage
 from coldstream.plans import consolidate as consolidating
 from coldstream.plans import cut, rebalance, reconcile, resolve, retention, splice
 from coldstream.plans import truncate as truncating
-from coldstream.reader import follow, locate, snapshot, stream
+from coldstream.reader import follow, locate, stream
+from coldstream.remote import publish, roots
 from coldstream.usecases import (
     amend,
     claim,
+    classify,
     collect,
-    commit_runs,
     consolidate,
+    divergence,
+    extend,
     handle_events,
-    judge,
-    load,
-    parting,
     references,
     truncate,
 )
@@ -87,10 +87,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "bad-left-out": (
             "a fragment that fails is left out, and the run is resolved without it",
             lambda: edit(
-                commit_runs.extend,
-                "                bad = each\n                refused[each.path] = exc\n"
-                "                listing.refuse(each)\n                break\n",
-                "                refused[each.path] = exc\n                continue\n",
+                extend._Extending._verified,
+                "            self._refuse(each, exc)\n            return run, each\n",
+                "            self.refused[each.path] = exc\n            continue\n",
             ),
         ),
         "hole-to-fragment": (
@@ -115,7 +114,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "claim-takes-all": (
             "a claim appends all that is there before it sets its floor",
-            lambda: edit(claim.claim, "if extension.more:", "if False:"),
+            lambda: edit(claim._Claiming._plan, "if extension.more:", "if False:"),
         ),
         "claim-floor": (
             "a claim's floor is the next offset of the root that it makes",
@@ -133,20 +132,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "claimed(epoch, root.next_offset + 1)",
             ),
         ),
-        "claim-replans": (
-            "a claim that lost a conflict resolves and compares anew",
-            lambda: edit(
-                claim.claim,
-                "            loaded = load(world, stream)\n",
-                "            fresh = load(world, stream)\n"
-                "            if failed: fresh = type(fresh)(fresh.item, loaded.root)\n"
-                "            loaded = fresh\n",
-            ),
-        ),
         "claim-once": (
             "an epoch that was passed over cannot claim",
             lambda: edit(
-                claim.claim,
+                claim._check_not_fenced,
                 "if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:",
                 "if loaded.item.ledger.floor(epoch) is None and loaded.item.epoch > epoch + 9:",
             ),
@@ -159,28 +148,18 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "if False:",
             ),
         ),
-        "commit-replans": (
-            "a commit that lost a conflict resolves its run anew",
-            lambda: edit(
-                commit_runs.commit_runs,
-                "        loaded = load(world, stream)\n",
-                "        fresh = load(world, stream)\n"
-                "        loaded = fresh if not lost_in_a_row else "
-                "type(fresh)(fresh.item, loaded.root)\n",
-            ),
-        ),
         "cut-record": (
             "what a claim cuts off is named in a quarantine record",
             lambda: edit(
-                truncate.cut_off,
-                "if listed or has_data(world, stream, root, floor):",
-                "if False:",
+                truncate._recorded,
+                "if not listed and not has_data(world, stream, root, floor):",
+                "if True:",
             ),
         ),
         "cut-record-kept": (
             "a quarantine record keeps the timelines of those before it",
             lambda: edit(
-                truncate.cut_off,
+                truncate._recorded,
                 "record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)",
                 'record = load_record(world, stream, "").with_timeline(timeline)',
             ),
@@ -188,7 +167,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "cut-lists": (
             "uploads that no root names are named in the record",
             lambda: edit(
-                truncate.cut_off,
+                truncate._recorded,
                 "listed, complete = _listed(world, loaded, extension, epoch, floor, low)",
                 "listed, complete = (), True",
             ),
@@ -203,12 +182,14 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "divergence-epoch": (
             "a local chunk of a higher epoch below the end is evidence",
-            lambda: edit(parting._Comparison._differs, "if last.epoch > tail.epoch:", "if False:"),
+            lambda: edit(
+                divergence._Comparison._differs, "if last.epoch > tail.epoch:", "if False:"
+            ),
         ),
         "divergence-tail": (
             "the manifest's last chunk is compared with the log's",
             lambda: edit(
-                parting._Comparison._differs,
+                divergence._Comparison._differs,
                 "return last != tail\n",
                 "return False\n",
             ),
@@ -216,7 +197,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "divergence-alone": (
             "a claim that shares nothing asks the other members first",
             lambda: edit(
-                parting._Comparison._cut,
+                divergence._Comparison._cut,
                 "if self._first > root.first_offset:",
                 "if False:",
             ),
@@ -316,7 +297,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "consolidate-haste": (
             "a commit that comes too late after its first object is given up",
-            lambda: edit(load.publish, "    if first_written:\n", "    if False:\n"),
+            lambda: edit(publish.publish, "    if first_written:\n", "    if False:\n"),
         ),
         "splice-ends": (
             "a replacement ends where what it replaces ends",
@@ -327,7 +308,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             ),
         ),
         "collect-state": (
-            "a change of state makes all sightings void",
+            "a change of state makes all marks void",
             lambda: edit(
                 collect._Step._seen,
                 "if header.state != self._state or header.first > last or header.last < first:",
@@ -345,7 +326,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-quarantine": (
             "what a lost timeline names is kept",
             lambda: edit(
-                judge.Judge._data,
+                classify.Classifier._data,
                 "if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):",
                 "if False:",
             ),
@@ -353,19 +334,19 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-retired": (
             "a fragment that reaches over the first offset is not retired",
             lambda: edit(
-                garbage.judge_data,
+                garbage.classify_data,
                 "dead = key.next_offset <= root.first_offset",
                 "dead = key.first_offset < root.first_offset",
             ),
         ),
         "collect-over-hole": (
             "data over a hole may be the only copy",
-            lambda: edit(garbage.judge_data, "if not dead and over_hole(key):", "if False:"),
+            lambda: edit(garbage.classify_data, "if not dead and over_hole(key):", "if False:"),
         ),
         "collect-ahead": (
             "what ends above the next offset may be appended yet",
             lambda: edit(
-                garbage.judge_data,
+                garbage.classify_data,
                 "ahead = key.next_offset > root.next_offset",
                 "ahead = key.first_offset > root.next_offset",
             ),
@@ -373,7 +354,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-root": (
             "a root above the item's version may be about to land",
             lambda: edit(
-                garbage.judge_root,
+                garbage.classify_root,
                 "return Kind.OLD_ROOT if key.version <= version else Kind.PENDING",
                 "return Kind.OLD_ROOT",
             ),
@@ -381,7 +362,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-group": (
             "a group of the tree is no garbage",
             lambda: edit(
-                garbage.judge_group,
+                garbage.classify_group,
                 "same = (entry.uid, entry.first_offset) == (key.uid, key.first_offset)",
                 "same = entry.uid == key.uid and entry.kind.level < 2",
             ),
@@ -390,8 +371,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "the root of the highest version is adopted",
             lambda: edit(
                 references.list_roots,
-                "for page in pages(world, under):",
-                "for page in list(pages(world, under))[:1]:",
+                "for page in world.pages(under, after=begin[:-1]):",
+                "for page in list(world.pages(under, after=begin[:-1]))[:1]:",
             ),
         ),
         "adopt-evidence": (
@@ -432,11 +413,11 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "item-state": (
             "nothing is committed to a stream that is being deleted or rebuilt",
-            lambda: edit(load.load_item, "if item.state is not StreamState.LIVE:", "if False:"),
+            lambda: edit(roots.load_item, "if item.state is not StreamState.LIVE:", "if False:"),
         ),
         "root-described": (
             "the root that was read is the one that the item describes",
-            lambda: edit(load.load_root, "    if not described:\n", "    if False:\n"),
+            lambda: edit(roots.read_root, "if not describes(item, root):", "if False:"),
         ),
         "reader-cut": (
             "a reader is told when what it has read was cut off",
@@ -458,9 +439,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "reader-root": (
             "a reader whose root is gone reads the item again",
-            lambda: edit(
-                snapshot.Snapshots.load, "if fresh.root_key == item.root_key:", "if True:"
-            ),
+            lambda: edit(roots.Snapshots.load, "if fresh.root_key == item.root_key:", "if True:"),
         ),
         "reader-time": (
             "a read by time begins at the first chunk at or after it",
@@ -511,8 +490,6 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "amend-reloads": 2000,
         "trailer-against-key": 2000,
         "claim-floor": 2000,
-        "claim-replans": 2000,
-        "commit-replans": 2000,
         "cut-record": 2000,
         "beginning-kept": 2000,
         "retention-last": 2000,

@@ -21,11 +21,11 @@ from coldstream.names import (
     parse_metadata_key,
     stream_prefix,
 )
-from coldstream.nodes import NodeCache
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Last, Timestamp
 from coldstream.reader.stream import StreamReader
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.simulation.cluster import ChunkId, Cluster
@@ -155,7 +155,7 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
     for key in store.objects:
         if not key.startswith(under) or key in current.keys or key in kept:
             continue
-        if key.endswith(".sightings") or key in oracle.contents.harmed:
+        if key.endswith(".marks") or key in oracle.contents.harmed:
             continue
         try:
             parsed: DataKey | object = parse_data_key(key, oracle.prefix)
