@@ -16,11 +16,12 @@ from coldstream.jobs.arguments import (
     positive_number,
     where,
 )
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.profile import Settings, run
 from coldstream.jobs.profile_tables import Prices
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.quantities import parse_duration, parse_size
 
 WINDOW = Argument("window", parse_duration, "How far back to look, such as 24h or 30d.", 7 * 86400)
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             max_fragments=given[FRAGMENTS],
             prices=Prices(storage=given[STORAGE], put=given[PUT]),
         )
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         run(spark_session("profile"), remote, settings, tables, report)
 
 

@@ -15,12 +15,13 @@ from coldstream.jobs.arguments import (
     parse,
     where,
 )
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.scrub.job import Place, run_job
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import Settings
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.quantities import parse_duration, parse_size
 
 MAX_BYTES = Argument(
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         place = Place(
             Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint), given[STREAMS]
         )
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         worst = run_job(spark_session("scrub"), remote, place, settings, tables, report)
     # After metrics and report: an alarm and a table know of it, and the run itself does, too.
     if worst is not None:

@@ -193,12 +193,9 @@ def keep_tables(
         iam.PolicyStatement(
             sid="KeepTables",
             actions=[
-                "glue:CreatePartition",
                 "glue:CreateTable",
                 "glue:GetDatabase",
-                "glue:GetPartition",
                 "glue:GetTable",
-                "glue:GetTables",
                 "glue:UpdateTable",
             ],
             resources=_tables(catalog, database, tables),
