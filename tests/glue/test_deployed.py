@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 import time
@@ -10,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from coldstream import names
@@ -20,9 +17,10 @@ from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.profile_tables import ALL
-from coldstream.jobs.snapshots import SnapshotTable, hive_type
+from coldstream.jobs.snapshots import SnapshotTable
 from coldstream.remote.context import World
 from coldstream_devkit.emulator import Emulator
+from tests.glue.in_process import snapshots_of
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY, fill
 
 pytestmark = pytest.mark.emulator
@@ -62,22 +60,13 @@ class Site:
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of a table's newest snapshot, found by way of the catalog, as Athena does."""
-        glue, s3 = self.emulator.client("glue"), self.emulator.client("s3")
         database = self.outputs[names.OUTPUT_DATABASE]
-        found = glue.get_table(DatabaseName=database, Name=table.name)["Table"]
-        columns = {each["Name"]: each["Type"] for each in found["StorageDescriptor"]["Columns"]}
-        assert columns == {each.name: hive_type(each.type) for each in table.schema}
-        partitions = glue.get_partitions(DatabaseName=database, TableName=table.name)["Partitions"]
-        newest = max(partitions, key=lambda each: each["Values"])
-        bucket, _, under = newest["StorageDescriptor"]["Location"][5:].partition("/")
-        files = s3.list_objects_v2(Bucket=bucket, Prefix=under).get("Contents", [])
-        bodies = [s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in files]
-        if not bodies:
-            return []
-        read: list[dict[str, Any]] = pa.concat_tables(
-            [pq.ParquetFile(io.BytesIO(body)).read() for body in bodies]
-        ).to_pylist()
-        return read
+        found = self.emulator.client("glue").get_table(DatabaseName=database, Name=table.name)
+        columns = found["Table"]["StorageDescriptor"]["Columns"]
+        assert {each["Name"] for each in columns} == set(table.columns.names)
+        assert found["Table"]["Parameters"]["table_type"] == "ICEBERG"
+        snapshots = snapshots_of(self.emulator, f"{database}.{table.name}")
+        return snapshots[max(snapshots)]
 
     def total(self, metric: str, **dimensions: str) -> float:
         """Sum of a metric."""

@@ -63,8 +63,7 @@ def ask(tier: Tier, tmp_path: Path) -> Any:
     for table in ("fleet_streams", "fleet_fragments", "fleet_objects"):
         database.execute(
             f"CREATE VIEW {table} AS SELECT * FROM read_parquet("
-            f"'{tmp_path}/{table}/*/*.parquet', hive_partitioning = true,"
-            " hive_types = {'snapshot': VARCHAR})"
+            f"'{tmp_path}/{table}/data/*/*.parquet')"
         )
 
     def run(name: str) -> list[dict[str, Any]]:
