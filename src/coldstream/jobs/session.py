@@ -14,7 +14,7 @@ from coldstream.adapters.metrics import CloudWatchMetrics
 from coldstream.adapters.settings import resolve_region
 from coldstream.jobs.arguments import Where
 from coldstream.ports import Catalog, MetricSink, ObjectStore, Policies
-from coldstream.spark.worker import prepare
+from coldstream.spark.read import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

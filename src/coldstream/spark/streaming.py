@@ -33,12 +33,10 @@ from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
 from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote, connect
-from coldstream.spark.gone import Gone, is_gone, rest_of
 from coldstream.spark.options import Options
-from coldstream.spark.query import Planned, Work, lost_work, splits_of, works
-from coldstream.spark.source import Partition
-from coldstream.spark.streams import meant
-from coldstream.spark.task import PlannedStream, Task
+from coldstream.spark.query import Planned, PlannedStream, Task, Work, lost_work, splits_of, works
+from coldstream.spark.read import read
+from coldstream.spark.streams import Gone, is_gone, meant, rest_of
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -49,6 +47,18 @@ _WHERE_THEY_ARE = (
     "; this query had read them, and other messages may stand there now. `coldstream quarantine"
     " list` says where they are"
 )
+
+
+class Partition(InputPartition):
+    """One task's work."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in a worker."""
+        work: Work = self.value
+        return read(work.task, work.split)
 
 
 class StreamReader(DataSourceStreamReader):
