@@ -22,7 +22,8 @@ from coldstream.adapters.s3 import open_store
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.usecases.load import World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 
 ROUNDS = 7
 STREAM = "__bench_read"

@@ -20,8 +20,8 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import GroupKey, parse_metadata_key, root_path
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, ObjectInfo
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
 from coldstream_devkit.fragments import build_fragment

@@ -32,7 +32,8 @@ from coldstream.jobs.scrub.sound import holds
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.tree import read_tree
 from coldstream.jobs.scrub.work import Task, scrub
-from coldstream.usecases.load import World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream_devkit.generator import write_stream
 
 ROUNDS = 7

@@ -16,7 +16,7 @@ from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.generator import Written, write_stream
 from coldstream_devkit.local import environment
 

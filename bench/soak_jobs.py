@@ -29,7 +29,7 @@ from coldstream import names
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
-from coldstream.usecases.load import load
+from coldstream.remote.roots import load
 from coldstream_devkit.generator import Written
 
 STREAM = "__soak_1795227161635119800"

@@ -35,8 +35,8 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.fragment import Buffer
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.ports import ObjectStore
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 
 ROUNDS = 7
 OBJECT = 64 * 2**20

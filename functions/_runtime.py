@@ -17,7 +17,7 @@ from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 logger = Logger(service="coldstream")
 tracer = Tracer(service="coldstream")

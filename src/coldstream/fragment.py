@@ -393,6 +393,10 @@ class FragmentIndex:
         return len(HEADER) + self._positions[first], len(HEADER) + end
 
 
+#: Bytes of a chunk's header up to the end of its epoch.
+CHUNK_EPOCH_BYTES = 24
+
+
 def chunk_epoch(header: Buffer) -> int:
     """The epoch in the first 24 bytes of a chunk (facts/broker.md; `osiris.chunk` has it all).
 
@@ -401,6 +405,6 @@ def chunk_epoch(header: Buffer) -> int:
     Raises:
         CorruptDataError: no chunk begins here.
     """
-    if len(header) < 24 or header[0] != 0x50:
+    if len(header) < CHUNK_EPOCH_BYTES or header[0] != 0x50:
         raise CorruptDataError("no chunk begins here")
     return int.from_bytes(header[16:24], "big")

@@ -16,8 +16,8 @@ from coldstream.cli import agent as module
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.errors import InvalidInputError
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream_devkit.generator import write_stream
 
 STREAM = "__orders_1745252105682952932"

@@ -19,9 +19,10 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.ports import ObjectStore
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.suites.catalog import CatalogRaceSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite

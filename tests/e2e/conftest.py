@@ -18,8 +18,9 @@ from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
-from coldstream.usecases.load import World, load
 from coldstream_devkit.bucket import listed, referenced
 from coldstream_devkit.emulator import Emulator, emulator
 from coldstream_devkit.steps import publish_before_delete

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.points import Place
 from coldstream_devkit.simulation.reading import HOLE, Leaf, Manifest, data_of, read_manifest
 from tests.support.stage import CHUNK, PREFIX, STREAM, chunk

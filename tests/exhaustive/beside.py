@@ -14,12 +14,12 @@ from itertools import count
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.names import DataKey
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile

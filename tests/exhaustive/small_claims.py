@@ -35,8 +35,9 @@ from coldstream.names import DataKey, group_path
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Landed
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed, claim
-from coldstream.usecases.load import load, publish
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 

@@ -23,9 +23,9 @@ from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, NotLanded
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import RetentionReport, retain

@@ -31,6 +31,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -42,7 +43,6 @@ from coldstream.usecases.delete_stream import (
     undelete_stream,
 )
 from coldstream.usecases.hold import hold, hold_name, release
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.simulation.explore import Explored, Results, Scenario, explore
 from coldstream_devkit.simulation.points import Place

@@ -32,10 +32,10 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.root import Root
+from coldstream.remote.context import World
 from coldstream.usecases import handle_events
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.handle_events import handle_messages
-from coldstream.usecases.load import World
 
 A, B = "__a_1", "__b_1"
 KEYS = {

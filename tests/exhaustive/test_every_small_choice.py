@@ -29,9 +29,9 @@ from coldstream.manifest.quarantine import ListedData, QuarantineRecord, Timelin
 from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.names import DataKey, RootKey, group_path, quarantine_path, root_path, stream_prefix
 from coldstream.plans.reconcile import ListedRoot, next_version, preferred, ranked, step_back
+from coldstream.remote.context import World
 from coldstream.usecases import references
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.load import World
 from coldstream.usecases.references import first_missing, list_roots, list_roots_from, rivals
 from tests.exhaustive.small_trees import BASE, PREFIX, STREAM, Tree, row, trees
 

@@ -23,8 +23,9 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.plans.claim import claim as plan_claim
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import load_record
 from tests.exhaustive.small_claims import (
     CLAIMER,

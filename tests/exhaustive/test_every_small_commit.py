@@ -18,8 +18,9 @@ from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.ports import Landed
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.load import load, publish
 from tests.exhaustive.small_claims import chain, fragment_of
 from tests.support.naive_run import best_run, end_of, waits
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause

@@ -30,9 +30,10 @@ from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.names import DataKey, collect_path, group_path, quarantine_path, root_path
 from coldstream.plans.collect import Kind
 from coldstream.ports import ObjectInfo
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases import references
 from coldstream.usecases.judge import Judge
-from coldstream.usecases.load import Loaded, World
 from coldstream_devkit.fragments import build_fragment
 from tests.exhaustive.small_trees import PREFIX, STREAM
 
@@ -172,8 +173,8 @@ class Bucket:
         uids = iter(range(10**6, 10**7))
         return World(self.store, catalog, PREFIX, lambda: next(uids))
 
-    def loaded(self) -> Loaded:
-        return Loaded(self.item, self.current.root)
+    def loaded(self) -> Snapshot:
+        return Snapshot(self.item, self.current.root)
 
 
 RECORD, OTHER_RECORD = (quarantine_path(PREFIX, STREAM, 2, uid) for uid in (31, 32))
@@ -432,7 +433,7 @@ def test_a_renewed_judge_says_of_every_object_what_a_new_one_would() -> None:
             next_offset=after.root.next_offset,
             ledger=after.root.ledger,
         )
-        loaded = Loaded(item, after.root)
+        loaded = Snapshot(item, after.root)
         renewed = judge.renewed(loaded)
         assert (renewed is None) == (change in ("claimed", "record", "state"))
         if renewed is None:

@@ -31,7 +31,6 @@ import pytest
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import NotFoundError
 from coldstream.names import DataKey
-from coldstream.nodes import NodeCache
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader import (
@@ -43,7 +42,8 @@ from coldstream.reader import (
     ReaderSettings,
     StreamReader,
 )
-from coldstream.reader.snapshot import Snapshots
+from coldstream.remote.nodes import NodeCache
+from coldstream.remote.roots import Snapshots
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -487,9 +487,9 @@ def test_a_root_that_is_gone_is_looked_up_again_once() -> None:
                 wanted = first if first in there else second
                 if first == "none" or wanted not in there:
                     with pytest.raises(NotFoundError):
-                        Snapshots(store, looks).load(STREAM)
+                        Snapshots(store, looks, PREFIX).load(STREAM)
                     continue
-                snapshot = Snapshots(store, looks).load(STREAM)
+                snapshot = Snapshots(store, looks, PREFIX).load(STREAM)
                 assert snapshot.item == items[wanted]
                 assert snapshot.root.next_offset == items[wanted].next_offset
                 assert len(looks.found) == (1 if wanted == first and first in there else 0)

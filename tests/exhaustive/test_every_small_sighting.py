@@ -31,10 +31,10 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey, SightingsKey, collect_path, root_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, mature, replaced
+from coldstream.remote.context import World
 from coldstream.usecases import collect as module
 from coldstream.usecases import sightings as records_module
 from coldstream.usecases.collect import Collection, collect
-from coldstream.usecases.load import World
 from coldstream.usecases.sightings import VERSION, State, read_header, seen_in, write_record
 from tests.exhaustive.small_trees import PREFIX, STREAM, masks
 

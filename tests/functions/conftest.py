@@ -17,8 +17,9 @@ from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
+from coldstream.remote.context import World
+from coldstream.remote.roots import RootCache, load
 from coldstream.usecases.claim import anchor, claim
-from coldstream.usecases.load import RootCache, World, load
 from coldstream_devkit.fragments import SyntheticFragment
 from functions import _runtime, _starts, _steps
 from tests.support.aws import BUCKET, PREFIX, TABLE, create_table, give_table_id

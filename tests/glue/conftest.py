@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.emulator import emulator
 from tests.glue.streams import fill
 

@@ -22,7 +22,8 @@ from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.snapshots import SnapshotTable
 from coldstream.manifest.tree import leaves
-from coldstream.usecases.load import World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream_devkit.emulator import Emulator
 from tests.glue.streams import fill
 

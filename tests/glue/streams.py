@@ -10,9 +10,11 @@ from coldstream.names import DataKey, data_prefix, metadata_prefix
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Policies
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 

@@ -22,7 +22,7 @@ from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.profile_tables import ALL
 from coldstream.jobs.snapshots import SnapshotTable, hive_type
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.local import process
 from coldstream_devkit.local.progress import silent

@@ -34,9 +34,9 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
+from coldstream.remote.context import World
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.fragments import START_MS
 from glue_jobs.materialise import main

@@ -31,11 +31,11 @@ from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Unknown
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import load
 from coldstream.usecases.quarantine import current_record, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.names import DataKey, parse_data_key
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import declare, find_gap
-from coldstream.usecases.load import load
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.fragments import SyntheticFragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece

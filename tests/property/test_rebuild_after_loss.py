@@ -21,10 +21,11 @@ from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import World, load
 from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, RebuildReport, rebuild

@@ -30,8 +30,9 @@ from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.index import INDEX_HEADER
 from coldstream.osiris.segment import SEGMENT_HEADER
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 from coldstream_devkit.generator import build_chunk
 
 PREFIX, STREAM = "rabbitmq/", "__orders_1"

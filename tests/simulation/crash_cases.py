@@ -15,12 +15,12 @@ from coldstream.errors import (
     ConflictError,
 )
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.delete_stream import SweepState, delete_stream, sweep, undelete_stream
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile

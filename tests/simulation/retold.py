@@ -17,16 +17,16 @@ from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.manifest.root import Root
-from coldstream.nodes import NodeCache
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome
 from coldstream.reader import First, StreamReader
 from coldstream.reader.gap import Gap
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.retention import retain

@@ -36,9 +36,11 @@ from coldstream.names import (
     parse_data_key,
     parse_metadata_key,
 )
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import Loaded, World, publish
 from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.simulation.points import Place
@@ -334,7 +336,7 @@ def test_a_use_case_that_dies_twice_ends_as_if_nothing_had_been(name: str) -> No
 def test_a_root_that_is_put_before_its_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be adopted before they are there: the rule of `publish`, removed."""
 
-    def hasty(world: World, loaded: Loaded, root: Root, *, nodes: Any = (), **more: Any) -> Any:
+    def hasty(world: World, loaded: Snapshot, root: Root, *, nodes: Any = (), **more: Any) -> Any:
         outcome = publish(world, loaded, root, **more)
         publish(world, loaded, root, nodes=nodes, **more)
         return outcome

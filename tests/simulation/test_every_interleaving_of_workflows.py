@@ -19,12 +19,13 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import parse_data_key
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import Extension, commit_runs, extend
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
-from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
@@ -321,7 +322,7 @@ def test_a_collection_that_trusts_what_it_sees_once_is_found(
         "coldstream.usecases.collect._Step._seen", lambda self, rows, limit_ms: set(rows)
     )
     # Else who consolidates finds by itself that what it wrote is gone.
-    monkeypatch.setattr("coldstream.usecases.load._check_haste", lambda *_: None)
+    monkeypatch.setattr("coldstream.remote.publish._check_hold", lambda *_: None)
 
     with pytest.raises(FoundError, match="publish_before_delete"):
         in_all_orders("collect", "consolidate")

@@ -11,7 +11,9 @@ from coldstream.manifest.catalog import Commit, moved
 from coldstream.manifest.root import Root
 from coldstream.names import group_path
 from coldstream.ports import CommitOutcome, Landed
-from coldstream.usecases.load import Loaded, World, publish
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot
 from coldstream_devkit.simulation.explore import (
     FoundError,
     Scenario,
@@ -71,7 +73,7 @@ def test_the_same_scenario_gives_the_same_figures() -> None:
 def test_a_committer_that_deletes_what_it_put_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the histories in facts/protocol-review.md, with its rule removed."""
 
-    def cleans_up(world: World, loaded: Loaded, root: Root, **more: Any) -> CommitOutcome:
+    def cleans_up(world: World, loaded: Snapshot, root: Root, **more: Any) -> CommitOutcome:
         outcome = publish(world, loaded, root, **more)
         if not isinstance(outcome, Landed):
             paths = [

@@ -31,6 +31,8 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.collect import collect
@@ -41,7 +43,6 @@ from coldstream.usecases.delete_stream import (
     sweep,
     undelete_stream,
 )
-from coldstream.usecases.load import Loaded, World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import rivals
 from coldstream.usecases.retention import retain
@@ -598,7 +599,7 @@ class OneStream(RuleBasedStateMachine):
         )
 
 
-def _kind(world: World, loaded: Loaded, key: str) -> Kind:
+def _kind(world: World, loaded: Snapshot, key: str) -> Kind:
     fetch = world.fetch(STREAM)
     others = rivals(world, loaded.item) or []
     if "/data/" not in key:

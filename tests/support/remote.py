@@ -15,8 +15,9 @@ from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
-from coldstream.usecases.load import World, load
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 PREFIX = "rabbitmq/"

@@ -28,8 +28,8 @@ from coldstream.manifest.invariants import (
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.remote.context import World
 from coldstream.usecases.claim import anchor, claim
-from coldstream.usecases.load import World
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
 from coldstream_devkit.simulation.inline import Inline

@@ -24,13 +24,13 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import DataKey, group_path, root_path
-from coldstream.nodes import NodeCache, fetcher
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import encode_simple
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.plans.rebalance import Rebalance, rebalance
 from coldstream.ports import Landed
 from coldstream.reader import MemoryBudget, ReaderSettings, StreamReader
+from coldstream.remote.nodes import NodeCache, fetcher
 
 DATA = Path(__file__).parents[1] / "data"
 PREFIX = "rabbitmq/"

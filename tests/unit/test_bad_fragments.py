@@ -12,11 +12,11 @@ from coldstream.names import DataKey, data_prefix, parse_data_key
 from coldstream.plans import resolve
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.resolve import Listed, VerifiedHole, resolve_run
+from coldstream.remote.roots import load
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs, extend
 from coldstream.usecases.continuing import Listing
-from coldstream.usecases.load import load
 from coldstream_devkit.fragments import build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 

@@ -12,9 +12,9 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import collect_path, group_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, replaced
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
 from coldstream.usecases.sightings import list_records

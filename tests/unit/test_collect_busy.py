@@ -17,11 +17,13 @@ from coldstream.names import RootKey, metadata_prefix, root_path
 from coldstream.plans.collect import Kind, survives
 from coldstream.plans.collect_order import Phase, Place
 from coldstream.plans.substitute import substitute
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.judge import Judge
-from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.references import list_roots, list_roots_from
 from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier

@@ -15,11 +15,12 @@ from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.tree import leaves, leaves_backwards
 from coldstream.names import DataKey
 from coldstream.plans.collect import Kind
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.sightings import State, list_records, write_record
 from coldstream_devkit.bucket import referenced

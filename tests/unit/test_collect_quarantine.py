@@ -14,11 +14,12 @@ from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind
 from coldstream.ports import NotLanded
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import current_record, drop, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import first_missing

@@ -16,8 +16,9 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.plans.resolve import Candidates, Resolution
 from coldstream.ports import NotLanded, Unknown
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.load import World, load
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 

@@ -8,13 +8,13 @@ from itertools import chain, islice
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.tree import leaves
 from coldstream.names import data_prefix
-from coldstream.nodes import NodeCache
 from coldstream.reader.spec import First
 from coldstream.reader.stream import Message, StreamReader
+from coldstream.remote.nodes import NodeCache
+from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import load
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.bucket import compare, listed
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece

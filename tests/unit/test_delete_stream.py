@@ -14,6 +14,7 @@ from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.delete import OVERDUE_MS, expiry, is_overdue, reason, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, Rule, effective
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.delete_stream import (
@@ -24,7 +25,6 @@ from coldstream.usecases.delete_stream import (
     undelete_stream,
 )
 from coldstream.usecases.hold import hold, release
-from coldstream.usecases.load import load
 from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, Counting, Remote, chain, no_pause

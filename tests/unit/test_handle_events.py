@@ -19,9 +19,9 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import StreamState
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.handle_events import BatchReport, handle_messages, parse_message
-from coldstream.usecases.load import World
 from tests.support.remote import (
     PREFIX,
     STREAM,

@@ -12,10 +12,11 @@ from coldstream.errors import ConflictError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from tests.support.remote import PREFIX, STREAM, log_of, no_pause, piece
 

@@ -16,10 +16,10 @@ from coldstream.manifest.root import Root
 from coldstream.names import quarantine_path, root_path
 from coldstream.plans.collect import Kind
 from coldstream.ports import ObjectInfo
+from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import judge as module
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.judge import Judge
-from coldstream.usecases.load import Loaded, load
 from coldstream.usecases.references import MAX_RIVALS, rivals
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
@@ -139,7 +139,7 @@ def test_a_lost_timeline_with_a_hole_holds_no_chunk_of_it(
 def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fragment(
     remote: Remote, judge: Judge, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = Loaded(judge._item, judge._root)
+    loaded = Snapshot(judge._item, judge._root)
     leaf = next(each for each in loaded.root.entries if each.first_offset == 20)
     answers = iter([True, False])
     asked = []
@@ -164,8 +164,8 @@ def test_a_judge_is_not_renewed_over_a_claim(remote: Remote, judge: Judge) -> No
     loaded = load(remote.world, STREAM)
     claimed = replace(loaded.item, version=loaded.item.version + 1, epoch=2)
 
-    assert judge.renewed(Loaded(loaded.item, loaded.root)) is not None
-    assert judge.renewed(Loaded(claimed, loaded.root)) is None
+    assert judge.renewed(Snapshot(loaded.item, loaded.root)) is not None
+    assert judge.renewed(Snapshot(claimed, loaded.root)) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_RIVALS, MAX_RIVALS + 1, MAX_RIVALS + 9])

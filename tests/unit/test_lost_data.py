@@ -17,9 +17,10 @@ from coldstream.manifest.quarantine import (
 )
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.quarantine import LostData, current_record, lost_data, write_record
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.surviving import surviving_record

@@ -9,10 +9,11 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.plans.collect import Kind
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
 from coldstream_devkit.odd_keys import odd_keys

@@ -16,11 +16,12 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey, parse_data_key
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases import overlap
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import Gap, find_gap
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment
 from coldstream_devkit.generator import build_chunk

@@ -25,10 +25,10 @@ from coldstream.names import DataKey
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import MAX_DELETE_MS
+from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.load import load
 from coldstream.usecases.quarantine import current_record, write_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, RebuildReport, rebuild
@@ -351,7 +351,7 @@ def test_an_entry_whose_size_is_wrong_is_put_right(remote: Remote) -> None:
     last = loaded.root.entries[-1]
     wrong = [*list(loaded.root.entries)[:-1], replace(last, size=last.size + 1)]
     from coldstream.manifest.entries import Entries
-    from coldstream.usecases.load import publish
+    from coldstream.remote.publish import publish
 
     publish(world, loaded, replace(loaded.root, entries=Entries.of(wrong)))
 
@@ -785,7 +785,7 @@ def test_nothing_lands_on_an_item_that_somebody_else_has_changed(remote: Remote)
 def test_a_root_that_nobody_could_read_is_not_written(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldstream.usecases.rebuild_land.MAX_ROOT_SIZE", 10)
+    monkeypatch.setattr("coldstream.remote.publish.MAX_ROOT_SIZE", 10)
 
     with pytest.raises(InvalidInputError):
         made(remote)

@@ -18,10 +18,11 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import ForeignBucketError
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.retention import retain

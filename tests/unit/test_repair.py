@@ -16,8 +16,8 @@ from coldstream.jobs.scrub.findings import FindingKind
 from coldstream.manifest.entries import EntryKind
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream.usecases.repair import repair
 from coldstream.usecases.repair_report import Action, RepairReport
 from coldstream_devkit.generator import append_chunks

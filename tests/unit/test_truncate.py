@@ -21,10 +21,12 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import NotLanded, Unknown
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import Claimed, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.quarantine import current_record, drop, load_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild

@@ -16,15 +16,16 @@ from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.manifest.catalog import CatalogItem, QueueName
-from coldstream.nodes import NodeCache
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
+from coldstream.remote.roots import RootCache, Snapshot, load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import Loaded, RootCache, World, load
 from coldstream_devkit.bucket import compare, listed
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
@@ -155,7 +156,7 @@ class Site:
         assert item is not None
         return item
 
-    def load(self, stream: str) -> Loaded:
+    def load(self, stream: str) -> Snapshot:
         """The stream, as one sees it who has seen nothing before."""
         return load(self.fresh(), stream)
 

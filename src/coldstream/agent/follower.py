@@ -38,7 +38,7 @@ from coldstream.manifest.ledger import Ledger, Right
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream.ports import CommitRequests
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 _END = 2**64 - 1
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped

@@ -18,10 +18,9 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
 from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import World
 
 _NAMED = 3
 
@@ -105,7 +104,7 @@ class Gaps:
         """
         refused = {each.key for each in report.refused}
         # Whole pages may be nothing of ours.
-        listed = data_pages(self.world, self.log.stream, report.next_offset + 1)
+        listed = self.world.data_pages(self.log.stream, report.next_offset + 1)
         for each in chain.from_iterable(listed):
             key = each.data_key
             if (

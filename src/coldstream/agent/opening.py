@@ -18,9 +18,9 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.ledger import Ledger
+from coldstream.remote.context import World
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.load import World
 
 
 @dataclass(frozen=True, slots=True)

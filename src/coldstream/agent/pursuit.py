@@ -21,9 +21,9 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import CommitRequests
+from coldstream.remote.context import World
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 
 _ASKED = 2  # requests for a commit before the bucket is looked at
 _RECUTS = 3  # so often is a stream cut again before its manifest counts as stuck

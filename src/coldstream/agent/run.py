@@ -30,7 +30,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import QueueName
 from coldstream.ports import CommitRequests
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 _LONGEST_PAUSE = 30.0
 _MAX_GONE = 1000

@@ -113,7 +113,7 @@ def run(
     from coldstream.agent.committed import AllCommitted, CommittedFile
     from coldstream.agent.run import Agent
     from coldstream.agent.settings import AgentSettings
-    from coldstream.usecases.load import World
+    from coldstream.remote.context import World
 
     if not data_dir:
         # As a path it would be the working directory.

@@ -22,7 +22,7 @@ from coldstream.names import (
 from coldstream.ports import Catalog, ObjectStore, Policies
 
 if TYPE_CHECKING:
-    from coldstream.usecases.load import World
+    from coldstream.remote.context import World
 
 _PANEL = "Where"
 
@@ -68,7 +68,7 @@ class Remote:
 
     def world(self) -> World:
         """What use cases that write work with; for the others see `read_only`."""
-        from coldstream.usecases.load import World
+        from coldstream.remote.context import World
 
         return World(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
 

@@ -66,14 +66,14 @@ def describe(
 
     Example: coldstream describe //orders
     """
-    from coldstream.nodes import fetcher
-    from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
+    from coldstream.remote.nodes import PROCESS_NODES, fetcher
+    from coldstream.remote.roots import Snapshots
 
     remote = connect(bucket=bucket, table=table, prefix=prefix)
     name = readable(remote.catalog, stream)
     fetch = fetcher(remote.store, PROCESS_NODES, prefix, name)
     with telling_deletion(remote.catalog, name):
-        snapshot = Snapshots(remote.store, remote.catalog).load(name)
+        snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(name)
         root = snapshot.root
         newest = list(islice(leaves_backwards(root, fetch), fragments))
         below = leaves(root, fetch) if all_holes else root.entries

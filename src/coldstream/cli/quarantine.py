@@ -28,7 +28,7 @@ from coldstream.errors import InvalidInputError, NotFoundError
 if TYPE_CHECKING:
     from coldstream.manifest.quarantine import Dropped, Timeline
     from coldstream.reader import Gap
-    from coldstream.usecases.load import World
+    from coldstream.remote.context import World
 
 app = typer.Typer(
     help="Messages that a fail-over has cut off: confirmed once, lost by the cluster.",

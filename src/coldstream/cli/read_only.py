@@ -15,7 +15,7 @@ from coldstream.errors import InternalError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
 from coldstream.ports import Catalog, CatalogPage, ObjectInfo, ObjectStore, Part
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 
 class ReadOnlyStore:

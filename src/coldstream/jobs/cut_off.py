@@ -17,12 +17,12 @@ from coldstream.manifest.quarantine import (
     Timeline,
     parse_record,
 )
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.names import DataKey, GroupKey, parse_data_key, parse_metadata_key
 from coldstream.plans.collect import named_by
 from coldstream.ports import ObjectStore
-from coldstream.usecases.load import MAX_ROOT_SIZE
+from coldstream.remote.roots import root_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class CutOff:
             if not each.root_key:
                 continue
             try:
-                root = parse_root(self._store.get_all(each.root_key, limit=MAX_ROOT_SIZE))
+                root = root_at(self._store, each.root_key)
             except (CorruptDataError, NotFoundError) as error:
                 what = f"the manifest that the claim of epoch {each.epoch} has cut off"
                 self._problems.append(Problem(each.root_key, what, each, error))

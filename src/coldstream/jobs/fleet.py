@@ -36,11 +36,12 @@ from coldstream.jobs.snapshots import GlueTables, PartFile, Snapshot, part_file,
 from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, metadata_prefix
-from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import MetricUnit, ObjectStore
-from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World, load_root
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache, fetcher
+from coldstream.remote.roots import RootCache, load_root, root_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -271,10 +272,7 @@ def _modified_ms(store: ObjectStore, prefix: str, unit: Unit) -> int | None:
 def _root(store: ObjectStore, unit: Unit) -> Root:
     if not unit.root_key:
         return Root(first_offset=unit.first_offset, next_offset=unit.first_offset)
-    try:
-        return parse_root(store.get_all(unit.root_key, limit=MAX_ROOT_SIZE))
-    except ColdstreamError as error:
-        raise error.located(stream=unit.stream, key=unit.root_key) from error.__cause__
+    return root_at(store, unit.root_key, unit.stream)
 
 
 def _count_orphans(batch: pa.RecordBatch, oldest_ms: int, counts: dict[str, Any]) -> None:

@@ -38,7 +38,8 @@ from coldstream.manifest.tree import leaves_backwards
 from coldstream.ports import ObjectStore
 from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.settings import ReaderSettings
-from coldstream.usecases.load import World, load_root
+from coldstream.remote.context import World
+from coldstream.remote.roots import load_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

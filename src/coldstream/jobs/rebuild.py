@@ -21,7 +21,7 @@ from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,9 +29,10 @@ from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans.rebuild import Named, Open, Rebuild
 from coldstream.ports import ObjectInfo
-from coldstream.usecases.load import World, load_item, load_root
+from coldstream.remote.context import World
+from coldstream.remote.roots import load_item, load_root
+from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.rebuild_objects import sound
-from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.repair_sources import listed_size
 
 _PAGE = 1000
@@ -239,7 +240,7 @@ def _rebuilt(
         branching=branching,
         uids=iter(world.new_uid, None),
         first_offset=begin,
-        trailers=(lambda listed: read_trailers(world, listed)) if trailers else None,
+        trailers=(lambda listed: listed_trailers(world, listed)) if trailers else None,
         sound=(lambda fragments: sound(world, fragments)) if trailers else None,
         sections=[Named(Entries.of(section), certain=True), Open(end, None)],
     )

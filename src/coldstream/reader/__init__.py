@@ -4,7 +4,6 @@ from coldstream.columns.damage import CorruptRange
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import PROCESS_NODES
 from coldstream.reader.spec import (
     Bound,
     First,
@@ -17,6 +16,7 @@ from coldstream.reader.spec import (
     parse_spec,
 )
 from coldstream.reader.stream import Message, StreamReader
+from coldstream.remote.nodes import PROCESS_NODES
 
 __all__ = [
     "PROCESS_BUDGET",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coldstream.errors import NotFoundError
-from coldstream.reader.snapshot import Snapshot
+from coldstream.remote.roots import Snapshot
 
 #: So many objects in a row may be gone before a read has come any further.
 _MAX_MISSING = 16

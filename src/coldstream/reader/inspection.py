@@ -7,7 +7,7 @@ from itertools import repeat
 
 from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
-from coldstream.fragment import TRAILER_SIZE, Trailer, parse_trailer
+from coldstream.fragment import Trailer
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.invariants import Invariant, Violation, trailer_agrees
 from coldstream.osiris.chunk import Chunk
@@ -17,6 +17,7 @@ from coldstream.ports import ObjectStore
 from coldstream.reader.check import USER
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
+from coldstream.remote.trailers import read_trailer
 
 #: A fragment with more damaged chunks than this is reported as damaged from there to its end.
 _MAX_DAMAGED_CHUNKS = 32
@@ -105,7 +106,7 @@ def inspect_trailer(
         found.add(f"the object has {listed_size} bytes, the manifest says {entry.size}")
         return found
     try:
-        trailer = parse_trailer(store.get_suffix(path, TRAILER_SIZE))
+        trailer = read_trailer(store, path)
     except NotFoundError:
         found.missing = True
         found.add("the object is gone")

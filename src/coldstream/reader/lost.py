@@ -7,8 +7,8 @@ from typing import Any
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
 from coldstream.ports import Catalog, ObjectStore
-from coldstream.reader.snapshot import Snapshot
 from coldstream.reader.stream import StreamReader
+from coldstream.remote.roots import Snapshot
 
 
 class RootReader(StreamReader):

@@ -22,7 +22,6 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import fragments_reaching, leaf_at
-from coldstream.nodes import NodeCache, fetcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
@@ -34,8 +33,9 @@ from coldstream.reader.gap import Gap, GapReason, refuse_gap
 from coldstream.reader.locate import chunk_reaching, fragments_backwards, locate
 from coldstream.reader.pieces import pieces
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
 from coldstream.reader.spec import Bound, Last, Offset, OffsetSpec, Timestamp
+from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
+from coldstream.remote.roots import Snapshot, Snapshots
 
 if TYPE_CHECKING:
     # Arrow is asked for by who wants batches only: it takes a while to import.
@@ -89,7 +89,7 @@ class StreamReader:
         self._settings = settings or ReaderSettings()
         self._budget = budget
         self._clock = clock
-        self._snapshots = Snapshots(store, catalog)
+        self._snapshots = Snapshots(store, catalog, prefix)
         self._groups = fetcher(store, nodes, prefix, stream)
         self._fragments = Fragments(store, prefix, stream, self._settings)
 

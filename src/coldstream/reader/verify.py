@@ -29,19 +29,19 @@ from coldstream.manifest.invariants import (
     summed,
 )
 from coldstream.manifest.node import Node
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.manifest.walk import Visited, refers, walk
-from coldstream.names import check_stream, data_prefix
-from coldstream.nodes import NodeCache, fetcher
+from coldstream.names import data_prefix
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.inspection import Inspected, inspect_data, inspect_trailer
-from coldstream.reader.listing import Listing
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.report import CheckedRange, Findings, RangeStatus, Report
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import MAX_ROOT_SIZE
+from coldstream.remote.listing import SizesInOrder
+from coldstream.remote.nodes import NodeCache, fetcher
+from coldstream.remote.roots import read_item, root_at
 
 Progress = Callable[[int, int], None]
 _MAX_REPEATS = 4
@@ -82,23 +82,16 @@ def verify_stream(
     verifier = _Verifier(
         store, prefix, stream, deep, progress, settings or ReaderSettings(), budget
     )
-    item = _item(catalog, stream)
+    item = read_item(catalog, stream)
     report = verifier.verify(item)
     for _ in range(_MAX_REPEATS):
         if not any(each.status is RangeStatus.MISSING for each in report.ranges):
             break
-        fresh = _item(catalog, stream)
+        fresh = read_item(catalog, stream)
         if fresh.root_key == item.root_key or verifier.still_refers(fresh, report):
             break
         item, report = fresh, verifier.verify(fresh)
     return report
-
-
-def _item(catalog: Catalog, stream: str) -> CatalogItem:
-    item = catalog.get(check_stream(stream))
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
 
 
 class _Verifier:
@@ -126,7 +119,7 @@ class _Verifier:
         if not item.root_key:
             return self._report(item, Findings())
         try:
-            root = parse_root(self._store.get_all(item.root_key, limit=MAX_ROOT_SIZE))
+            root = root_at(self._store, item.root_key, self._stream)
         except NotFoundError:
             return self._rootless(item, RangeStatus.MISSING, "the manifest root is gone")
         except CorruptDataError as error:
@@ -159,7 +152,7 @@ class _Verifier:
         """Whether the root of `item` refers to an object that `report` misses."""
         where = (self._prefix, self._stream, self._fetch(NodeCache()))
         try:
-            root = parse_root(self._store.get_all(item.root_key, limit=MAX_ROOT_SIZE))
+            root = root_at(self._store, item.root_key, self._stream)
             return any(
                 refers(root, each.next_offset - 1, each.key, *where)
                 for each in report.ranges
@@ -178,7 +171,7 @@ class _Verifier:
         for check in (covered, fenced, summed):
             visits = check(root, visits, note)
         in_flight = _FRAGMENTS_IN_FLIGHT if self._deep else _TRAILERS_IN_FLIGHT
-        listing = Listing(self._store, data_prefix(self._prefix, self._stream))
+        listing = SizesInOrder(self._store, data_prefix(self._prefix, self._stream))
         with workers(in_flight) as pool:
             fetches = (
                 self._planned(visit, root, listing, note) for visit in visits if not visit.dead
@@ -188,7 +181,7 @@ class _Verifier:
                 yield from results
 
     def _planned(
-        self, visit: Visited, root: Root, listing: Listing, note: Note
+        self, visit: Visited, root: Root, listing: SizesInOrder, note: Note
     ) -> Fetch[Inspected | CheckedRange | Node]:
         """What is to be done about one entry; the LIST is read here, in offset order."""
         entry = visit.entry
@@ -206,7 +199,7 @@ class _Verifier:
         path = self._fragments.path(entry)
         return Fetch(held, partial(self._inspect, entry, path, listing.size(path)))
 
-    def _hole(self, entry: Entry, listing: Listing, note: Note) -> CheckedRange:
+    def _hole(self, entry: Entry, listing: SizesInOrder, note: Note) -> CheckedRange:
         """A range that was declared lost: no finding, as long as the object that says so is there.
 
         Nobody reads that object but a rebuild, which could not come any further without it.

@@ -23,10 +23,9 @@ from coldstream.errors import (
 )
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange, moved
-from coldstream.manifest.root import parse_root
 from coldstream.names import check_prefix, check_stream
 from coldstream.ports import CatalogPage, CommitOutcome, ObjectInfo
-from coldstream.reader.snapshot import MAX_ROOT_SIZE
+from coldstream.remote.roots import root_at
 from coldstream.spark.earlier import roots_of
 
 _TABLE = "directory"
@@ -141,7 +140,7 @@ class DirectoryCatalog:
         if newest is None:
             return None
         _, key, uid = newest
-        root = parse_root(self._store.get_all(key, limit=MAX_ROOT_SIZE))
+        root = root_at(self._store, key, stream)
         commit = Commit(stream, _TABLE, root.version - 1, 0, root, key, uid)
         # Of a revision above the first: as after an adoption, nobody knows which roots landed.
         return moved(CatalogItem(stream, _TABLE, revision=1), commit)

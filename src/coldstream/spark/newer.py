@@ -14,7 +14,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.locate import leaves_between
-from coldstream.reader.snapshot import Snapshots
+from coldstream.remote.roots import Snapshots
 from coldstream.spark.query import PlannedStream
 
 #: So many objects in a row may be gone before a read has come any further.

@@ -10,15 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
-from coldstream.nodes import fetcher
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.gap import Gap
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import MAX_ROOT_SIZE, PROCESS_NODES, Snapshots
+from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.remote.roots import Snapshots, root_at
 from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote
 from coldstream.spark.earlier import root_key_of
@@ -187,12 +187,12 @@ def _own(task: Task, planned: Sequence[PlannedStream], split: Split) -> Work:
 
 def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote) -> Planned:
     if options.as_of is None:
-        snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
+        snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
         item, root, key = snapshot.item, snapshot.root, snapshot.item.root_key
     else:
         now_ms = time.time_ns() // 1_000_000
         key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
-        root = load_root(remote, item.stream, key)
+        root = root_at(remote.store, key, item.stream)
     groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, item.stream)
     fragments = Fragments(remote.store, remote.prefix, item.stream, ReaderSettings())
     start = offset_of(root, options.starting, groups, fragments)
@@ -211,17 +211,3 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
     )
     stream.check_offsets()
     return Planned(stream, root, groups)
-
-
-def load_root(remote: Remote, stream: str, key: str) -> Root:
-    """A root by its key.
-
-    Raises:
-        NotFoundError: it is gone.
-        CorruptDataError: it is damaged.
-    """
-    try:
-        return parse_root(remote.store.get_all(key, limit=MAX_ROOT_SIZE))
-    except (NotFoundError, CorruptDataError) as error:
-        error.located(stream=stream, key=key)
-        raise

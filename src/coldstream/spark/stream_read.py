@@ -12,7 +12,6 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
-from coldstream.nodes import fetcher
 from coldstream.reader.budget import PROCESS_BUDGET
 from coldstream.reader.check import Checked
 from coldstream.reader.fragments import Fragments, Piece
@@ -20,7 +19,8 @@ from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.pieces import pieces
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import PROCESS_NODES, Snapshots
+from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.remote.roots import Snapshots
 from coldstream.spark.by_index import chunks_by_index
 from coldstream.spark.connect import Remote
 from coldstream.spark.newer import Newer
@@ -91,7 +91,10 @@ class StreamRead:
         self._store = remote.store
         self._settings = settings
         self._newer = Newer(
-            planned, Snapshots(remote.store, remote.catalog), self.fragments, self.groups
+            planned,
+            Snapshots(remote.store, remote.catalog, remote.prefix),
+            self.fragments,
+            self.groups,
         )
 
     def leaves(self, parts: Sequence[Part]) -> Iterator[Part]:

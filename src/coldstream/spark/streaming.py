@@ -24,12 +24,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.nodes import fetcher
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
 from coldstream.reader.spec import First, Offset, Timestamp
+from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.remote.roots import RootCache, Snapshot, Snapshots
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
 from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote, connect
@@ -143,7 +143,8 @@ class StreamReader(DataSourceStreamReader):
 
     def _snapshot(self, stream: str) -> Snapshot:
         if self._snapshots is None:
-            self._snapshots = Snapshots(self._remote.store, self._remote.catalog, capacity=256)
+            remote, roots = self._remote, RootCache(capacity=256)
+            self._snapshots = Snapshots(remote.store, remote.catalog, remote.prefix, roots)
         return self._snapshots.load(stream)
 
     def _there(self, stream: str) -> Snapshot | None:

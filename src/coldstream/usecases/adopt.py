@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.names import root_path, stream_prefix
 from coldstream.plans.reconcile import (
     ListedRoot,
@@ -19,12 +18,12 @@ from coldstream.plans.reconcile import (
     step_back,
 )
 from coldstream.ports import Landed
+from coldstream.remote.context import World
+from coldstream.remote.publish import encoded, put_root
+from coldstream.remote.roots import root_at
 from coldstream.usecases.evidence import uploaded_floors
-from coldstream.usecases.load import MAX_ROOT_SIZE, World
 from coldstream.usecases.ours import first_of_ours
 from coldstream.usecases.references import first_missing, list_roots
-
-__all__ = ["adopt", "list_roots"]
 
 
 def adopt(world: World, stream: str) -> CatalogItem | None:
@@ -66,8 +65,7 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
         uid=uid,
         root_key=path,
     )
-    data = root.encode()
-    world.store.put(path, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    put_root(world.store, path, encoded(root, stream), uid)
     return _commit(world, adopted, item)
 
 
@@ -101,10 +99,7 @@ def _choose(
 
 
 def _read(world: World, stream: str, each: ListedRoot) -> Root:
-    try:
-        return parse_root(world.store.get_all(each.path, limit=MAX_ROOT_SIZE))
-    except (CorruptDataError, NotFoundError) as exc:
-        raise exc.located(stream=stream, key=each.path) from None
+    return root_at(world.store, each.path, stream)
 
 
 def _without_root(

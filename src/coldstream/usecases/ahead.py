@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldstream.errors import RefusedFragmentError
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import extend
-from coldstream.usecases.load import World, load
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Change a manifest by a plan: load, plan, PUT, commit; after a conflict all over again."""
+"""The commit loop of every change: load, plan, PUT, commit; after a conflict all over again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.ports import Landed
-from coldstream.usecases.load import Loaded, World, load, publish
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot, load
 
 
 class Change(Protocol):
@@ -29,6 +31,22 @@ class Change(Protocol):
 
 
 C = TypeVar("C", bound=Change)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a change is published; see `publish`.
+
+    Attributes:
+        claim: whether it claims the epoch of its root.
+        first_written: key of the first object that was written for it, groups apart.
+    """
+
+    claim: bool = False
+    first_written: str = ""
+
+
+PLAIN = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +71,12 @@ class Amended(Generic[C]):
 def amend(
     world: World,
     stream: str,
-    plan: Callable[[Loaded], C],
+    plan: Callable[[Snapshot], C],
     *,
     pause: Callable[[int], None],
     attempts: int = 8,
     dry_run: bool = False,
-    first_written: str = "",
+    terms: Callable[[C], Terms] = lambda _: PLAIN,
 ) -> Amended[C]:
     """Commit what `plan` makes of the stream as it is; a conflict leads to a new plan.
 
@@ -72,7 +90,7 @@ def amend(
         pause: called with the number of the failed attempt before the next one.
         attempts: how many conflicts in a row are taken.
         dry_run: plan only.
-        first_written: as in `publish`.
+        terms: how a change is published.
 
     Raises:
         NotFoundError: the catalog does not know the stream, or an object of the tree is gone.
@@ -86,8 +104,14 @@ def amend(
         change = plan(loaded)
         if change.root is loaded.root or dry_run:
             return Amended(loaded.root, change, False, loaded.item, conflicts)
+        how = terms(change)
         outcome = publish(
-            world, loaded, change.root, nodes=change.nodes, first_written=first_written
+            world,
+            loaded,
+            change.root,
+            nodes=change.nodes,
+            claim=how.claim,
+            first_written=how.first_written,
         )
         if isinstance(outcome, Landed):
             return Amended(loaded.root, change, True, outcome.item, conflicts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import COMPACT_FROM
+from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves_backwards
 from coldstream.names import stream_prefix
@@ -16,8 +17,11 @@ from coldstream.plans.claim import LocalHistory
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot, load_item
+from coldstream.usecases.amend import PLAIN, Terms, amend
 from coldstream.usecases.commit_runs import extend
-from coldstream.usecases.load import Loaded, World, load, load_item, publish
 from coldstream.usecases.ours import holds_ours
 from coldstream.usecases.overlap import Ends
 from coldstream.usecases.parting import Alone, parting
@@ -106,7 +110,7 @@ def root_again(world: World, stream: str) -> bool:
         epoch=item.epoch,
         ledger=item.ledger,
     )
-    return isinstance(publish(world, Loaded(item, root), root), Landed)
+    return isinstance(publish(world, Snapshot(item, root), root), Landed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Claimed:
             local log has what it stands for; None if there is none.
     """
 
-    loaded: Loaded
+    loaded: Snapshot
     truncated: Truncation | None = None
     rooted: bool = False
     held: tuple[int, int] | None = None
@@ -173,54 +177,77 @@ def claim(
         NotFoundError: it is gone.
         InvalidInputError: the quarantine or the ledger is full; nothing was changed.
     """
-    failed = 0
     ends = Ends(world, stream, thorough=True, time_left=lambda: True)
-    planned: Truncation | None = None
     rooted = False
+    planned: Truncation | None = None
+
+    def plan(loaded: Snapshot) -> _Step:
+        nonlocal planned
+        if loaded.item.epoch >= epoch:
+            _check_not_fenced(loaded, epoch)
+            return _Step(loaded.root, loaded)
+        planned = None
+        extension = extend(world, stream, loaded.root, limit=limit, left=ends.left)
+        if extension.more:
+            return _Step(extension.root)
+        if ends.go_on(extension, stalled=True):
+            return _Step(loaded.root)  # the floor would shut out for ever what reaches over it
+        if ends.out_of_time:
+            raise ConflictError("fragments overlap without end", stream=stream)
+        root = extension.root
+        cut = parting(world, stream, root, log, alone=alone)
+        if cut is not None:
+            root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
+        root = plan_claim(root, epoch, recorded=_recorded(world, stream, root))
+        return _Step(root, terms=Terms(True, planned.first_written if planned else ""))
+
     while True:
         try:
-            loaded = load(world, stream)
+            step = amend(
+                world, stream, plan, pause=pause, attempts=attempts, terms=lambda step: step.terms
+            ).change
         except NotFoundError as exc:
             if exc.key is None or rooted or not (rooted := root_again(world, stream)):
                 raise
             continue
-        if loaded.item.epoch >= epoch:
-            if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:
-                raise FencedError(
-                    f"epoch {loaded.item.epoch} has claimed the stream, this writer has {epoch}",
-                    stream=stream,
-                    offset=loaded.root.next_offset,
-                )
-            held = _check_history(world, stream, loaded.root, log)
-            truncated = planned if _is_ours(planned, loaded.root) else None
-            return Claimed(loaded, truncated, rooted, held)
-        extension = extend(world, stream, loaded.root, limit=limit, left=ends.left)
-        planned = None
-        if extension.more:
-            outcome = publish(world, loaded, extension.root)
-        elif ends.go_on(extension, stalled=True):
-            continue  # the floor would shut out for ever what reaches over it
-        elif ends.out_of_time:
-            raise ConflictError("fragments overlap without end", stream=stream)
-        else:
-            root = extension.root
-            cut = parting(world, stream, root, log, alone=alone)
-            if cut is not None:
-                root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
-            outcome = publish(
-                world,
-                loaded,
-                plan_claim(root, epoch, recorded=_recorded(world, stream, root)),
-                claim=True,
-                first_written=planned.first_written if planned else "",
-            )
-        if isinstance(outcome, Landed):
-            failed = 0
-            continue
-        failed += 1
-        if failed >= attempts:
-            raise ConflictError(f"{attempts} claims in a row did not land", stream=stream)
-        pause(failed)
+        if step.claimed is not None:
+            held = _check_history(world, stream, step.claimed.root, log)
+            truncated = planned if _is_ours(planned, step.claimed.root) else None
+            return Claimed(step.claimed, truncated, rooted, held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step to a claim: what is to be appended first, the claim itself, or that it has landed.
+
+    Attributes:
+        root: as it should be; the current one if nothing is to be committed.
+        claimed: the stream with the claim, once it has landed.
+        terms: of the commit.
+    """
+
+    root: Root
+    claimed: Snapshot | None = None
+    terms: Terms = PLAIN
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """None."""
+        return ()
+
+
+def _check_not_fenced(loaded: Snapshot, epoch: int) -> None:
+    """The claim of `epoch` has landed, and no higher one.
+
+    Raises:
+        FencedError: it has not, or there is one.
+    """
+    if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:
+        raise FencedError(
+            f"epoch {loaded.item.epoch} has claimed the stream, this writer has {epoch}",
+            stream=loaded.item.stream,
+            offset=loaded.root.next_offset,
+        )
 
 
 def _recorded(world: World, stream: str, root: Root) -> set[int] | None:

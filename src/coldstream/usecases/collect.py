@@ -23,8 +23,9 @@ from coldstream.names import list_start, metadata_prefix, stream_prefix
 from coldstream.plans.collect import Kind, mature, replaced, survives
 from coldstream.plans.collect_order import Phase, Place, draw
 from coldstream.ports import Deleter, ObjectInfo
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.judge import Judge
-from coldstream.usecases.load import World, load
 from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
 
 _AT_ONCE = 1000  # keys in one DeleteObjects request

@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.errors import (
-    ConflictError,
-    CorruptDataError,
     RefusedFragmentError,
 )
-from coldstream.fragment import parse_trailer
+from coldstream.fragment import Trailer
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.node import Node
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.resolve import (
     Listed,
@@ -29,11 +28,12 @@ from coldstream.plans.resolve import (
     highest_timestamp,
     last_chunk_of,
 )
-from coldstream.ports import Landed
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
+from coldstream.remote.trailers import listed_trailers
+from coldstream.usecases.amend import amend
 from coldstream.usecases.continuing import Listing
-from coldstream.usecases.load import World, load, publish
 from coldstream.usecases.overlap import Ends, reaching_over
-from coldstream.usecases.tails import fetch_tails, refusal
 
 _SUSPECTS_AT_ONCE = 64  # fragments that are looked at before their turn, at the same time
 _MAX_SUSPECTS = 1024  # before the time is looked at again
@@ -63,6 +63,11 @@ class Extension:
     waiting: bool = False
     over: tuple[Listed, ...] = ()
     kept_out: bool = False
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """None: a run is appended to the root itself."""
+        return ()
 
     @property
     def fragments(self) -> int:
@@ -138,7 +143,7 @@ def extend(
         UnavailableError: the store did not answer; nothing was changed.
     """
     refused: dict[str, RefusedFragmentError] = {}
-    tails: dict[str, bytes | RefusedFragmentError] = {}  # each is fetched once, however often
+    trailers: dict[str, Trailer | RefusedFragmentError] = {}  # each is fetched once, however often
     listing = Listing(world, stream, root, limit)  # the run is resolved again
     looked_over: set[str] = set()
     late, due = False, _REFUSALS
@@ -146,10 +151,7 @@ def extend(
         resolution = listing.resolved()
         resolved = resolution.run
         part = _part(resolved, limit)
-        tails |= fetch_tails(
-            world,
-            [e for e in part if e.data_key.kind == "fragment" and e.path not in tails],
-        )
+        _fetch(world, [each for each in part if each.data_key.kind == "fragment"], trailers)
         run: list[Step] = []
         last_chunk = root.last_chunk
         bad: Listed | None = None
@@ -158,7 +160,7 @@ def extend(
                 verified = (
                     check_hole(each, timestamp=_highest(root, run))
                     if each.data_key.kind == "hole"
-                    else _verify(each, tails[each.path], root.ledger, last_chunk)
+                    else _verify(each, trailers[each.path], root.ledger, last_chunk)
                 )
             except RefusedFragmentError as exc:
                 bad = each
@@ -175,7 +177,7 @@ def extend(
             )
             return _data_first(world, stream, root, found, listing, left={*left, *refused})
         doubles = listing.candidates.beginning_at(bad.data_key.first_offset)[:_MAX_SUSPECTS]
-        _refuse_bad(world, root.ledger, last_chunk, doubles, listing, tails, refused)
+        _refuse_bad(world, root.ledger, last_chunk, doubles, listing, trailers, refused)
         if len(refused) < due:
             continue
         # Somebody uploads much that does not hold. What is settled need not wait for the rest.
@@ -184,7 +186,9 @@ def extend(
             over = listing.candidates.over(bad.data_key.first_offset)
             over = [each for each in over if each.path not in looked_over][:_MAX_SUSPECTS]
             looked_over.update(each.path for each in over)
-            _refuse_bad(world, root.ledger, None, over, listing, tails, refused, all_of_them=True)
+            _refuse_bad(
+                world, root.ledger, None, over, listing, trailers, refused, all_of_them=True
+            )
             settled = listing.settled(run)
         if settled or late:
             taken = tuple(run[:settled])
@@ -259,7 +263,7 @@ def _refuse_bad(
     last_chunk: LastChunk | None,
     suspects: Sequence[Listed],
     listing: Listing,
-    tails: dict[str, bytes | RefusedFragmentError],
+    trailers: dict[str, Trailer | RefusedFragmentError],
     refused: dict[str, RefusedFragmentError],
     *,
     all_of_them: bool = False,
@@ -271,11 +275,11 @@ def _refuse_bad(
     """
     for begin in range(0, len(suspects), _SUSPECTS_AT_ONCE):
         batch = suspects[begin : begin + _SUSPECTS_AT_ONCE]
-        tails |= fetch_tails(world, [each for each in batch if each.path not in tails])
+        _fetch(world, batch, trailers)
         good = len(batch)
         for each in batch:
             try:
-                _verify(each, tails[each.path], ledger, last_chunk)
+                _verify(each, trailers[each.path], ledger, last_chunk)
             except RefusedFragmentError as exc:
                 refused[each.path] = exc
                 listing.refuse(each)
@@ -284,18 +288,23 @@ def _refuse_bad(
             return
 
 
+def _fetch(
+    world: World, wanted: Sequence[Listed], trailers: dict[str, Trailer | RefusedFragmentError]
+) -> None:
+    """Add the trailers that are not there yet."""
+    new = [each for each in wanted if each.path not in trailers]
+    found = listed_trailers(world, new)
+    trailers.update((each.path, trailer) for each, trailer in zip(new, found, strict=True))
+
+
 def _verify(
     each: Listed,
-    tail: bytes | RefusedFragmentError,
+    trailer: Trailer | RefusedFragmentError,
     ledger: Ledger,
     last_chunk: LastChunk | None,
 ) -> Verified:
-    if isinstance(tail, RefusedFragmentError):
-        raise tail
-    try:
-        trailer = parse_trailer(tail)
-    except CorruptDataError as exc:
-        raise refusal(each, exc.reason) from exc
+    if isinstance(trailer, RefusedFragmentError):
+        raise trailer
     return check_fragment(each, trailer, ledger=ledger, last_chunk=last_chunk)
 
 
@@ -335,33 +344,27 @@ def commit_runs(
         CorruptDataError: the current root is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    commits = conflicts = fragments = size = lost_in_a_row = 0
+    commits = conflicts = fragments = size = 0
     holes: list[tuple[int, int]] = []
     refused: dict[str | None, RefusedFragmentError] = {}
     ends = Ends(world, stream, thorough=thorough, time_left=time_left)
-    while True:
-        loaded = load(world, stream)
+
+    def plan(loaded: Snapshot) -> Extension:
         extension = extend(
             world, stream, loaded.root, limit=limit, time_left=time_left, left=ends.left
         )
         refused.update((each.key, each) for each in extension.refused)
-        item, root = loaded.item, loaded.root
-        if extension.run:
-            outcome = publish(world, loaded, extension.root)
-            if isinstance(outcome, Landed):
-                commits += 1
-                lost_in_a_row = 0
-                fragments += extension.fragments
-                holes += extension.holes
-                size += sum(each.listed.size for each in extension.run)
-                item, root = outcome.item, extension.root
-            else:
-                conflicts += 1
-                lost_in_a_row += 1
-                if lost_in_a_row >= attempts:
-                    raise ConflictError(f"{attempts} commits in a row did not land", stream=stream)
-                pause(lost_in_a_row)
-                continue
+        return extension
+
+    while True:
+        amended = amend(world, stream, plan, pause=pause, attempts=attempts)
+        extension, item = amended.change, amended.item
+        conflicts += amended.conflicts
+        if amended.landed:
+            commits += 1
+            fragments += extension.fragments
+            holes += extension.holes
+            size += sum(each.listed.size for each in extension.run)
         if extension.more:
             if time_left():
                 continue
@@ -375,7 +378,7 @@ def commit_runs(
             bytes=size,
             version=item.version,
             next_offset=item.next_offset,
-            root=root,
+            root=extension.root,
             refused=(*refused.values(), *ends.told(item.next_offset, holes)),
             more=extension.more or ends.out_of_time,
             holes=tuple(holes),

@@ -15,10 +15,7 @@ from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.fragment import (
     HEADER,
     INDEX_HEADER,
-    TRAILER_SIZE,
     FragmentIndex,
-    check_against_key,
-    parse_trailer,
 )
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.tree import Fetch, leaves
@@ -36,8 +33,10 @@ from coldstream.plans.consolidate import (
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.splice import splice
 from coldstream.ports import MIN_PART_BYTES, BytesPart, Composer, CopyPart, Part
-from coldstream.usecases.amend import amend
-from coldstream.usecases.load import Loaded, World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot, load
+from coldstream.remote.trailers import trailer_of
+from coldstream.usecases.amend import Terms, amend
 
 _AT_ONCE = 16
 #: New fragments in one commit; few, so that little is lost when a commit is.
@@ -164,7 +163,7 @@ class _Step:
         self._swap(made)
         return self.report
 
-    def _small_runs(self, loaded: Loaded, cursor: int) -> tuple[list[list[Entry]], int | None]:
+    def _small_runs(self, loaded: Snapshot, cursor: int) -> tuple[list[list[Entry]], int | None]:
         """Small neighbours, and the offset at which the next step begins."""
         runs: list[list[Entry]] = [[]]
         fetch = self._world.fetch(self._stream)
@@ -191,12 +190,10 @@ class _Step:
         yield pieces
 
     def _piece(self, entry: Entry) -> Piece | ColdstreamError:
-        path = self._path(entry)
         try:
-            trailer = parse_trailer(self._world.store.get_suffix(path, TRAILER_SIZE))
-            check_against_key(trailer, entry.data_key(self._stream), entry.size)
+            trailer = trailer_of(self._world.store, self._world.prefix, self._stream, entry)
         except (CorruptDataError, NotFoundError) as error:
-            return error.located(key=path)
+            return error
         return Piece(entry, trailer)
 
     def _make(self, pieces: tuple[Piece, ...]) -> _Made:
@@ -278,7 +275,7 @@ class _Step:
             return
         valid: list[_Made] = []
 
-        def plan(loaded: Loaded) -> Rebalance:
+        def plan(loaded: Snapshot) -> Rebalance:
             nonlocal valid
             fetch = self._world.fetch(self._stream)
             valid = [each for each in made if _still_there(loaded, each, fetch)]
@@ -290,13 +287,8 @@ class _Step:
                 uids=iter(self._world.new_uid, None),
             )
 
-        amended = amend(
-            self._world,
-            self._stream,
-            plan,
-            pause=self._pause,
-            first_written=self._path(made[0].entry),
-        )
+        terms = Terms(first_written=self._path(made[0].entry))
+        amended = amend(self._world, self._stream, plan, pause=self._pause, terms=lambda _: terms)
         self.report.conflicts += amended.conflicts
         if not amended.landed:
             return
@@ -314,7 +306,7 @@ class _Step:
         return entry.data_key(self._stream).path(self._world.prefix)
 
 
-def _still_there(loaded: Loaded, made: _Made, fetch: Fetch) -> bool:
+def _still_there(loaded: Snapshot, made: _Made, fetch: Fetch) -> bool:
     """Whether the manifest still holds exactly the pieces that a new fragment was made of."""
     if made.entry.first_offset < loaded.root.first_offset:
         return False

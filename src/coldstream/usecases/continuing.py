@@ -8,8 +8,8 @@ from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, list_start
 from coldstream.plans.overlap import recent
 from coldstream.plans.resolve import Candidates, Listed, Resolution, Step
-from coldstream.usecases.listing import data_objects
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
+from coldstream.remote.listing import data_objects
 
 
 class Listing:
@@ -79,7 +79,7 @@ class Listing:
             start_after=self._start,
             limit=self._world.page_size,
         )
-        rows = data_objects(self._world, page)
+        rows = data_objects(page, self._world.prefix)
         if rows:
             self._last_offset = rows[-1].data_key.first_offset
         self.candidates.add(rows)

@@ -19,7 +19,7 @@ from coldstream.names import stream_prefix
 from coldstream.plans.delete import expiry, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import Deleter, Landed, NotLanded
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 
 class SweepState(StrEnum):

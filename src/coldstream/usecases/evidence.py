@@ -15,8 +15,7 @@ from itertools import chain, islice
 from coldstream.manifest.root import Root
 from coldstream.plans.reconcile import disputed
 from coldstream.plans.resolve import Listed
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream.usecases.rebuild_objects import floors
 
 #: Fragments at either end of an epoch that are asked for its floor.
@@ -51,7 +50,7 @@ def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping
     if not claims:
         return {}
     epochs: dict[int, _Epoch] = {each: _Epoch() for each in claims}
-    listing = data_pages(world, stream, min(min(each) for each in claims.values()))
+    listing = world.data_pages(stream, min(min(each) for each in claims.values()))
     for each in chain.from_iterable(islice(listing, _PAGES)):
         seen = epochs.get(each.data_key.epoch)
         if seen is not None and each.data_key.kind == "fragment":

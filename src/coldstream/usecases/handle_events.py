@@ -22,8 +22,8 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.names import check_stream, parse_data_key
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.load import World
 
 _MAX_BODY = 256 * 1024  # SQS takes no more
 

@@ -17,9 +17,8 @@ from coldstream.errors import ConflictError
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import World
 from coldstream.usecases.overlap import reaching_over
 
 _MAX_LOOKS = 8
@@ -141,7 +140,7 @@ def _parts(ledger: Ledger, first: int, following: int) -> tuple[tuple[int, int, 
 
 def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
     """All data objects that begin at or above an offset, in the order of their keys."""
-    return chain.from_iterable(data_pages(world, stream, offset))
+    return chain.from_iterable(world.data_pages(stream, offset))
 
 
 def declare(world: World, stream: str, gap: Gap) -> list[DataKey]:

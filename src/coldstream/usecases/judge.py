@@ -27,8 +27,9 @@ from coldstream.plans.collect import (
     survives,
 )
 from coldstream.ports import ObjectInfo
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases.last_chunk import holds_last_chunk
-from coldstream.usecases.load import Loaded, World
 from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.references import rivals
 
@@ -48,7 +49,7 @@ class Judge:
     """
 
     def __init__(
-        self, world: World, loaded: Loaded, *, time_left: Callable[[], bool] = lambda: True
+        self, world: World, loaded: Snapshot, *, time_left: Callable[[], bool] = lambda: True
     ) -> None:
         self._world = world
         self._stream = loaded.item.stream
@@ -66,7 +67,7 @@ class Judge:
         """
         return self._rivals is None
 
-    def renewed(self, loaded: Loaded) -> Judge | None:
+    def renewed(self, loaded: Snapshot) -> Judge | None:
         """This judge over a later state of the stream, without a LIST; None where that is unsound.
 
         Nothing of what it has seen beside the tree may have changed (`survives`), and the tree is

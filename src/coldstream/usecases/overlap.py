@@ -14,11 +14,7 @@ from typing import Protocol
 from coldstream.errors import CorruptDataError, NotFoundError, RefusedFragmentError
 from coldstream.fragment import (
     HEADER,
-    TRAILER_SIZE,
     FragmentIndex,
-    Trailer,
-    chunk_epoch,
-    parse_trailer,
 )
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import LastChunk, Root
@@ -35,8 +31,8 @@ from coldstream.plans.overlap import (
     witness_of,
 )
 from coldstream.plans.resolve import Listed, check_fragment
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
+from coldstream.remote.trailers import epoch_at, read_index, read_trailer
 
 #: Bytes of a fragment that is made of a part of another; so many are in memory at once.
 _PIECE = 16 * 2**20
@@ -44,7 +40,6 @@ _PIECE = 16 * 2**20
 _MAX_CHUNK = 96 * 2**20
 _MAX_FOUND = 1000
 _MAX_TURNS = 64  # of one committer; what is left then is for the next one
-_EPOCH_BYTES = 24  # of a chunk's header, up to the end of its epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ def reaching_over(
         return found
     within = last_bytes(root, LOOK_BYTES, world.fetch(stream))
     start = look_from(root, within) if accepted else within or 0
-    for each in chain.from_iterable(data_pages(world, stream, start)):
+    for each in chain.from_iterable(world.data_pages(stream, start)):
         key = each.data_key
         if key.first_offset >= end:
             break
@@ -260,28 +255,20 @@ def _open(world: World, stream: str, root: Root, each: Listed) -> _Source:
         NotFoundError: it is gone.
     """
     path, end, last = each.path, root.next_offset, root.last_chunk
-    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
+    trailer = read_trailer(world.store, path)
     check_fragment(each, trailer, ledger=root.ledger, last_chunk=None)
-    begin = trailer.index_position
-    index = FragmentIndex(world.store.get(path, begin, begin + trailer.index_size), trailer)
+    index = read_index(world.store, path, trailer)
     leaf = leaf_at(root, end - 1, world.fetch(stream))
     joined = leaf is not None and leaf.kind is EntryKind.FRAGMENT
     number = witness_of(index, last, joined=joined)
     first = begin_of(index, end)
     if last is not None and number is not None:
-        epoch = _epoch(world, path, trailer, index, number)
+        epoch = epoch_at(world.store, path, index, number)
         if epoch != last.epoch:
             raise CorruptDataError(
                 f"its chunk {last.chunk_id} is of epoch {epoch}, the manifest's of {last.epoch}"
             )
     return _Source(world, root, each, index, first)
-
-
-def _epoch(world: World, path: str, trailer: Trailer, index: FragmentIndex, number: int) -> int:
-    if trailer.first_chunk_epoch == trailer.last_chunk_epoch:
-        return trailer.last_chunk_epoch
-    start = len(HEADER) + index[number].position
-    return chunk_epoch(bytes(world.store.get(path, start, start + _EPOCH_BYTES)))
 
 
 @dataclass(slots=True)
@@ -321,7 +308,7 @@ class _Source:
     def _begun(self, key: DataKey) -> set[int]:
         """Offsets at which a fragment that the ledger accepts begins."""
         found: set[int] = set()
-        pages = data_pages(self.world, key.stream, self.root.next_offset)
+        pages = self.world.data_pages(key.stream, self.root.next_offset)
         for each in chain.from_iterable(pages):
             other = each.data_key
             if other.first_offset >= key.next_offset:

@@ -25,24 +25,18 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.fragment import (
-    HEADER,
-    TRAILER_SIZE,
     FragmentIndex,
     Trailer,
-    check_against_key,
-    chunk_epoch,
-    parse_trailer,
 )
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import leaf_at, leaves, leaves_backwards, path_to
 from coldstream.plans.claim import LocalChunk, LocalHistory
 from coldstream.plans.truncate import Cut
+from coldstream.remote.trailers import epoch_at, read_index, trailer_of
 
 if TYPE_CHECKING:
-    from coldstream.usecases.load import World
-
-_EPOCH_BYTES = 24  # of a chunk's header, up to the end of its epoch
+    from coldstream.remote.context import World
 
 
 #: Called with where the local log begins and where the manifest ends, when the log does not reach
@@ -217,9 +211,9 @@ class _Comparison:
         leaf = leaf_at(root, max(last.chunk_id, root.first_offset), self._fetch)
         if leaf is None or leaf.kind is EntryKind.HOLE:
             return leaf is not None and last.next_offset > leaf.next_offset
-        trailer, index = self._open(leaf)
+        index = self._open(leaf)
         number = index.chunk_of_offset(max(last.chunk_id, leaf.first_offset))
-        return self._chunk(leaf, trailer, index, number) != last
+        return self._chunk(leaf, index, number) != last
 
     def _cut(self, evidence: LocalChunk) -> Cut:
         root = self._root
@@ -300,7 +294,7 @@ class _Comparison:
 
     def _last_common_in(self, leaf: Entry) -> LocalChunk | None:
         """The last common chunk of a fragment whose own last chunk differs; None if all do."""
-        trailer, index = self._open(leaf)
+        index = self._open(leaf)
         ours = {
             each.chunk_id: each
             for each in self._log.chunks_between(leaf.first_offset, leaf.next_offset)
@@ -317,29 +311,20 @@ class _Comparison:
         low, high, common = begin, end, None
         while low < high:
             middle = (low + high) // 2
-            chunk = self._chunk(leaf, trailer, index, middle)
+            chunk = self._chunk(leaf, index, middle)
             if chunk == ours[chunk.chunk_id]:
                 common, low = chunk, middle + 1
             else:
                 high = middle
         return common
 
-    def _chunk(
-        self, leaf: Entry, trailer: Trailer, index: FragmentIndex, number: int
-    ) -> LocalChunk:
+    def _chunk(self, leaf: Entry, index: FragmentIndex, number: int) -> LocalChunk:
         """A chunk of a fragment; its epoch is in its header, if the trailer leaves it open."""
-        epoch = trailer.last_chunk_epoch
-        if trailer.first_chunk_epoch != epoch and number + 1 < len(index):
-            path = self._path(leaf)
-            start = len(HEADER) + index[number].position
-            try:
-                header = bytes(self._world.store.get(path, start, start + _EPOCH_BYTES))
-                epoch = chunk_epoch(header)
-                if not trailer.first_chunk_epoch <= epoch <= trailer.last_chunk_epoch:
-                    raise CorruptDataError(f"a chunk of epoch {epoch}, which its trailer excludes")
-            except (CorruptDataError, NotFoundError) as exc:
-                exc.located(stream=self._stream, offset=index[number].chunk_id, key=path)
-                raise
+        try:
+            epoch = epoch_at(self._world.store, self._path(leaf), index, number)
+        except (CorruptDataError, NotFoundError) as exc:
+            exc.located(stream=self._stream)
+            raise
         return LocalChunk(index[number].chunk_id, _following(index, number), epoch)
 
     def _last_chunk_of(self, leaf: Entry) -> LocalChunk:
@@ -347,23 +332,13 @@ class _Comparison:
         return LocalChunk(trailer.last_chunk_id, trailer.next_offset, trailer.last_chunk_epoch)
 
     def _trailer(self, leaf: Entry) -> Trailer:
-        path = self._path(leaf)
-        try:
-            trailer = parse_trailer(self._world.store.get_suffix(path, TRAILER_SIZE))
-            check_against_key(trailer, leaf.data_key(self._stream), leaf.size)
-        except (CorruptDataError, NotFoundError) as exc:
-            exc.located(stream=self._stream, offset=leaf.first_offset, key=path)
-            raise
-        return trailer
+        return trailer_of(self._world.store, self._world.prefix, self._stream, leaf)
 
-    def _open(self, leaf: Entry) -> tuple[Trailer, FragmentIndex]:
-        trailer, path = self._trailer(leaf), self._path(leaf)
-        begin = trailer.index_position
+    def _open(self, leaf: Entry) -> FragmentIndex:
         try:
-            section = self._world.store.get(path, begin, begin + trailer.index_size)
-            return trailer, FragmentIndex(section, trailer)
+            return read_index(self._world.store, self._path(leaf), self._trailer(leaf))
         except (CorruptDataError, NotFoundError) as exc:
-            exc.located(stream=self._stream, offset=leaf.first_offset, key=path)
+            exc.located(stream=self._stream)
             raise
 
     def _path(self, leaf: Entry) -> str:

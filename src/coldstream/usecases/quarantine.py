@@ -16,7 +16,6 @@ from coldstream.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from coldstream.fragment import TRAILER_SIZE, check_against_key, parse_trailer
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import (
@@ -25,7 +24,7 @@ from coldstream.manifest.quarantine import (
     Timeline,
     parse_record,
 )
-from coldstream.manifest.root import LastChunk, Root, parse_root
+from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import (
     DataKey,
     GroupKey,
@@ -33,8 +32,12 @@ from coldstream.names import (
     quarantine_path,
 )
 from coldstream.plans.collect import named_by, refers
+from coldstream.plans.resolve import Listed
+from coldstream.remote.context import World
+from coldstream.remote.publish import modified_ms
+from coldstream.remote.roots import Snapshot, load, root_at
+from coldstream.remote.trailers import trailer_of_listed
 from coldstream.usecases.amend import Amended, amend
-from coldstream.usecases.load import MAX_ROOT_SIZE, Loaded, World, load, modified_ms
 
 
 def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
@@ -73,11 +76,7 @@ def load_cut_root(world: World, stream: str, timeline: Timeline) -> Root | None:
         return None
     root = world.roots.get(timeline.root_key)
     if root is None:
-        try:
-            root = parse_root(world.store.get_all(timeline.root_key, limit=MAX_ROOT_SIZE))
-        except (CorruptDataError, NotFoundError) as exc:
-            exc.located(stream=stream, key=timeline.root_key)
-            raise
+        root = root_at(world.store, timeline.root_key, stream)
         world.roots.put(timeline.root_key, root)
     return root
 
@@ -233,8 +232,7 @@ def _joined(world: World, root: Root, key: DataKey, path: str, size: int) -> Roo
         NotFoundError: it is gone.
         CorruptDataError: it is damaged, or not what its key says.
     """
-    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
-    check_against_key(trailer, key, size)
+    trailer = trailer_of_listed(world.store, Listed(key, path, size))
     entry = Entry(
         first_offset=trailer.first_offset,
         next_offset=trailer.next_offset,
@@ -293,7 +291,7 @@ def drop(
         UnavailableError: S3 or DynamoDB did not answer.
     """
 
-    def plan(loaded: Loaded) -> Drop:
+    def plan(loaded: Snapshot) -> Drop:
         root = loaded.root
         record = load_record(world, stream, root.quarantine_key)
         timeline = record.timeline(epoch)
@@ -316,7 +314,7 @@ def drop(
     return amend(world, stream, plan, pause=pause, dry_run=dry_run)
 
 
-def current_record(world: World, stream: str) -> tuple[Loaded, QuarantineRecord]:
+def current_record(world: World, stream: str) -> tuple[Snapshot, QuarantineRecord]:
     """A stream and the record that its root names.
 
     Raises:

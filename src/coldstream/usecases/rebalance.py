@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.rebalance import rebalance as plan_rebalance
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import amend
-from coldstream.usecases.load import Loaded, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def rebalance(
         As `amend`.
     """
 
-    def plan(loaded: Loaded) -> Rebalance:
+    def plan(loaded: Snapshot) -> Rebalance:
         return plan_rebalance(loaded.root, branching, iter(world.new_uid, None))
 
     amended = amend(world, stream, plan, pause=pause, dry_run=dry_run)

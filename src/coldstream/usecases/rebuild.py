@@ -31,13 +31,12 @@ from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
 from coldstream.ports import MAX_DELETE_MS, Landed
+from coldstream.remote.context import World
+from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.claim import foreign
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import World
 from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
-from coldstream.usecases.rebuild_objects import trailers as read_trailers
 from coldstream.usecases.rebuild_state import State, known_state
 from coldstream.usecases.surviving import surviving_record
 
@@ -248,7 +247,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         branching=branching,
         uids=iter(world.new_uid, None),
         first_offset=first,
-        trailers=(lambda listed: read_trailers(world, listed)) if trailers else None,
+        trailers=(lambda listed: listed_trailers(world, listed)) if trailers else None,
         sound=(lambda fragments: sound(world, fragments)) if trailers else None,
         sections=None
         if first is None or following is None
@@ -257,7 +256,7 @@ def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spo
         guessed=state.guessed,
         certain_end=state.own,
     )
-    for node in plan.groups(pages(world, data_prefix(world.prefix, stream))):
+    for node in plan.groups(world.pages(data_prefix(world.prefix, stream))):
         spool.add(node)
     rebuilt = plan.rebuilt(version=next_version(state.item, state.versions))
     if state.root is None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import struct
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
-from coldstream.errors import ConflictError, InvalidInputError
+from coldstream.errors import ConflictError, InternalError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
-from coldstream.names import group_path, root_path
+from coldstream.names import root_path
 from coldstream.plans.reconcile import adoption, next_version
 from coldstream.ports import Landed
-from coldstream.usecases.load import MAX_ROOT_SIZE, World
+from coldstream.remote.context import World
+from coldstream.remote.publish import encoded, put_group, put_root
 from coldstream.usecases.rebuild_state import fresh
 from coldstream.usecases.references import missing_of_tree
 
@@ -61,8 +61,7 @@ class Spool:
             UnavailableError, UnknownOutcomeError: from the store.
         """
         for first, uid, level, body in self._all():
-            path = group_path(world.prefix, stream, first, uid, level)
-            world.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
+            put_group(world, stream, first, uid, level=level, body=body)
 
     def _all(self) -> Iterator[tuple[int, int, int, bytes]]:
         self._file.seek(0)
@@ -110,10 +109,12 @@ def land(
         uid=uid,
         root_key=path,
     )
-    data = root.encode()
-    if len(data) > MAX_ROOT_SIZE:
-        raise InvalidInputError("the branching factor is too small for this stream", stream=stream)
-    world.store.put(path, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    try:
+        data = encoded(root, stream)
+    except InternalError as exc:
+        message = "the branching factor is too small for this stream"
+        raise InvalidInputError(message, stream=stream) from exc
+    put_root(world.store, path, data, uid)
     # A delete that was sent before the stream was stopped may have come meanwhile.
     gone = missing_of_tree(fresh(world), stream, root, root.first_offset)
     if gone is not None:

@@ -8,42 +8,14 @@ from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError, NotFoundError, RefusedFragmentError
 from coldstream.fragment import (
     HEADER,
-    TRAILER_SIZE,
-    FragmentIndex,
-    Trailer,
     check_against_key,
-    parse_trailer,
 )
 from coldstream.plans.resolve import Listed, Verified
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
+from coldstream.remote.trailers import listed_trailers, read_index
 
-_TRAILERS_AT_ONCE = 16
 #: Bytes of one fragment's data that are held at once.
 _PART_BYTES = 8 * 2**20
-
-
-def trailers(world: World, listed: Sequence[Listed]) -> list[Trailer | RefusedFragmentError]:
-    """The trailers of fragments, in their order; an error for each that has none that holds.
-
-    Raises:
-        UnavailableError, PermissionDeniedError: from the store.
-    """
-
-    def read(each: Listed) -> Trailer | RefusedFragmentError:
-        try:
-            return parse_trailer(world.store.get_suffix(each.path, TRAILER_SIZE))
-        except (CorruptDataError, NotFoundError) as exc:
-            return RefusedFragmentError(
-                f"fragment refused: {exc.reason}",
-                stream=each.data_key.stream,
-                offset=each.data_key.first_offset,
-                key=each.path,
-            )
-
-    if len(listed) < 2:
-        return [read(each) for each in listed]
-    with world.pool(min(_TRAILERS_AT_ONCE, len(listed))) as pool:
-        return list(pool.map(read, listed))
 
 
 def floors(world: World, listed: Sequence[Listed]) -> dict[str, int]:
@@ -53,7 +25,7 @@ def floors(world: World, listed: Sequence[Listed]) -> dict[str, int]:
         UnavailableError, PermissionDeniedError: from the store.
     """
     found: dict[str, int] = {}
-    for each, trailer in zip(listed, trailers(world, listed), strict=True):
+    for each, trailer in zip(listed, listed_trailers(world, listed), strict=True):
         if isinstance(trailer, RefusedFragmentError):
             continue
         try:
@@ -87,8 +59,7 @@ def _is_sound(world: World, each: Verified) -> bool:
             at = end
         if crc != trailer.data_crc:
             return False
-        begin = trailer.index_position
-        FragmentIndex(world.store.get(path, begin, begin + trailer.index_size), trailer)
+        read_index(world.store, path, trailer)
     except (CorruptDataError, NotFoundError):
         return False
     return True

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import Root, parse_root
-from coldstream.names import RootKey, data_prefix, metadata_prefix, parse_metadata_key
-from coldstream.nodes import NodeCache
+from coldstream.manifest.root import Root
+from coldstream.names import data_prefix
 from coldstream.plans.key_columns import KeyReader
 from coldstream.plans.rebuild_ledger import Witnesses
 from coldstream.plans.rebuild_trees import Tree, asked
 from coldstream.plans.reconcile import ListedRoot, preferred, ranked
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
+from coldstream.remote.roots import RootCache, describes, root_at
 from coldstream.usecases.evidence import uploaded_floors
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
 from coldstream.usecases.rebuild_objects import floors
+from coldstream.usecases.references import list_roots
 
 #: Roots of one version that are compared.
 _SAME = 32
@@ -89,7 +90,7 @@ def known_state(world: World, stream: str, item: CatalogItem | None, *, by_trail
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    roots = list(_roots(world, stream))
+    roots = list(list_roots(world, stream))
     own = bool(item and item.root_key and item.table_id == world.catalog.table_id())
     state = State(stream, item, own, versions=tuple(each.key.version for each in roots))
     _find_root(world, state, roots)
@@ -115,7 +116,7 @@ def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
     if state.own and state.item is not None:
         item = state.item
         found = _parsed(world, item.root_key)
-        if found is not None and _described(found, item):
+        if found is not None and describes(item, found):
             state.root, state.root_key = found, item.root_key
         else:
             damaged.append(item.root_key)
@@ -135,20 +136,9 @@ def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
     state._others = [order[number] for number in asked(len(order))]
 
 
-def _described(root: Root, item: CatalogItem) -> bool:
-    """Whether a root is the one that the item describes."""
-    return (root.version, root.epoch, root.first_offset, root.next_offset, root.ledger) == (
-        item.version,
-        item.epoch,
-        item.first_offset,
-        item.next_offset,
-        item.ledger,
-    )
-
-
 def _parsed(world: World, path: str) -> Root | None:
     try:
-        return parse_root(world.store.get_all(path, limit=MAX_ROOT_SIZE))
+        return root_at(world.store, path)
     except (CorruptDataError, NotFoundError):
         return None
 
@@ -157,7 +147,7 @@ def _guess(world: World, stream: str, state: State, *, by_trailers: bool) -> Non
     """What epochs above those that are known have claimed, by their fragments."""
     base = state.ledger
     witnesses = Witnesses(KeyReader(world.prefix, stream), above=base.epoch)
-    for page in pages(world, data_prefix(world.prefix, stream)):
+    for page in world.pages(data_prefix(world.prefix, stream)):
         witnesses.add(page)
     said = floors(world, witnesses.asked) if by_trailers else {}
     state.ledger, state.disputed = witnesses.ledger(said, base)
@@ -172,26 +162,3 @@ def _guess(world: World, stream: str, state: State, *, by_trailers: bool) -> Non
 def fresh(world: World) -> World:
     """The same without what the process remembers: it need not be in the bucket any more."""
     return replace(world, nodes=NodeCache(), roots=RootCache())
-
-
-def _roots(world: World, stream: str) -> Iterator[ListedRoot]:
-    """All roots of a stream in the bucket.
-
-    By a LIST of the whole folder from just before the first root: a LIST below a part of a name
-    finds nothing in a store that takes prefixes for folders, and a version below that of a root
-    which was overlooked would be refused for ever.
-    """
-    under = metadata_prefix(world.prefix, stream)
-    begin = f"{under}root."
-    for page in pages(world, under, after=begin[:-1]):
-        for row in page:
-            if not row.key.startswith(begin):
-                if row.key > begin:
-                    return
-                continue
-            try:
-                key = parse_metadata_key(row.key, world.prefix)
-            except InvalidInputError:
-                continue
-            if isinstance(key, RootKey):
-                yield ListedRoot(key, row.key)

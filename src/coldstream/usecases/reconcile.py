@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from coldstream.errors import ConflictError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
+from coldstream.remote.context import World
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.load import World
 
 
 @dataclass(frozen=True, slots=True)

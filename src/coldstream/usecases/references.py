@@ -19,7 +19,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.quarantine import Timeline
-from coldstream.manifest.root import Root, parse_root
+from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, nodes
 from coldstream.names import (
     RootKey,
@@ -28,10 +28,10 @@ from coldstream.names import (
     metadata_prefix,
     parse_metadata_key,
 )
-from coldstream.nodes import NodeCache
 from coldstream.plans.reconcile import ListedRoot
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import MAX_ROOT_SIZE, RootCache, World
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
+from coldstream.remote.roots import RootCache, root_at
 from coldstream.usecases.quarantine import load_cut_root, load_record
 
 _FRAGMENTS_AT_ONCE = 1000
@@ -42,10 +42,20 @@ MAX_RIVALS = 32
 
 
 def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
-    """All roots of a stream in the bucket, in the order of their keys."""
-    under = f"{metadata_prefix(world.prefix, stream)}root."
-    for page in pages(world, under):
+    """All roots of a stream in the bucket, in the order of their keys.
+
+    By a LIST of the whole folder from just before the first root: a LIST below a part of a name
+    finds nothing in a store that takes prefixes for folders, and a version below that of a root
+    which was overlooked would be refused for ever.
+    """
+    under = metadata_prefix(world.prefix, stream)
+    begin = f"{under}root."
+    for page in world.pages(under, after=begin[:-1]):
         for row in page:
+            if not row.key.startswith(begin):
+                if row.key > begin:
+                    return
+                continue
             try:
                 key = parse_metadata_key(row.key, world.prefix)
             except InvalidInputError:
@@ -106,7 +116,7 @@ def rivals(
     found: list[Root] = []
     for path in paths:
         try:
-            found.append(parse_root(world.store.get_all(path, limit=MAX_ROOT_SIZE)))
+            found.append(root_at(world.store, path, item.stream))
         except (CorruptDataError, NotFoundError):
             continue
     return found
@@ -197,7 +207,7 @@ def _missing(
     wanted = {each.data_key(stream).path(world.prefix) for each in live}
     last = max(wanted, default="")
     after = list_start(world.prefix, stream, live[0].first_offset) if live else ""
-    for page in pages(world, data_prefix(world.prefix, stream), after=after) if wanted else ():
+    for page in world.pages(data_prefix(world.prefix, stream), after=after) if wanted else ():
         wanted.difference_update(row.key for row in page)
         if not wanted or (page and page[-1].key >= last):
             break

@@ -20,8 +20,9 @@ from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.repair import Known, is_sound, known_of
 from coldstream.plans.substitute import substitute
-from coldstream.usecases.amend import amend
-from coldstream.usecases.load import Loaded, World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot, load
+from coldstream.usecases.amend import Terms, amend
 from coldstream.usecases.repair_report import Action, Repair, RepairReport
 from coldstream.usecases.repair_sources import OWN, Finder, Replica, listed_size
 
@@ -179,7 +180,7 @@ class _Step:
     def _put(self, entry: Entry, data: bytes, write_id: str) -> None:
         self._world.store.put(self.path(entry), data, write_id=write_id)
 
-    def _plan(self, loaded: Loaded, finder: Finder, leaf: Entry) -> _Plan | None:
+    def _plan(self, loaded: Snapshot, finder: Finder, leaf: Entry) -> _Plan | None:
         """What to do about one fragment or hole; None if it is as it should be."""
         key, path = leaf.data_key(self._stream), self.path(leaf)
         floor = loaded.root.ledger.floor(leaf.epoch)
@@ -275,7 +276,7 @@ def _commit(
     changes = {plan.repair.entry: step.write(plan, ledger) for plan in plans}
     valid: dict[Entry, tuple[Entry, ...]] = {}
 
-    def change(loaded: Loaded) -> Rebalance:
+    def change(loaded: Snapshot) -> Rebalance:
         nonlocal valid
         fetch = world.fetch(stream)
         valid = {
@@ -294,7 +295,8 @@ def _commit(
         return _with_last_chunk(done, found)
 
     written = (step.path(n) for old, new in changes.items() for n in new if n.uid != old.uid)
-    amended = amend(world, stream, change, pause=pause, first_written=next(written, ""))
+    terms = Terms(first_written=next(written, ""))
+    amended = amend(world, stream, change, pause=pause, terms=lambda _: terms)
     report.landed = report.landed or amended.landed
     report.overtaken += len(changes) - len(valid)
     report.version = amended.item.version
@@ -333,7 +335,7 @@ def _epoch_of(entry: Entry, ledger: Ledger) -> int | None:
 
 
 def _leaves_in(
-    loaded: Loaded, fetch: Fetch, ranges: Sequence[tuple[int, int]] | None
+    loaded: Snapshot, fetch: Fetch, ranges: Sequence[tuple[int, int]] | None
 ) -> Iterable[Entry]:
     """Live fragments and holes that hold some of the offsets, each once, in order."""
     root = loaded.root

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
-from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import LastChunk
 from coldstream.manifest.tree import leaf_at, leaves
@@ -16,8 +15,9 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.plans.assemble import Sources
 from coldstream.plans.repair import Known, chunks_in, holds_by_itself, known_of
 from coldstream.ports import ObjectStore
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import Loaded, World
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
+from coldstream.remote.trailers import read_trailer
 
 _FEW = 10
 #: Others that reach into a damaged fragment are looked for so many times its length below it.
@@ -80,7 +80,7 @@ class Finder:
     def __init__(
         self,
         world: World,
-        loaded: Loaded,
+        loaded: Snapshot,
         replicas: Sequence[Replica],
         tell: Callable[[str], None],
     ) -> None:
@@ -114,7 +114,7 @@ class Finder:
         if leaf is None or leaf.kind is not EntryKind.FRAGMENT:
             return None
         try:
-            trailer = parse_trailer(self._world.store.get_suffix(self._path(leaf), TRAILER_SIZE))
+            trailer = read_trailer(self._world.store, self._path(leaf))
         except (CorruptDataError, NotFoundError):
             return None
         return trailer.first_chunk_epoch, trailer.last_chunk_epoch
@@ -148,7 +148,7 @@ class Finder:
         accepts = self._loaded.root.ledger.accepts
         own = leaf.data_key(self._stream)
         found: list[tuple[DataKey, int]] = []
-        for page in pages(self._world, data_prefix(self._world.prefix, self._stream), after=after):
+        for page in self._world.pages(data_prefix(self._world.prefix, self._stream), after=after):
             for row in page:
                 if row.key >= end:
                     return found

@@ -9,8 +9,9 @@ from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.plans.policy import Effective, PolicySet, effective
 from coldstream.plans.retention import Retention, Retired, Rule, plan_retention
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import amend
-from coldstream.usecases.load import Loaded, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def retain(
         As `amend`.
     """
 
-    def plan(loaded: Loaded) -> _Planned:
+    def plan(loaded: Snapshot) -> _Planned:
         rules = effective(policies, stream, loaded.item.name)
         rule = Rule() if rules.retains else Rule(rules.max_age_ms, rules.max_bytes)
         fetch = world.fetch(stream)

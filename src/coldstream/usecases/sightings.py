@@ -24,8 +24,7 @@ from coldstream.names import (
     stream_prefix,
 )
 from coldstream.plans.collect import Record
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 
 VERSION = 2
 MAX_COMPRESSED = 16 * 2**20
@@ -79,7 +78,7 @@ class Header:
 def list_records(world: World, stream: str) -> list[Record]:
     """All records of a stream, in order of the time in their keys."""
     records: list[Record] = []
-    for page in pages(world, collect_prefix(world.prefix, stream)):
+    for page in world.pages(collect_prefix(world.prefix, stream)):
         for row in page:
             try:
                 key = parse_metadata_key(row.key, world.prefix)

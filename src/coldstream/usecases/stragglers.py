@@ -9,8 +9,8 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.collect import Kind
 from coldstream.ports import Deleter
+from coldstream.remote.context import World
 from coldstream.usecases.collect import Collection, Count
-from coldstream.usecases.load import World
 
 
 def sweep_stragglers(

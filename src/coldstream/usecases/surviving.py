@@ -11,8 +11,7 @@ from coldstream.manifest.quarantine import QuarantineRecord, Timeline
 from coldstream.names import QuarantineKey, parse_data_key, parse_metadata_key, quarantine_prefix
 from coldstream.plans.collect import refers
 from coldstream.plans.surviving import merged
-from coldstream.usecases.listing import pages
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream.usecases.quarantine import load_cut_root, load_record
 
 
@@ -85,7 +84,7 @@ def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline
 
 
 def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:
-    for page in pages(world, quarantine_prefix(world.prefix, stream)):
+    for page in world.pages(quarantine_prefix(world.prefix, stream)):
         for row in page:
             try:
                 if isinstance(parse_metadata_key(row.key, world.prefix), QuarantineKey):

@@ -12,12 +12,8 @@ from dataclasses import replace
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import (
     HEADER,
-    TRAILER_SIZE,
-    FragmentIndex,
     IndexRecord,
     Trailer,
-    check_against_key,
-    parse_trailer,
 )
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
@@ -29,9 +25,10 @@ from coldstream.plans.overlap import LOOK_BYTES, look_from
 from coldstream.plans.repair import Known, holds_by_itself
 from coldstream.plans.resolve import Listed
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
+from coldstream.remote.context import World
+from coldstream.remote.roots import Snapshot
+from coldstream.remote.trailers import read_index, trailer_of
 from coldstream.usecases.commit_runs import Extension
-from coldstream.usecases.listing import data_pages
-from coldstream.usecases.load import Loaded, World
 from coldstream.usecases.parting import has_data
 from coldstream.usecases.quarantine import load_record, write_record
 
@@ -40,7 +37,7 @@ _MAX_PAGES = 100
 
 
 def cut_off(
-    world: World, loaded: Loaded, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
+    world: World, loaded: Snapshot, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
 ) -> tuple[Root, Truncation]:
     """PUT what the truncated root refers to; give that root, not yet claimed, and what it lost.
 
@@ -167,10 +164,8 @@ def _chunks_below(
     world: World, stream: str, entry: Entry, path: str, offset: int
 ) -> tuple[Trailer, list[Chunk]]:
     """The chunks of a fragment that end at or below `offset`, which is the end of one of them."""
-    trailer = parse_trailer(world.store.get_suffix(path, TRAILER_SIZE))
-    check_against_key(trailer, entry.data_key(stream), entry.size)
-    begin = trailer.index_position
-    index = FragmentIndex(world.store.get(path, begin, begin + trailer.index_size), trailer)
+    trailer = trailer_of(world.store, world.prefix, stream, entry)
+    index = read_index(world.store, path, trailer)
     last = index.chunk_of_offset(offset - 1)
     _, end = index.data_range(0, last)
     data = memoryview(world.store.get(path, 0, end))
@@ -201,7 +196,7 @@ def _check_chain(chunks: list[Chunk], trailer: Trailer, end: int, last: LastChun
 
 
 def _listed(
-    world: World, loaded: Loaded, extension: Extension, epoch: int, floor: int, low: int
+    world: World, loaded: Snapshot, extension: Extension, epoch: int, floor: int, low: int
 ) -> tuple[tuple[ListedData, ...], bool]:
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
@@ -241,10 +236,10 @@ def _pages_of(
     world: World, stream: str, low: int, floor: int
 ) -> Iterator[tuple[int, list[Listed]]]:
     """What begins at `floor` or above, then what begins between `low` and it, by numbered pages."""
-    yield from enumerate(data_pages(world, stream, floor))
+    yield from enumerate(world.data_pages(stream, floor))
     if low >= floor:
         return
-    for number, rows in enumerate(data_pages(world, stream, low)):
+    for number, rows in enumerate(world.data_pages(stream, low)):
         below = [row for row in rows if row.data_key.first_offset < floor]
         yield number, below
         if len(below) < len(rows):

@@ -16,8 +16,9 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.entries import EntryKind
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World, load
 
 
 def no_pause(attempt: int) -> None:

@@ -16,8 +16,8 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
+from coldstream.remote.context import World
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 
 from .conftest import Site, no_pause
 

@@ -14,8 +14,9 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, check_alone
 from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import claim
-from coldstream.usecases.load import load, publish
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 

@@ -22,8 +22,9 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import load, publish
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import write_stream
 

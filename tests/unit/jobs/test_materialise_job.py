@@ -20,7 +20,7 @@ from coldstream.jobs.materialise.spark_engine import SparkEngine
 from coldstream.jobs.report import Report
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root
-from coldstream.reader.snapshot import Snapshot
+from coldstream.remote.roots import Snapshot
 from coldstream.spark.options import Place
 
 RULES = (Rule("a.*", "db.first"), Rule("b.*", "db.second"), Rule("c.*", "db.third"))

@@ -13,7 +13,7 @@ from coldstream.errors import ConflictError
 from coldstream.jobs.rebuild_differences import DIFFERENCES, DifferenceKind, differences_batch
 from coldstream.jobs.rebuild_shadow import Shadow, compare_part, parts_of, shadow
 from coldstream.manifest.entries import EntryKind
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream.usecases.repair import repair
 from tests.support.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
 from tests.support.remote import no_pause

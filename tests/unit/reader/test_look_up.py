@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 
 from coldstream.manifest.root import Root
-from coldstream.nodes import NodeCache
 from coldstream.reader import First, Last, Offset, ReaderSettings, StreamReader, Timestamp
+from coldstream.remote.nodes import NodeCache
 from tests.support.tier import BRANCHING, Tier, chunk
 
 FRAGMENTS = 2 * BRANCHING**4

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from coldstream.errors import LostRangeError
-from coldstream.nodes import NodeCache
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader import (
@@ -21,6 +20,7 @@ from coldstream.reader import (
     StreamReader,
     Timestamp,
 )
+from coldstream.remote.nodes import NodeCache
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.retention import retain

@@ -16,9 +16,9 @@ from coldstream.manifest.walk import object_path
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.ports import ObjectInfo
 from coldstream.reader import MemoryBudget, report
-from coldstream.reader.listing import Listing
 from coldstream.reader.report import Report
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.listing import SizesInOrder
 from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
 
 FRAGMENTS = 45
@@ -214,7 +214,7 @@ class Rows:
 
 def test_a_listing_is_read_one_page_at_a_time_whatever_its_length() -> None:
     rows = Rows(200_000)
-    listing = Listing(rows, "p/")  # type: ignore[arg-type]
+    listing = SizesInOrder(rows, "p/")  # type: ignore[arg-type]
     tracemalloc.start()
 
     for number in range(1000, 200_000):
@@ -229,7 +229,7 @@ def test_a_listing_is_read_one_page_at_a_time_whatever_its_length() -> None:
 
 def test_a_listing_passes_over_what_nobody_asks_for() -> None:
     rows = Rows(1_000_000)
-    listing = Listing(rows, "p/")  # type: ignore[arg-type]
+    listing = SizesInOrder(rows, "p/")  # type: ignore[arg-type]
 
     found = [listing.size(f"p/{number:09d}") for number in (5, 500_000, 999_999)]
 

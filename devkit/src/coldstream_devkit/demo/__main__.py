@@ -40,7 +40,8 @@ from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.usecases.load import World, load
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream_devkit.demo.jobs import JobsDemo
 from coldstream_devkit.demo.workflows import SETTINGS, WorkflowsDemo
 from coldstream_devkit.generator import write_stream

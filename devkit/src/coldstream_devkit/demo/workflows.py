@@ -35,8 +35,9 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import ExecutionStatus
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
+from coldstream.remote.context import World
+from coldstream.remote.roots import load
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
-from coldstream.usecases.load import World, load
 from coldstream.usecases.retention import retain
 from coldstream_devkit.generator import write_stream
 

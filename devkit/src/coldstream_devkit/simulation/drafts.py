@@ -24,13 +24,15 @@ from coldstream.manifest.root import Root
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans import resolve as resolving
 from coldstream.plans.claim import LocalHistory
-from coldstream.plans.resolve import Listed, Resolution, Verified, check_fragment
+from coldstream.plans.resolve import Listed, Resolution, Step, Verified, check_fragment
 from coldstream.plans.truncate import Cut, Truncation
 from coldstream.ports import CommitOutcome
-from coldstream.usecases import claim, commit_runs
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot, load
+from coldstream.usecases import amend, claim, commit_runs
 from coldstream.usecases.commit_runs import Extension, extend
 from coldstream.usecases.holes import Gap
-from coldstream.usecases.load import Loaded, World, load, publish
 from coldstream.usecases.parting import parting
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
@@ -55,7 +57,7 @@ def _unnamed_cut(*given: Any, **named: Any) -> tuple[Root, Truncation]:
 
 def _floor_of_keys(
     world: World,
-    loaded: Loaded,
+    loaded: Snapshot,
     root: Root,
     *,
     nodes: Sequence[Node] = (),
@@ -99,19 +101,10 @@ def _parting_from_entries(
 # --- commits ---
 
 
-def _under_the_fragments_epoch(
-    world: World,
-    loaded: Loaded,
-    root: Root,
-    *,
-    nodes: Sequence[Node] = (),
-    claim: bool = False,
-    first_written: str = "",
-) -> CommitOutcome:
+def _under_the_fragments_epoch(root: Root, run: Sequence[Step]) -> Root:
     """A commit under the epoch of the last fragment that it appends."""
-    return publish(
-        world, loaded, replace(root, epoch=root.entries[-1].epoch), nodes=nodes, claim=claim
-    )
+    appended = resolving.append_run(root, run)
+    return replace(appended, epoch=appended.entries[-1].epoch) if run else root
 
 
 def _up_to_the_refused(world: World, stream: str, root: Root, **named: Any) -> Extension:
@@ -262,11 +255,11 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "floor-verified": (
             "a claim's floor is the next offset of its own root, below which all is verified",
-            lambda: [(claim, "publish", _floor_of_keys)],
+            lambda: [(amend, "publish", _floor_of_keys)],
         ),
         "items-epoch": (
             "a commit that is no claim passes the epoch of the item",
-            lambda: [(commit_runs, "publish", _under_the_fragments_epoch)],
+            lambda: [(commit_runs, "append_run", _under_the_fragments_epoch)],
         ),
         "resolve-again": (
             "what is refused is left out, and the run is resolved again",

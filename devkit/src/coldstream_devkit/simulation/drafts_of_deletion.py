@@ -22,9 +22,9 @@ from coldstream.plans.collect import judge_root
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
+from coldstream.remote.context import World
 from coldstream.usecases import delete_stream, judge, rebuild, repair
 from coldstream.usecases import retention as retaining
-from coldstream.usecases.load import World
 from coldstream_devkit.simulation.drafts import Draft
 
 _sweep = delete_stream.sweep

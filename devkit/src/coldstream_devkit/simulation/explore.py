@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Unknown
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.footprints import Footprints, Heard, Learnt
 from coldstream_devkit.simulation.points import Execution, Place, Point, digest, in_words, token
 

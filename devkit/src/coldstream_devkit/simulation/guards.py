@@ -16,7 +16,8 @@ from coldstream.plans import collect as garbage
 from coldstream.plans import consolidate as consolidating
 from coldstream.plans import cut, rebalance, reconcile, resolve, retention, splice
 from coldstream.plans import truncate as truncating
-from coldstream.reader import follow, locate, snapshot, stream
+from coldstream.reader import follow, locate, stream
+from coldstream.remote import publish, roots
 from coldstream.usecases import (
     amend,
     claim,
@@ -25,7 +26,6 @@ from coldstream.usecases import (
     consolidate,
     handle_events,
     judge,
-    load,
     parting,
     references,
     truncate,
@@ -133,20 +133,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "claimed(epoch, root.next_offset + 1)",
             ),
         ),
-        "claim-replans": (
-            "a claim that lost a conflict resolves and compares anew",
-            lambda: edit(
-                claim.claim,
-                "            loaded = load(world, stream)\n",
-                "            fresh = load(world, stream)\n"
-                "            if failed: fresh = type(fresh)(fresh.item, loaded.root)\n"
-                "            loaded = fresh\n",
-            ),
-        ),
         "claim-once": (
             "an epoch that was passed over cannot claim",
             lambda: edit(
-                claim.claim,
+                claim._check_not_fenced,
                 "if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:",
                 "if loaded.item.ledger.floor(epoch) is None and loaded.item.epoch > epoch + 9:",
             ),
@@ -157,16 +147,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 claiming.claim,
                 "if root.last_chunk is not None and root.last_chunk.epoch > epoch:",
                 "if False:",
-            ),
-        ),
-        "commit-replans": (
-            "a commit that lost a conflict resolves its run anew",
-            lambda: edit(
-                commit_runs.commit_runs,
-                "        loaded = load(world, stream)\n",
-                "        fresh = load(world, stream)\n"
-                "        loaded = fresh if not lost_in_a_row else "
-                "type(fresh)(fresh.item, loaded.root)\n",
             ),
         ),
         "cut-record": (
@@ -316,7 +296,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "consolidate-haste": (
             "a commit that comes too late after its first object is given up",
-            lambda: edit(load.publish, "    if first_written:\n", "    if False:\n"),
+            lambda: edit(publish.publish, "    if first_written:\n", "    if False:\n"),
         ),
         "splice-ends": (
             "a replacement ends where what it replaces ends",
@@ -390,8 +370,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "the root of the highest version is adopted",
             lambda: edit(
                 references.list_roots,
-                "for page in pages(world, under):",
-                "for page in list(pages(world, under))[:1]:",
+                "for page in world.pages(under, after=begin[:-1]):",
+                "for page in list(world.pages(under, after=begin[:-1]))[:1]:",
             ),
         ),
         "adopt-evidence": (
@@ -432,11 +412,11 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "item-state": (
             "nothing is committed to a stream that is being deleted or rebuilt",
-            lambda: edit(load.load_item, "if item.state is not StreamState.LIVE:", "if False:"),
+            lambda: edit(roots.load_item, "if item.state is not StreamState.LIVE:", "if False:"),
         ),
         "root-described": (
             "the root that was read is the one that the item describes",
-            lambda: edit(load.load_root, "    if not described:\n", "    if False:\n"),
+            lambda: edit(roots.read_root, "if not describes(item, root):", "if False:"),
         ),
         "reader-cut": (
             "a reader is told when what it has read was cut off",
@@ -458,9 +438,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "reader-root": (
             "a reader whose root is gone reads the item again",
-            lambda: edit(
-                snapshot.Snapshots.load, "if fresh.root_key == item.root_key:", "if True:"
-            ),
+            lambda: edit(roots.Snapshots.load, "if fresh.root_key == item.root_key:", "if True:"),
         ),
         "reader-time": (
             "a read by time begins at the first chunk at or after it",
@@ -511,8 +489,6 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "amend-reloads": 2000,
         "trailer-against-key": 2000,
         "claim-floor": 2000,
-        "claim-replans": 2000,
-        "commit-replans": 2000,
         "cut-record": 2000,
         "beginning-kept": 2000,
         "retention-last": 2000,

@@ -21,11 +21,11 @@ from coldstream.names import (
     parse_metadata_key,
     stream_prefix,
 )
-from coldstream.nodes import NodeCache
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Last, Timestamp
 from coldstream.reader.stream import StreamReader
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
+from coldstream.remote.nodes import NodeCache
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.simulation.cluster import ChunkId, Cluster

@@ -26,18 +26,19 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
+from coldstream.remote import roots
+from coldstream.remote.context import World
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import Snapshot
 from coldstream.usecases import (
     adopt,
     amend,
     claim,
     collect,
-    commit_runs,
     judge,
-    load,
     parting,
     truncate,
 )
-from coldstream.usecases.load import Loaded, World, publish
 from coldstream_devkit.simulation import drafts, drafts_of_deletion
 from coldstream_devkit.simulation.cluster import Replica
 from coldstream_devkit.simulation.edits import Patch, applied
@@ -121,7 +122,7 @@ def _condition_failed(item: CatalogItem | None, commit: Commit) -> CommitOutcome
 
 def _cleaning_up(
     world: World,
-    loaded: Loaded,
+    loaded: Snapshot,
     root: Root,
     *,
     nodes: Sequence[Node] = (),
@@ -148,7 +149,7 @@ def _cleaning_up(
 
 def _root_before_groups(
     world: World,
-    loaded: Loaded,
+    loaded: Snapshot,
     root: Root,
     *,
     nodes: Sequence[Node] = (),
@@ -161,7 +162,7 @@ def _root_before_groups(
     return outcome
 
 
-def publish_groups(world: World, loaded: Loaded, root: Root, nodes: Sequence[Node]) -> None:
+def publish_groups(world: World, loaded: Snapshot, root: Root, nodes: Sequence[Node]) -> None:
     """The groups alone."""
     stream = loaded.item.stream
     for node in nodes:
@@ -170,7 +171,7 @@ def publish_groups(world: World, loaded: Loaded, root: Root, nodes: Sequence[Nod
 
 
 def _publishing(how: Any) -> list[tuple[Any, str, Any]]:
-    return [(module, "publish", how) for module in (amend, claim, commit_runs)]
+    return [(module, "publish", how) for module in (amend, claim)]
 
 
 def _anchor_anywhere(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
@@ -256,7 +257,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             "nothing is committed by an item of another table",
             2000,
             lambda: [
-                (load, "load_item", _load_any_table),
+                (roots, "load_item", _load_any_table),
                 (MemoryCatalog, "commit", _commit_unless("table")),
             ],
         ),

@@ -12,7 +12,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.catalog import QueueName
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.machines import Node, SimHost
 from coldstream_devkit.simulation.scheduler import Scheduler

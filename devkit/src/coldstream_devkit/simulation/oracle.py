@@ -19,7 +19,7 @@ from coldstream.manifest.invariants import Invariant, Violation, agreement
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey, metadata_prefix, parse_data_key
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.cluster import ChunkId, Cluster, SimChunk
 from coldstream_devkit.simulation.contents import Contents
 from coldstream_devkit.simulation.reading import (

@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.footprints import Call
 from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.scheduler import Crash

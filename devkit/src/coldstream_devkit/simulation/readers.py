@@ -13,12 +13,12 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import Invariant, Violation
-from coldstream.nodes import NodeCache
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Offset
 from coldstream.reader.stream import StreamReader
+from coldstream.remote.nodes import NodeCache
 from coldstream_devkit.simulation.cluster import ChunkId
 from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.oracle import BrokenError, Oracle

@@ -16,7 +16,7 @@ from coldstream.adapters.memory import MemoryObjectStore, MemoryPolicies
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
 from coldstream.plans.policy import effective
-from coldstream.usecases.load import World
+from coldstream.remote.context import World
 from coldstream_devkit.simulation.choices import Choices
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.events import Queue

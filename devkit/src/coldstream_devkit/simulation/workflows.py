@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.policy import PolicySet, Rule, effective
+from coldstream.remote.context import World
 from coldstream.usecases import collect as collecting
 from coldstream.usecases import consolidate as consolidating
 from coldstream.usecases import rebalance as rebalancing
@@ -11,7 +12,6 @@ from coldstream.usecases import rebuild as rebuilding
 from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.load import World
 from coldstream.usecases.survey import Surveyed, survey
 from coldstream_devkit.simulation.net import DYNAMODB, S3, Outage
 from coldstream_devkit.simulation.readers import read

@@ -30,9 +30,9 @@ from coldstream.jobs.materialise.task import (
     perform,
 )
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.nodes import fetcher
 from coldstream.reader.gap import Gap
-from coldstream.reader.snapshot import PROCESS_NODES, Snapshot, Snapshots
+from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.remote.roots import Snapshot, Snapshots
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Place
 from coldstream.spark.plan import Sizes, Split, decode_split, encode_split, plan
@@ -66,7 +66,7 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     Raises:
         NotFoundError, CorruptDataError: as `Snapshots.load`.
     """
-    snapshot = Snapshots(remote.store, remote.catalog).load(item.stream)
+    snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
     name = snapshot.item.name.queue or item.stream
     root = snapshot.root
     return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot, root.ledger)

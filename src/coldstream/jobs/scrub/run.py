@@ -18,8 +18,8 @@ from coldstream.jobs.scrub.work import Scrubbed, Task, join
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.walk import refers
-from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import Catalog, ObjectStore
+from coldstream.remote.nodes import NodeCache, fetcher
 
 _ROOTS_AT_ONCE = 16
 #: Streams whose objects outside of the manifest's data are looked at by one task.

@@ -23,9 +23,9 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import NODE_SIZE, Node, parse_node
 from coldstream.manifest.root import ROOT_MAGIC, ROOT_SIZE, Root, parse_root
 from coldstream.names import MAX_OFFSET, group_path
-from coldstream.nodes import MAX_NODE_SIZE
 from coldstream.ports import ObjectStore
-from coldstream.usecases.load import MAX_ROOT_SIZE
+from coldstream.remote.nodes import MAX_NODE_SIZE
+from coldstream.remote.roots import MAX_ROOT_SIZE
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version
 _COUNTS = struct.Struct(">III")  # claims, key length and entries in a root, behind three u64

@@ -22,9 +22,9 @@ from coldstream.jobs.scrub.tree import Tree, fenced, read_group
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import head_of
 from coldstream.names import MAX_OFFSET
-from coldstream.nodes import NodeCache, fetcher
 from coldstream.ports import ObjectInfo, ObjectStore
 from coldstream.reader.prefetch import workers
+from coldstream.remote.nodes import NodeCache, fetcher
 
 #: So many findings a task are told one by one; the rest is counted.
 MOST_FINDINGS = 10_000

@@ -8,8 +8,8 @@ from coldstream.errors import ConflictError, CorruptDataError, InternalError
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root, parse_root
 from coldstream.ports import Landed
-from coldstream.usecases import load as module
-from coldstream.usecases.load import RootCache, load, load_root, publish
+from coldstream.remote.publish import publish
+from coldstream.remote.roots import RootCache, load, load_root
 from tests.support.remote import STREAM, Remote, chain
 
 
@@ -82,7 +82,7 @@ def test_a_root_that_says_other_than_the_item_is_refused(lie: dict[str, int]) ->
 def test_a_root_larger_than_any_root_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     remote = Remote().claimed()
     remote.upload(*chain(1))
-    monkeypatch.setattr(module, "MAX_ROOT_SIZE", 50)
+    monkeypatch.setattr("coldstream.remote.roots.MAX_ROOT_SIZE", 50)
 
     with pytest.raises(CorruptDataError):
         load(remote.new_world(), STREAM)
@@ -124,7 +124,7 @@ def test_a_root_that_nobody_would_read_is_never_published(
     remote = Remote().claimed()
     loaded = load(remote.world, STREAM)
     before = dict(remote.tampered())
-    monkeypatch.setattr(module, "MAX_ROOT_SIZE", 100)
+    monkeypatch.setattr("coldstream.remote.publish.MAX_ROOT_SIZE", 100)
 
     with pytest.raises(InternalError):
         publish(remote.world, loaded, loaded.root)

@@ -51,6 +51,10 @@ class NodeCache:
                 self._size -= len(oldest.entries)
 
 
+#: Groups of all streams that this process reads; shared by every reader that has none of its own.
+PROCESS_NODES = NodeCache()
+
+
 def fetcher(
     store: ObjectStore, cache: NodeCache, prefix: str, stream: str
 ) -> Callable[[Entry], Node]:

@@ -1,0 +1,234 @@
+"""A stream at one moment: its catalog item and the root that the item names, checked.
+
+Every reader and every writer loads them here, so both check the same things.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.root import Root, parse_root
+from coldstream.names import check_stream, root_path
+from coldstream.ports import Catalog, ObjectStore
+
+#: Bytes. No root is larger: a million entries, far above the load at which it is rebalanced.
+MAX_ROOT_SIZE = 64 * 2**20
+
+
+class RootCache:
+    """Parsed roots by key; they never change. The least recently used go first. Thread-safe.
+
+    Args:
+        capacity: roots that are kept.
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._capacity = capacity
+        self._roots: OrderedDict[str, Root] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Root | None:
+        """The root under `key`, if it is here."""
+        with self._lock:
+            root = self._roots.get(key)
+            if root is not None:
+                self._roots.move_to_end(key)
+            return root
+
+    def put(self, key: str, root: Root) -> None:
+        """Remember a root."""
+        with self._lock:
+            self._roots[key] = root
+            self._roots.move_to_end(key)
+            while len(self._roots) > self._capacity:
+                self._roots.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A stream at one moment.
+
+    Attributes:
+        item: as read, strongly consistent.
+        root: the one that the item names; an empty one before the first.
+    """
+
+    item: CatalogItem
+    root: Root
+
+
+class Tier(Protocol):
+    """What it takes to load a stream; a `World` is one."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The bucket."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The table."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """Of all keys."""
+        ...
+
+    @property
+    def roots(self) -> RootCache:
+        """Parsed roots by key."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """Loads snapshots for readers, in whatever state the stream is.
+
+    Attributes:
+        store: the bucket.
+        catalog: the table.
+        prefix: of all keys, ends in "/".
+        roots: parsed roots by key.
+    """
+
+    store: ObjectStore
+    catalog: Catalog
+    prefix: str
+    roots: RootCache = field(default_factory=RootCache)
+
+    def load(self, stream: str) -> Snapshot:
+        """The stream now: one read of its item, and one GET unless its root is cached.
+
+        Raises:
+            NotFoundError: the catalog has no such stream, or its root is gone.
+            CorruptDataError: the root is damaged, or another one than the item describes.
+            UnavailableError, PermissionDeniedError: from the adapters.
+        """
+        item = read_item(self.catalog, stream)
+        try:
+            return Snapshot(item, load_root(self, item))
+        except NotFoundError:
+            # The root may have been collected between the two reads; then the item has moved on.
+            fresh = read_item(self.catalog, stream)
+            if fresh.root_key == item.root_key:
+                raise
+            return Snapshot(fresh, load_root(self, fresh))
+
+
+def load(tier: Tier, stream: str) -> Snapshot:
+    """The stream for a change: its item takes commits. One read, one GET unless the root is cached.
+
+    Raises:
+        NotFoundError: no item, or its root is missing.
+        ConflictError: the stream takes no commits.
+        CorruptDataError: the root is damaged or not the one that the item describes.
+    """
+    item = load_item(tier, stream)
+    return Snapshot(item, load_root(tier, item))
+
+
+def load_item(tier: Tier, stream: str) -> CatalogItem:
+    """The stream's item, checked to belong to this table and to take commits.
+
+    Raises:
+        NotFoundError: no item; objects without an item are refused, never adopted silently.
+        ConflictError: the stream is being deleted or rebuilt, or the item is of a restored table.
+    """
+    item = read_item(tier.catalog, stream)
+    if item.state is not StreamState.LIVE:
+        raise ConflictError(f"the stream is {item.state}", stream=stream)
+    if item.table_id != tier.catalog.table_id():
+        raise ConflictError(
+            "the item was written to another table (a restore?); it must be reconciled first",
+            stream=stream,
+        )
+    return item
+
+
+def read_item(catalog: Catalog, stream: str) -> CatalogItem:
+    """The stream's item, in whatever state.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    item = catalog.get(check_stream(stream))
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
+def load_root(tier: Tier, item: CatalogItem) -> Root:
+    """The root that `item` names; an empty one where the stream begins, before the first.
+
+    Raises:
+        NotFoundError: the root is missing.
+        CorruptDataError: the root is damaged or not the one that the item describes.
+    """
+    if not item.root_key:
+        return Root(first_offset=item.first_offset, next_offset=item.first_offset)
+    cached = tier.roots.get(item.root_key)
+    if cached is not None:
+        return cached
+    root = read_root(tier.store, tier.prefix, item)
+    tier.roots.put(item.root_key, root)
+    return root
+
+
+def read_root(store: ObjectStore, prefix: str, item: CatalogItem) -> Root:
+    """`load_root` without a cache, of an item that names a root: one GET.
+
+    Raises:
+        As `load_root`.
+    """
+    expected = root_path(prefix, item.stream, item.epoch, item.version, item.uid)
+    if item.root_key != expected:
+        raise CorruptDataError(
+            f"the item names a root that is not its own; {expected} would be",
+            stream=item.stream,
+            offset=item.next_offset,
+            key=item.root_key,
+        )
+    root = root_at(store, item.root_key, item.stream)
+    if not describes(item, root):
+        described = (item.version, item.epoch, item.first_offset, item.next_offset)
+        found = (root.version, root.epoch, root.first_offset, root.next_offset)
+        raise CorruptDataError(
+            "the catalog item says (version, epoch, first, next) = "
+            f"{described}, its root says {found}"
+            + ("" if root.ledger == item.ledger else ", and their ledgers differ"),
+            stream=item.stream,
+            offset=item.next_offset,
+            key=item.root_key,
+        )
+    return root
+
+
+def describes(item: CatalogItem, root: Root) -> bool:
+    """Whether `root` is the one that `item` describes."""
+    return (root.version, root.epoch, root.first_offset, root.next_offset, root.ledger) == (
+        item.version,
+        item.epoch,
+        item.first_offset,
+        item.next_offset,
+        item.ledger,
+    )
+
+
+def root_at(store: ObjectStore, key: str, stream: str | None = None) -> Root:
+    """The root under a key, whatever an item says: one GET.
+
+    Raises:
+        NotFoundError: it is missing.
+        CorruptDataError: it is damaged.
+    """
+    try:
+        return parse_root(store.get_all(key, limit=MAX_ROOT_SIZE))
+    except (CorruptDataError, NotFoundError) as exc:
+        exc.located(stream=stream, key=key)
+        raise
