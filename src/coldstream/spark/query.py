@@ -14,12 +14,10 @@ from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
-from coldstream.reader.fragments import Fragments
 from coldstream.reader.gap import Gap
-from coldstream.reader.settings import ReaderSettings
-from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.reader.locate import offset_of
+from coldstream.reader.objects import StreamObjects
 from coldstream.remote.roots import Snapshots, root_at
-from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote
 from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Place, Rows
@@ -193,12 +191,11 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         now_ms = time.time_ns() // 1_000_000
         key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
         root = root_at(remote.store, key, item.stream)
-    groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, item.stream)
-    fragments = Fragments(remote.store, remote.prefix, item.stream, ReaderSettings())
-    start = offset_of(root, options.starting, groups, fragments)
+    objects = StreamObjects.of(remote.store, remote.prefix, item.stream)
+    start = offset_of(root, options.starting, objects)
     end = root.next_offset
     if options.ending is not None:
-        end = offset_of(root, options.ending, groups, fragments)
+        end = offset_of(root, options.ending, objects)
     asked = window.between(start, end)
     stream = PlannedStream(
         item.stream,
@@ -210,4 +207,4 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         bounds=(start, end),
     )
     stream.check_offsets()
-    return Planned(stream, root, groups)
+    return Planned(stream, root, objects.groups)

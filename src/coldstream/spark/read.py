@@ -14,7 +14,7 @@ from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import Selection, select
 from coldstream.errors import CorruptDataError, LostRangeError
-from coldstream.spark.by_index import enough
+from coldstream.reader.by_index import enough
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Split, decode_split

@@ -218,7 +218,7 @@ def _fragments(stream: StreamRead, parts: Sequence[Part]) -> Iterator[Row]:
             "records": entry.records,
             "epoch": entry.epoch,
             "uid": f"{entry.uid:016x}",
-            "key": stream.fragments.path(entry),
+            "key": stream.objects.fragments.path(entry),
         }
 
 

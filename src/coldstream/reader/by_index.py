@@ -1,4 +1,4 @@
-"""Rows without their data: where only offsets, times and chunks are asked for, the index has all.
+"""What the indexes of fragments tell without their data: how chunks lie, and their headers.
 
 The index of a fragment has every chunk's id and time, and so the number of its records. What it
 does not say is whether a chunk holds messages or tracking data; but tracking data is always one
@@ -12,6 +12,7 @@ damage. So this is not done where damage is to stop the query, or `error` is ask
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +22,10 @@ from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, parse_chunk_he
 from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.ports import ObjectStore
 from coldstream.reader.check import Checked
-from coldstream.reader.fragments import Fragments, OpenFragment
+from coldstream.reader.follow import Followed
+from coldstream.reader.fragments import OpenFragment
+from coldstream.reader.locate import leaves_between
+from coldstream.reader.objects import StreamObjects
 
 #: Columns that need nothing else.
 COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})
@@ -35,7 +39,7 @@ def enough(columns: Iterable[str]) -> bool:
 
 
 def chunks_by_index(
-    entry: Entry, first: int, following: int, fragments: Fragments, store: ObjectStore
+    entry: Entry, first: int, following: int, objects: StreamObjects
 ) -> Checked | None:
     """The headers of a fragment's chunks as far as rows need them, and no data.
 
@@ -49,7 +53,7 @@ def chunks_by_index(
     if entry.kind is EntryKind.HOLE:
         return None
     try:
-        fragment = fragments.open(entry)
+        fragment = objects.fragments.open(entry)
         trailer, records = fragment.trailer, fragment.records
         low = fragment.index.chunk_of_offset(first)
         high = fragment.index.chunk_of_offset(following - 1) + 1
@@ -64,7 +68,7 @@ def chunks_by_index(
         headers["entries"] = 1  # of no meaning for these columns
         headers["epoch"] = trailer.first_chunk_epoch
         for number in doubts:
-            headers["chunk_type"][number] = _kind(fragment, low + number, store)
+            headers["chunk_type"][number] = _kind(fragment, low + number, objects.store)
     except (NotFoundError, CorruptDataError):
         return None
     # Chunks of nothing but a header each.
@@ -79,3 +83,70 @@ def _kind(fragment: OpenFragment, number: int, store: ObjectStore) -> ChunkType:
     if header.chunk_id != fragment.index[number].chunk_id:
         raise CorruptDataError("the header is of another chunk")
     return ChunkType(header.chunk_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the chunks of a fragment lie.
+
+    Attributes:
+        chunk_ids: of each chunk, and the offset after the last.
+        positions: of each chunk, bytes from the first.
+        timestamps: of each chunk, ms.
+    """
+
+    chunk_ids: list[int]
+    positions: list[int]
+    timestamps: list[int]
+
+
+def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> Layout | None:
+    """How the chunks of a planned fragment lie; None if they are nowhere any more.
+
+    If the object is gone because a newer manifest has its chunks in another one (consolidation),
+    that one's index tells the same: chunks keep their bytes and their order, so they lie as far
+    apart as before.
+
+    Args:
+        entry: of the fragment.
+        manifest: of a plan (`Followed.planned`), with the entry.
+        objects: of the stream.
+
+    Raises:
+        NotFoundError: it is gone, and no newer manifest explains it.
+        CorruptDataError: its index is damaged.
+        UnavailableError, PermissionDeniedError: from the adapters.
+    """
+    first, following = entry.first_offset, entry.next_offset
+    while True:
+        root = manifest.root
+        if root.first_offset > first or min(manifest.cut(), root.next_offset) < following:
+            return None
+        try:
+            covering = list(leaves_between(root, first, following, objects.groups))
+            if any(each.kind is EntryKind.HOLE for each in covering):
+                return None
+            return _layout(covering, first, following, objects)
+        except NotFoundError as error:
+            manifest.after_missing(error, first)
+
+
+def _layout(entries: list[Entry], first: int, following: int, objects: StreamObjects) -> Layout:
+    ids: list[int] = []
+    positions: list[int] = []
+    timestamps: list[int] = []
+    position = 0
+    for entry in entries:
+        records = objects.fragments.open(entry).records
+        numbers = (
+            records.chunk_ids.tolist(),
+            records.positions.tolist(),
+            records.timestamps.tolist(),
+        )
+        for number, timestamp in enumerate(numbers[2]):
+            if first <= numbers[0][number] < following:
+                ids.append(numbers[0][number])
+                positions.append(position)
+                timestamps.append(timestamp)
+                position += numbers[1][number + 1] - numbers[1][number]
+    return Layout([*ids, following], positions, timestamps)
