@@ -3,7 +3,7 @@
 The index of a fragment has every chunk's id and time, and so the number of its records. What it
 does not say is whether a chunk holds messages or tracking data; but tracking data is always one
 record, so only chunks of one record are in doubt, and their headers are looked at. A stream of many
-such chunks is read as ever. Counting a petabyte takes 0.02 % of its bytes.
+such chunks is read with its data. Counting a petabyte takes 0.02 % of its bytes.
 
 Data that is not read is not checked: a damaged chunk has the same rows, and nobody hears of the
 damage. So this is not done where damage is to stop the query, or `error` is asked for.
@@ -29,7 +29,7 @@ from coldstream.reader.objects import StreamObjects
 
 #: Columns that need nothing else.
 COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})
-#: So many headers of a fragment are looked at one by one, before all of it is read.
+#: Headers of a fragment that are looked at one by one; where there are more in doubt, all is read.
 _MAX_DOUBTS = 8
 
 

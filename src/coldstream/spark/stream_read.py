@@ -1,4 +1,9 @@
-"""One stream as a worker reads it: parts of splits in, checked pieces, damage and gaps out."""
+"""One stream as a worker reads it: parts of splits in, checked chunks, damage and gaps out.
+
+A byte range that begins or ends inside a fragment needs the fragment's index to become a range of
+offsets, which the reader can read (`reader.follow`). All workers that share a fragment come to the
+same borders, whether they look at it or at what has taken its place (`reader.by_index.layout`).
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,8 @@ from coldstream.spark.window import Window
 
 #: As all readers fetch; a task is one of several on its machine.
 SETTINGS = ReaderSettings(in_flight=4)
+#: Fragments that are read in one go; more only cost memory.
+_MAX_ENTRIES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +209,9 @@ class StreamRead:
         return next(inside, (low, high))[0]
 
 
-#: So many fragments are read in one go; more only cost memory.
-_MAX_ENTRIES = 1024
-
-
 @dataclass(slots=True)
 class Span:
-    """Offsets [first, following) that lie in these fragments and holes, which join.
+    """Offsets [first, following) that found in these fragments and holes, which join.
 
     Attributes:
         entries: one or more.
@@ -266,22 +269,22 @@ def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None])
             yield Span([entry], first, following)
         return
     try:
-        lie = layout_of(entry)
+        found = layout_of(entry)
     except CorruptDataError as error:
-        # Nobody can say which offsets lie in which bytes: whoever has the first byte tells of all.
+        # Nobody can say which offsets found in which bytes: whoever has the first byte tells of all.
         if part.start <= 0:
             for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
                 yield Span([entry], first, following, error)
         return
-    if lie is None:
+    if found is None:
         # Gone for good. Whoever has the first byte reads on and will be told; all others tell, too,
         # because some may have read their part in time.
         for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
             yield Span([entry], first, following, lost=part.start > 0)
         return
-    begin, end = chunks_of(lie.positions, part)
-    ids = lie.chunk_ids
-    for low, high in _runs(lie.timestamps, begin, end, window):
+    begin, end = chunks_of(found.positions, part)
+    ids = found.chunk_ids
+    for low, high in _runs(found.timestamps, begin, end, window):
         for first, following in window.offsets.within(ids[low], ids[high]):
             yield Span([entry], first, following)
 
