@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-import boto3
-
 from coldstream import names
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.manifest.catalog import CatalogItem
-from functions._runtime import CLIENT, logger
+from functions._runtime import aws_client, logger
 
 
 def start_delete(item: CatalogItem, reason: str, why: str) -> bool:
@@ -32,7 +30,7 @@ def start_delete(item: CatalogItem, reason: str, why: str) -> bool:
 @cache
 def _workflows() -> StepFunctionsWorkflows:
     return StepFunctionsWorkflows(
-        client=boto3.client("stepfunctions", config=CLIENT),
+        client=aws_client("stepfunctions"),
         arn_prefix=os.environ[names.ENV_WORKFLOWS],
         new_uid=lambda: secrets.randbits(64),
     )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import boto3
 from aws_lambda_powertools.metrics import MetricUnit
 
 from coldstream import names
@@ -24,7 +23,7 @@ from coldstream.errors import (
 )
 from coldstream.names import check_stream
 from coldstream.plans.policy import PolicySet
-from functions._runtime import CLIENT, logger, metrics, tell
+from functions._runtime import aws_client, logger, metrics, tell
 
 WorkItem = Mapping[str, Any]
 
@@ -35,21 +34,21 @@ _MAX_ITEMS = 1000
 @cache
 def deleter() -> S3Deleter:
     """The bucket, for those who may delete."""
-    client = boto3.client("s3", config=CLIENT)
-    return S3Deleter(client=client, bucket=os.environ[names.ENV_BUCKET])
+    s3 = aws_client("s3")
+    return S3Deleter(client=s3, bucket=os.environ[names.ENV_BUCKET])
 
 
 @cache
 def composer() -> S3Composer:
     """The bucket, for those who make objects out of parts of others."""
-    client = boto3.client("s3", config=CLIENT)
-    return S3Composer(client=client, bucket=os.environ[names.ENV_BUCKET])
+    s3 = aws_client("s3")
+    return S3Composer(client=s3, bucket=os.environ[names.ENV_BUCKET])
 
 
 @cache
 def _policies() -> DynamoPolicies:
     return DynamoPolicies(
-        client=boto3.client("dynamodb", config=CLIENT),
+        client=aws_client("dynamodb"),
         table=os.environ[names.ENV_TABLE],
         prefix=os.environ[names.ENV_PREFIX],
     )

@@ -7,10 +7,10 @@ import inspect
 import pytest
 from botocore.config import Config
 
+from coldstream.adapters.place import IN_LAMBDA
 from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.cli.connect import aws_client
 from coldstream.ports import MAX_DELETE_MS
-from functions import _runtime
 
 #: The longest pause between two attempts in botocore's standard mode.
 _PAUSE_SECONDS = 20
@@ -28,7 +28,7 @@ def longest_ms(config: Config) -> int:
 
 
 def test_no_delete_of_a_function_goes_on_for_longer() -> None:
-    assert longest_ms(_runtime.CLIENT) <= MAX_DELETE_MS
+    assert longest_ms(IN_LAMBDA.config()) <= MAX_DELETE_MS
     assert _LAMBDA_SECONDS * 1000 <= MAX_DELETE_MS
 
 

@@ -5,12 +5,12 @@ The SDKs are imported here, inside the function, so that `coldstream --help` sta
 
 from __future__ import annotations
 
-import secrets
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from coldstream.adapters.place import Place, Remote, client, open_place
 from coldstream.cli.report import ConfigurationError
 from coldstream.names import (
     DEFAULT_PREFIX,
@@ -19,11 +19,10 @@ from coldstream.names import (
     ENV_TABLE,
     check_prefix,
 )
-from coldstream.ports import Catalog, ObjectStore, Policies
 
-if TYPE_CHECKING:
-    from coldstream.remote.context import World
+__all__ = ["Remote", "aws_client", "connect"]
 
+_T = TypeVar("_T")
 _PANEL = "Where"
 
 BucketOption = Annotated[
@@ -50,29 +49,6 @@ PrefixOption = Annotated[
 DEFAULT_PREFIX_VALUE = DEFAULT_PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """The remote tier of one cluster.
-
-    Attributes:
-        store: its bucket.
-        catalog: its table.
-        prefix: of all its keys.
-        policies: the operator's rules.
-    """
-
-    store: ObjectStore
-    catalog: Catalog
-    prefix: str
-    policies: Policies
-
-    def world(self) -> World:
-        """What use cases that write work with; for the others see `read_only`."""
-        from coldstream.remote.context import World
-
-        return World(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
-
-
 def connect(*, bucket: str, table: str, prefix: str) -> Remote:
     """Adapters for a bucket and a table; credentials, region and endpoint as every AWS SDK.
 
@@ -96,21 +72,7 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
             str(exc), remedy=f"set --prefix or {ENV_PREFIX} to path parts that end in '/'"
         ) from exc
 
-    from coldstream.adapters.dynamodb import DynamoCatalog
-    from coldstream.adapters.dynamodb_policies import DynamoPolicies
-    from coldstream.adapters.s3 import S3ObjectStore
-    from coldstream.adapters.settings import check_table
-
-    check_table(table)
-    store = S3ObjectStore(bucket=bucket)
-    client = aws_client("dynamodb")
-    _name_missing(client, table)
-    return Remote(
-        store=store,
-        catalog=DynamoCatalog(client=client, table=table, prefix=prefix),
-        prefix=prefix,
-        policies=DynamoPolicies(client=client, table=table, prefix=prefix),
-    )
+    return _configured(lambda: open_place(Place(bucket, table, prefix)))
 
 
 def aws_client(service: str) -> Any:
@@ -122,31 +84,15 @@ def aws_client(service: str) -> Any:
     Raises:
         ConfigurationError: no region, no such profile, a malformed endpoint.
     """
-    import boto3
-    from botocore.config import Config
+    return _configured(lambda: client(service))
+
+
+def _configured(make: Callable[[], _T]) -> _T:
     from botocore.exceptions import BotoCoreError
 
-    from coldstream.adapters.settings import resolve_region
-
-    config = Config(
-        connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 5}
-    )
     try:
-        # A session of its own: the process's would keep the profile that it was made with.
-        session: Any = boto3.session.Session()  # its types know literal names only
-        return session.client(service, region_name=resolve_region(), config=config)
+        return make()
     except (BotoCoreError, ValueError) as exc:
         raise ConfigurationError(
             str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
         ) from exc
-
-
-def _name_missing(client: Any, table: str) -> None:
-    """Let every request of a DynamoDB client say which table is not there."""
-    from coldstream.adapters.settings import no_table
-
-    def look(parsed: dict[str, Any], **_: Any) -> None:
-        if parsed.get("Error", {}).get("Code") == "ResourceNotFoundException":
-            raise no_table(table)
-
-    client.meta.events.register("after-call.dynamodb", look)

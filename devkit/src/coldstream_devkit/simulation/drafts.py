@@ -31,9 +31,10 @@ from coldstream.remote.context import World
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import amend, claim, commit_runs
-from coldstream.usecases.commit_runs import Extension, extend
+from coldstream.usecases import extend as extending
+from coldstream.usecases.divergence import divergence
+from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.holes import Gap
-from coldstream.usecases.parting import parting
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
 from coldstream_devkit.simulation.cluster import ReplicaFiles
@@ -87,15 +88,15 @@ def _never_anew(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """Where nothing is common there is nothing to compare."""
-    cut = parting(world, stream, root, log, **named)
+    cut = divergence(world, stream, root, log, **named)
     return None if cut is None or cut.anew else cut
 
 
-def _parting_from_entries(
+def _divergence_from_entries(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """What the root remembers of its last chunk does not count, only what it has."""
-    return parting(world, stream, replace(root, last_chunk=None), log, **named)
+    return divergence(world, stream, replace(root, last_chunk=None), log, **named)
 
 
 # --- commits ---
@@ -259,7 +260,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "items-epoch": (
             "a commit that is no claim passes the epoch of the item",
-            lambda: [(commit_runs, "append_run", _under_the_fragments_epoch)],
+            lambda: [(extending, "append_run", _under_the_fragments_epoch)],
         ),
         "resolve-again": (
             "what is refused is left out, and the run is resolved again",
@@ -275,15 +276,15 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "last-chunk": (
             "the root remembers the last chunk below its end",
-            lambda: [(claim, "parting", _parting_from_entries)],
+            lambda: [(claim, "divergence", _divergence_from_entries)],
         ),
         "start-anew": (
             "where nothing is common the manifest begins anew with the local log",
-            lambda: [(claim, "parting", _never_anew)],
+            lambda: [(claim, "divergence", _never_anew)],
         ),
         "neighbours": (
             "only offsets and chunk epochs bind neighbours",
-            lambda: [(commit_runs, "check_fragment", _strict_neighbours())],
+            lambda: [(extending, "check_fragment", _strict_neighbours())],
         ),
         "min-max": (
             "a fragment's times are the minimum and the maximum of its chunks",

@@ -1,0 +1,155 @@
+"""The one way to open a remote tier: its bucket, its table, and clients with bounded waiting.
+
+Credentials never travel: each process asks its environment or its instance, as every AWS SDK does.
+The SDKs are imported inside the functions, so that `coldstream --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coldstream.adapters.settings import check_table, no_table, resolve_region
+from coldstream.names import DEFAULT_PREFIX
+from coldstream.ports import Catalog, ObjectStore, Policies
+from coldstream.remote.context import World
+
+if TYPE_CHECKING:
+    from botocore.config import Config
+
+
+class Patience(NamedTuple):
+    """How long a client waits.
+
+    Attributes:
+        connect_seconds: for a connection.
+        read_seconds: for an answer.
+        attempts: requests in all, with botocore's backoff between them.
+    """
+
+    connect_seconds: int
+    read_seconds: int
+    attempts: int
+
+    def config(self) -> Config:
+        """As botocore takes it."""
+        from botocore.config import Config
+
+        return Config(
+            connect_timeout=self.connect_seconds,
+            read_timeout=self.read_seconds,
+            retries={"mode": "standard", "max_attempts": self.attempts},
+            max_pool_connections=20,
+        )
+
+
+#: A Lambda dies after minutes, and its events come again.
+IN_LAMBDA = Patience(3, 10, 4)
+#: Commands, agents and jobs.
+ELSEWHERE = Patience(5, 20, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a remote tier is. It pickles, so that workers of Spark can open it themselves.
+
+    Attributes:
+        bucket: name.
+        table: name or ARN.
+        prefix: of all keys, ends in "/".
+        region: of both; "" for what the environment says.
+        endpoint: URL of both services; "" for what the environment says.
+    """
+
+    bucket: str
+    table: str
+    prefix: str = DEFAULT_PREFIX
+    region: str = ""
+    endpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The remote tier of one cluster.
+
+    Attributes:
+        store: its bucket.
+        catalog: its table.
+        prefix: of all its keys.
+        policies: the operator's rules.
+    """
+
+    store: ObjectStore
+    catalog: Catalog
+    prefix: str
+    policies: Policies
+
+    def world(self) -> World:
+        """What use cases that write work with."""
+        return World(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
+
+
+def open_place(place: Place) -> Remote:
+    """Adapters for a remote tier. Nothing is sent yet.
+
+    Raises:
+        MisconfiguredError: a name that no bucket or table can have, or no credentials.
+        botocore.exceptions.BotoCoreError, ValueError: no region, no such profile, a malformed
+            endpoint.
+    """
+    from coldstream.adapters.dynamodb import DynamoCatalog
+    from coldstream.adapters.dynamodb_policies import DynamoPolicies
+    from coldstream.adapters.s3 import S3ObjectStore
+
+    check_table(place.table)
+    store = S3ObjectStore(bucket=place.bucket, region=place.region, endpoint=place.endpoint)
+    dynamodb = client("dynamodb", place)
+    _name_missing(dynamodb, place.table)
+    return Remote(
+        store=store,
+        catalog=DynamoCatalog(client=dynamodb, table=place.table, prefix=place.prefix),
+        prefix=place.prefix,
+        policies=DynamoPolicies(client=dynamodb, table=place.table, prefix=place.prefix),
+    )
+
+
+def client(
+    service: str,
+    place: Place | None = None,
+    *,
+    patience: Patience = ELSEWHERE,
+    session: Any = None,
+) -> Any:
+    """A boto3 client with bounded waiting; nothing is sent yet.
+
+    Args:
+        service: as boto3 calls it.
+        place: its region and endpoint; those of the environment by default.
+        patience: how long it waits.
+        session: of boto3; one of its own by default, because the process's default session would
+            keep the profile that it was made with.
+
+    Raises:
+        botocore.exceptions.BotoCoreError, ValueError: no region, no such profile, a malformed
+            endpoint.
+    """
+    import boto3
+
+    session = session or boto3.session.Session()
+    return session.client(
+        service,
+        region_name=(place.region if place else "") or resolve_region(),
+        endpoint_url=(place.endpoint if place else "") or None,
+        config=patience.config(),
+    )
+
+
+def _name_missing(dynamodb: Any, table: str) -> None:
+    """Let every request of a DynamoDB client say which table is not there."""
+
+    def look(parsed: dict[str, Any], **_: Any) -> None:
+        if parsed.get("Error", {}).get("Code") == "ResourceNotFoundException":
+            raise no_table(table)
+
+    dynamodb.meta.events.register("after-call.dynamodb", look)
