@@ -211,7 +211,7 @@ class StreamRead:
 
 @dataclass(slots=True)
 class Span:
-    """Offsets [first, following) that found in these fragments and holes, which join.
+    """Offsets [first, following) that lie in these fragments and holes, which join.
 
     Attributes:
         entries: one or more.
@@ -271,7 +271,7 @@ def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None])
     try:
         found = layout_of(entry)
     except CorruptDataError as error:
-        # Nobody can say which offsets found in which bytes: whoever has the first byte tells of all.
+        # Nobody can say which offsets lie in which bytes: whoever has the first byte tells of all.
         if part.start <= 0:
             for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
                 yield Span([entry], first, following, error)
