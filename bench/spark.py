@@ -35,12 +35,11 @@ from coldstream.fragment import Buffer
 from coldstream.spark import register
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.directory import DirectoryStore
-from coldstream.spark.intervals import Intervals
 from coldstream.spark.options import parse_options
+from coldstream.spark.plan import decode_split
 from coldstream.spark.query import plan_query
 from coldstream.spark.read import read_split
-from coldstream.spark.window import Window
-from coldstream.spark.wire import decode_split
+from coldstream.spark.window import Intervals, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

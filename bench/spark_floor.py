@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from coldstream.spark.connect import connect
 from coldstream.spark.options import parse_options
+from coldstream.spark.plan import decode_split
 from coldstream.spark.query import plan_query
 from coldstream.spark.read import read_split
 from coldstream.spark.window import Window
-from coldstream.spark.wire import decode_split
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -73,7 +73,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(rows * (n + 1) // count - rows * n // count) for n in range(count)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        from coldstream.spark.worker import prepare as prepare_worker
+        from coldstream.spark.read import prepare as prepare_worker
 
         prepare_worker()
         with pa.OSFile(self._options["path"]) as file:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from coldstream.errors import InvalidInputError
 from coldstream.fragment import HEADER, INDEX_RECORD_SIZE, FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
-from coldstream.spark.intervals import Intervals, union
 from coldstream.spark.plan import Part, Sizes, Split, chunks_of, cut, leaves, plan, select
-from coldstream.spark.window import Window
+from coldstream.spark.window import Intervals, Window, union
 from coldstream_devkit.fragments import build_fragment
 from tests.property.test_tree import M, Tree, _retain, entries_after, pieces
 from tests.support.examples import examples

@@ -14,7 +14,6 @@ from coldstream.adapters.metrics import CloudWatchMetrics
 from coldstream.adapters.settings import resolve_region
 from coldstream.jobs.arguments import Where
 from coldstream.ports import Catalog, MetricSink, ObjectStore, Policies
-from coldstream.spark.worker import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +98,9 @@ def connect(where: Where) -> Remote:
 
 def connect_in_worker(where: Where) -> Remote:
     """`connect` for a task of Spark."""
+    # Here, because the driver of a job without rows needs no Arrow.
+    from coldstream.spark.read import prepare
+
     prepare()
     return connect(where)
 

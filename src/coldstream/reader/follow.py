@@ -1,69 +1,101 @@
-"""The manifest as one read follows it while others change it.
+"""Read a range of offsets through whatever manifests it takes, while others change them.
 
 A read keeps the manifest that it began with as long as it can: objects are immutable, and nobody
 deletes one before a grace time has passed since the manifest let go of it. The read looks at the
 manifest again when an object is gone, or when its own manifest has grown old.
 
-In between a claim may have cut off, under a higher epoch, what the read has already handed on, and
-other messages may stand at the same offsets by now. The ledger of the newer manifest tells
-(`Followed.cut`), so nobody goes on in another history without being told.
+In between a claim may have cut off, under a higher epoch, what the read was about, and other
+messages may stand at the same offsets by now. The ledger of the newer manifest tells
+(`Followed.cut`), so nobody goes on in another history without being told:
+
+    a live read       is told what it has handed on and what was cut off since, and goes on in the
+                      new history
+    a planned read    (a task of a query) gives what was planned or nothing: where data of a higher
+                      epoch has taken its place, the rest of the range is lost
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
 
-from coldstream.errors import NotFoundError
+from coldstream.columns.damage import CorruptRange
+from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import leaf_at
+from coldstream.reader.fragments import Piece
+from coldstream.reader.gap import Gap, GapReason
+from coldstream.reader.objects import StreamObjects
+from coldstream.reader.pieces import pieces
 from coldstream.remote.roots import Snapshot
 
-#: So many objects in a row may be gone before a read has come any further.
+#: Objects in a row that may be gone before a read has come any further.
 _MAX_MISSING = 16
 
 
 class Followed:
-    """A snapshot, and the rules by which it is replaced by a newer one.
+    """A manifest, and the rules by which it is replaced by a newer one.
 
     Args:
         load: gives the stream as it is now.
         clock: seconds, from any start, never falling.
-        refresh_seconds: how old a snapshot may become.
+        refresh_seconds: how old a manifest may become.
+        plan: what was planned: a manifest or part of one, under the manifest's epoch; and the key
+            of its root. The stream as it is now unless given.
+
+    Attributes:
+        root: the manifest.
+        planned: whether only what was planned is to be read.
     """
 
     def __init__(
-        self, load: Callable[[], Snapshot], clock: Callable[[], float], refresh_seconds: float
+        self,
+        load: Callable[[], Snapshot],
+        clock: Callable[[], float] = time.monotonic,
+        refresh_seconds: float = math.inf,
+        *,
+        plan: tuple[Root, str] | None = None,
     ) -> None:
         self._load = load
         self._clock = clock
         self._refresh_seconds = refresh_seconds
         self._missing: set[str | None] = set()
         self._stuck_at: int | None = None
-        self.snapshot = self._loaded()
-        self._epoch = self.snapshot.root.epoch
+        self._loaded_at = 0.0  # of a plan nobody knows it
+        self.planned = plan is not None
+        self.root, self._key = plan or self._loaded()
+        self._epoch = self.root.epoch
 
     def cut(self) -> int:
-        """Where what was read before was cut off by claims since the last call; else `MAX_OFFSET`.
+        """Where what this read is about was cut off by claims; `MAX_OFFSET` if it was not.
+
+        That is what was planned, or else what was read before: since the last call, because it is
+        told only once.
 
         What was read under an epoch stands as far as the right of that epoch reaches by now: to the
         lowest floor of all later claims. Retention takes old claims out of the ledger
         (`Ledger.above`), but never the last one that has cut off the first offset or something
         below it: what the stream still has, is always judged rightly.
         """
-        epoch, self._epoch = self._epoch, max(self._epoch, self.snapshot.root.epoch)
-        return self.snapshot.root.ledger.ceiling(epoch)
+        ceiling = self.root.ledger.ceiling(self._epoch)
+        if not self.planned:
+            self._epoch = max(self._epoch, self.root.epoch)
+        return ceiling
 
     def grown_old(self) -> bool:
-        """Whether the snapshot was too old and has been replaced by one with another root.
+        """Whether the manifest was too old and has been replaced by another one.
 
         Raises:
             As `Snapshots.load`.
         """
         if self._clock() - self._loaded_at < self._refresh_seconds:
             return False
-        old, self.snapshot = self.snapshot, self._loaded()
-        return self.snapshot.item.root_key != old.item.root_key
+        return self._replace()
 
     def after_missing(self, error: NotFoundError, position: int | None = None) -> None:
-        """Replace the snapshot because an object that it refers to is gone.
+        """Replace the manifest because an object that it refers to is gone.
 
         Args:
             error: names the object.
@@ -79,13 +111,129 @@ class Followed:
         if error.key in self._missing or len(self._missing) >= _MAX_MISSING:
             raise error
         self._missing.add(error.key)
-        old, self.snapshot = self.snapshot, self._loaded()
-        if self.snapshot.item.root_key == old.item.root_key:
+        if not self._replace():
             raise error
         if position is None:
-            self._epoch = self.snapshot.root.epoch  # nothing was handed on yet
+            self._epoch = self.root.epoch  # nothing was handed on yet
 
-    def _loaded(self) -> Snapshot:
+    def _replace(self) -> bool:
+        """Take the manifest as it is now; whether it is another one."""
+        before = self._key
+        self.root, self._key = self._loaded()
+        return self._key != before
+
+    def _loaded(self) -> tuple[Root, str]:
         # The age counts from before the request: what it brings may be as old as that.
         self._loaded_at = self._clock()
-        return self._load()
+        snapshot = self._load()
+        return snapshot.root, snapshot.item.root_key
+
+
+class RangeRead:
+    """One read of the offsets [position, end) of a stream; `found` may be used once.
+
+    Args:
+        objects: of the stream.
+        manifest: by which it is read.
+        position: where to begin.
+        end: where to end.
+        asked: the lowest offset that a live read is about: nobody is told of what was cut off
+            below.
+
+    Attributes:
+        position: of what was given last, the first offset that counts; the chunk that contains it
+            may begin below it.
+        end: where the read ends by now; it falls where the stream was cut off.
+    """
+
+    def __init__(
+        self,
+        objects: StreamObjects,
+        manifest: Followed,
+        position: int,
+        end: int,
+        *,
+        asked: int = 0,
+    ) -> None:
+        self.position = position
+        self.end = end
+        self._objects = objects
+        self._manifest = manifest
+        self._asked = asked
+        self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
+
+    def found(self) -> Generator[Piece | Gap | CorruptRange, None, None]:
+        """What the range holds, in order; closing it ends the threads that fetch ahead.
+
+        A fragment whose trailer or index is damaged is one `CorruptRange`, and the read goes on
+        behind it. The error of a damaged chunk is in its piece.
+
+        Raises:
+            NotFoundError: an object is gone, and no newer manifest explains it.
+            CorruptDataError: a group of the manifest is damaged.
+            UnavailableError, PermissionDeniedError: from the adapters.
+        """
+        manifest = self._manifest
+        while self.position < self.end:
+            try:
+                ahead = pieces(manifest.root, self.position, self.end, self._objects)
+                with closing(ahead) as found:
+                    last: Piece | Gap | None = None
+                    for piece in found:
+                        # Never before the first piece: what is refreshed must come further, too.
+                        if last and _begins(piece, last) and manifest.grown_old():
+                            break
+                        last = piece
+                        yield piece
+                        self.position = piece.next_offset
+                    else:
+                        break
+            except NotFoundError as error:
+                manifest.after_missing(error, self.position)
+            except CorruptDataError as error:
+                damage = self._damaged_fragment(error)
+                yield damage
+                self.position = damage.next_offset
+                continue
+            yield from self._changed()
+        if self._lost_to > max(self.position, self.end):
+            yield Gap(max(self.position, self.end), self._lost_to, GapReason.TRUNCATION)
+
+    def _changed(self) -> Generator[Gap, None, None]:
+        """What the newer manifest no longer has; from now on the read ends where that does."""
+        manifest, root = self._manifest, self._manifest.root
+        cut, end = manifest.cut(), root.next_offset
+        if manifest.planned:
+            end = min(end, cut)
+        elif max(cut, self._asked) < self.position:
+            # It was read, and it is not what stands there now. One gap with what is cut off ahead,
+            # if the stream has not grown back to here.
+            following = self.end if root.next_offset <= self.position else self.position
+            yield Gap(max(cut, self._asked), following, GapReason.TRUNCATION)
+            self.position = following
+        if self.position < root.first_offset:
+            yield Gap(self.position, min(root.first_offset, self.end), GapReason.RETENTION)
+            self.position = root.first_offset
+        if end < self.end:
+            self._lost_to = max(self._lost_to, self.end)
+            self.end = end
+
+    def _damaged_fragment(self, error: CorruptDataError) -> CorruptRange:
+        """The fragment whose trailer or index is damaged.
+
+        Raises:
+            CorruptDataError: `error`, if it is about something else.
+        """
+        if error.offset is None:
+            raise error
+        entry = leaf_at(self._manifest.root, error.offset, self._objects.groups)
+        if entry is None or self._objects.fragments.path(entry) != error.key:
+            raise error
+        return CorruptRange(entry.first_offset, entry.next_offset, entry.min_timestamp, error)
+
+
+def _begins(piece: Piece | Gap, last: Piece | Gap) -> bool:
+    """Whether `piece` lies in another fragment or hole than the one before it."""
+    return (
+        isinstance(piece, Gap) or isinstance(last, Gap) or piece.fragment.path != last.fragment.path
+    )

@@ -1,4 +1,4 @@
-"""Look-ups in a manifest: from a spec to the fragments in which a read may begin.
+"""Look-ups in a manifest: from a spec to the offset at which a read begins.
 
 Osiris's boundary rules, on top of the look-ups in the tree (`manifest.tree`):
 
@@ -19,15 +19,23 @@ from collections.abc import Iterator
 from coldstream.fragment import FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import Fetch, leaves, leaves_backwards
-from coldstream.reader.spec import First, Next, Offset
+from coldstream.manifest.tree import Fetch, fragments_reaching, leaves, leaves_backwards
+from coldstream.reader.objects import StreamObjects
+from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 
-def locate(root: Root, spec: First | Next | Offset) -> int:
-    """The offset at which a read from `spec` begins, within [first, next] of `root`.
+def offset_of(root: Root, spec: OffsetSpec, objects: StreamObjects) -> int:
+    """The offset that a spec means, within [first, next] of `root`.
 
-    The chunk that contains it is the first to be read; `root.next_offset` means the end.
+    The chunk that contains it is the first to be read; `root.next_offset` means the end: there is
+    nothing yet.
+
+    Raises:
+        NotFoundError: an object of the manifest is gone.
+        CorruptDataError: an object of the manifest is damaged.
+        UnavailableError, PermissionDeniedError: from the adapters.
     """
+    fragments = objects.fragments
     match spec:
         case First():
             return root.first_offset
@@ -35,6 +43,19 @@ def locate(root: Root, spec: First | Next | Offset) -> int:
             return root.next_offset
         case Offset(value):
             return min(max(value, root.first_offset), root.next_offset)
+        case Timestamp(value):
+            for entry in fragments_reaching(root, value, objects.groups):
+                index = fragments.open(entry).index
+                number = chunk_reaching(index, value, root.first_offset)
+                if number is not None:
+                    return max(index[number].chunk_id, root.first_offset)
+        case Last():
+            for entry in fragments_backwards(root, objects.groups):
+                opened = fragments.open(entry)
+                number = fragments.last_user_chunk(opened)
+                if number is not None:
+                    return max(opened.index[number].chunk_id, root.first_offset)
+    return root.next_offset
 
 
 def leaves_between(root: Root, start: int, end: int, fetch: Fetch) -> Iterator[Entry]:

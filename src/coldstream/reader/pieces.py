@@ -16,15 +16,13 @@ from itertools import repeat
 
 from coldstream.crc import combine
 from coldstream.errors import ColdstreamError, CorruptDataError
-from coldstream.manifest import tree
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.reader.budget import MemoryBudget
-from coldstream.reader.fragments import Fragments, OpenFragment, Piece, ranges
+from coldstream.reader.fragments import OpenFragment, Piece, ranges
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
+from coldstream.reader.objects import StreamObjects
 from coldstream.reader.prefetch import Fetch, in_order, workers
-from coldstream.reader.settings import ReaderSettings
 
 _OPEN_AHEAD = 2
 
@@ -33,11 +31,7 @@ def pieces(
     root: Root,
     start: int,
     end: int,
-    *,
-    groups: tree.Fetch,
-    fragments: Fragments,
-    settings: ReaderSettings,
-    budget: MemoryBudget,
+    objects: StreamObjects,
 ) -> Generator[Piece | Gap, None, None]:
     """What covers [start, end), in order, fetched ahead and checked.
 
@@ -49,10 +43,11 @@ def pieces(
         NotFoundError: an object is gone.
         CorruptDataError: a trailer, index or range is damaged; damage within a piece is told in it.
     """
+    settings = objects.settings
     with workers(settings.in_flight, settings.pool) as pool:
-        plan = _Plan(start, end, groups, fragments, settings, pool)
+        plan = _Plan(start, end, objects, pool)
         results = in_order(
-            plan.fetches(root), pool, budget=budget, in_flight=2 * settings.in_flight
+            plan.fetches(root), pool, budget=objects.budget, in_flight=2 * settings.in_flight
         )
         crc: int | None = None
         with closing(results):
@@ -92,15 +87,14 @@ class _Plan:
 
     start: int
     end: int
-    groups: tree.Fetch
-    fragments: Fragments
-    settings: ReaderSettings
+    objects: StreamObjects
     pool: Executor
 
     def fetches(self, root: Root) -> Iterator[Fetch[Piece | Gap]]:
         """In order; waits for the index of a large fragment when its turn has come."""
-        sizes = _doubling(self.settings.first_range_size, self.settings.range_size)
-        entries = leaves_between(root, self.start, self.end, self.groups)
+        settings, fragments = self.objects.settings, self.objects.fragments
+        sizes = _doubling(settings.first_range_size, settings.range_size)
+        entries = leaves_between(root, self.start, self.end, self.objects.groups)
         ahead: deque[tuple[Entry, Future[OpenFragment] | None]] = deque()
         failed: ColdstreamError | None = None
         while True:
@@ -113,7 +107,7 @@ class _Plan:
                 if entry is None:
                     break
                 by_ranges = self._by_ranges(entry)
-                opened = self.pool.submit(self.fragments.open, entry) if by_ranges else None
+                opened = self.pool.submit(fragments.open, entry) if by_ranges else None
                 ahead.append((entry, opened))
             if not ahead:
                 if failed is not None:
@@ -126,17 +120,18 @@ class _Plan:
                     0, partial(_told, Gap(max(first, self.start), min(following, self.end)))
                 )
             elif opened is None:
-                fetch = partial(self.fragments.whole, entry, self.start, self.end)
+                fetch = partial(fragments.whole, entry, self.start, self.end)
                 yield Fetch(entry.size, fetch)
             else:
                 yield from self._ranges(opened, sizes)
 
     def _by_ranges(self, entry: Entry) -> bool:
         """Whether a fragment is fetched by ranges of its index, or whole by one GET."""
-        if entry.kind is EntryKind.HOLE or entry.size <= self.settings.first_range_size:
+        settings = self.objects.settings
+        if entry.kind is EntryKind.HOLE or entry.size <= settings.first_range_size:
             return False
         inside = entry.first_offset < self.start or entry.next_offset > self.end
-        return inside or entry.size > self.settings.range_size
+        return inside or entry.size > settings.range_size
 
     def _ranges(
         self, opened: Future[OpenFragment], sizes: Iterator[int]
@@ -151,7 +146,7 @@ class _Plan:
         first, last = index.chunk_of_offset(self.start), index.chunk_of_offset(self.end - 1)
         for begin, until in ranges(index, first, last, sizes):
             low, high = index.data_range(begin, until)
-            yield Fetch(high - low, partial(self.fragments.chunks, fragment, begin, until))
+            yield Fetch(high - low, partial(self.objects.fragments.chunks, fragment, begin, until))
 
 
 def _doubling(first: int, last: int) -> Iterator[int]:

@@ -13,36 +13,26 @@ one, at the very chunk; offsets that exist nowhere any more are told to `on_gap`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
-from coldstream.manifest.root import Root
-from coldstream.manifest.tree import fragments_reaching, leaf_at
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
-from coldstream.reader.check import USER, Checked
-from coldstream.reader.follow import Followed
-from coldstream.reader.fragments import Fragments, Piece
-from coldstream.reader.gap import Gap, GapReason, refuse_gap
-from coldstream.reader.locate import chunk_reaching, fragments_backwards, locate
-from coldstream.reader.pieces import pieces
+from coldstream.reader.check import USER
+from coldstream.reader.follow import Followed, RangeRead
+from coldstream.reader.gap import Gap, refuse_gap
+from coldstream.reader.locate import offset_of
+from coldstream.reader.objects import StreamObjects
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.spec import Bound, Last, Offset, OffsetSpec, Timestamp
-from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
+from coldstream.reader.spec import Bound, Offset, OffsetSpec
+from coldstream.remote.nodes import PROCESS_NODES, NodeCache
 from coldstream.remote.roots import Snapshot, Snapshots
-
-if TYPE_CHECKING:
-    # Arrow is asked for by who wants batches only: it takes a while to import.
-    import pyarrow as pa
-
-#: Of messages in one record batch: large enough that a batch costs little, small enough for caches.
-DEFAULT_BATCH_BYTES = 4 * 2**20
 
 
 class Message(NamedTuple):
@@ -87,11 +77,11 @@ class StreamReader:
     ) -> None:
         self.stream = stream
         self._settings = settings or ReaderSettings()
-        self._budget = budget
         self._clock = clock
         self._snapshots = Snapshots(store, catalog, prefix)
-        self._groups = fetcher(store, nodes, prefix, stream)
-        self._fragments = Fragments(store, prefix, stream, self._settings)
+        self._objects = StreamObjects.of(
+            store, prefix, stream, self._settings, budget=budget, nodes=nodes
+        )
 
     def snapshot(self) -> Snapshot:
         """The stream as it is now.
@@ -108,7 +98,7 @@ class StreamReader:
         For times and `last` this is the id of a chunk; an offset stays as it is, and the chunk
         that contains it is the first to be read.
         """
-        return self._begin(spec, None)[1]
+        return self._begin(spec, None).position
 
     def chunks(
         self,
@@ -136,7 +126,7 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return self._chunks(*self._begin(spec, to), _asked(spec), on_gap)
+        return _chunks(self._begin(spec, to), on_gap)
 
     def messages(
         self,
@@ -150,23 +140,19 @@ class StreamReader:
         From an offset the messages before it in its chunk are left out, from anything else a read
         begins with the whole chunk.
         """
-        return self._all_messages(*self._begin(spec, to), _asked(spec), on_gap)
+        return self._messages(self._begin(spec, to), on_gap)
 
-    def _all_messages(
-        self, manifest: Followed, start: int, end: int, asked: int, on_gap: Callable[[Gap], None]
+    def _messages(
+        self, read: RangeRead, on_gap: Callable[[Gap], None]
     ) -> Generator[Message, None, None]:
-        def told(gap: Gap) -> None:
-            nonlocal start
-            start = max(start, gap.next_offset)  # a chunk that comes then may hold some of it
-            on_gap(gap)
-
-        with closing(self._chunks(manifest, start, end, asked, told)) as chunks:
+        end = read.end
+        with closing(_chunks(read, on_gap)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
-                    yield from self._messages(chunk, start, end)
-                start = max(start, chunk.header.next_offset)
+                    # Behind a gap, as at the beginning, a chunk may hold some from before it.
+                    yield from self._of_chunk(chunk, read.position, end)
 
-    def _messages(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
+    def _of_chunk(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
         header = chunk.header
         timestamp = header.timestamp
         whole = start <= header.chunk_id and header.next_offset <= end
@@ -178,188 +164,30 @@ class StreamReader:
             error.located(stream=self.stream, offset=header.chunk_id)
             raise
 
-    def batches(
-        self,
-        spec: OffsetSpec,
-        to: Bound | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        on_gap: Callable[[Gap], None] = refuse_gap,
-        on_corrupt: Callable[[CorruptRange], None] | None = None,
-        batch_bytes: int = DEFAULT_BATCH_BYTES,
-        reuse: bool = False,
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """Every message at or after `spec` and below `to` as rows of Arrow record batches.
-
-        Args:
-            spec: where to begin, as in `messages`.
-            to: where to end, as in `messages`.
-            columns: their names, see `coldstream.columns.schema`; all but `stream` and `raw` by
-                default. Columns that nobody asks for cost nothing.
-            on_gap: as in `messages`.
-            on_corrupt: told of offsets whose bytes are damaged; each becomes a row that has only an
-                error, and reading goes on behind them. Without it the damage is raised.
-            batch_bytes: a batch has about so many bytes of messages.
-            reuse: a batch is overwritten when the next one is asked for, which saves much time.
-
-        Raises:
-            As `messages`; InvalidInputError for a column that does not exist.
-        """
-        from coldstream.columns.decode import Decoder
-        from coldstream.columns.schema import select
-
-        manifest, start, end = self._begin(spec, to)
-        asked = _asked(spec)
-        decoder = Decoder(select(columns), batch_bytes=batch_bytes, reuse=reuse, stream=self.stream)
-        position = start
-
-        def told(gap: Gap) -> None:
-            nonlocal position
-            position = max(position, gap.next_offset)  # as in `messages`
-            on_gap(gap)
-
-        while position < end:
-            try:
-                with closing(self._followed(manifest, position, end, asked, told)) as found:
-                    for piece in found:
-                        for part in piece.sound_and_damaged(position):
-                            if isinstance(part, Checked):
-                                yield from decoder.decode(
-                                    part.data, part.headers, part.bounds, start=position, end=end
-                                )
-                                continue
-                            if on_corrupt is None:
-                                yield from decoder.flush()
-                                raise part.error
-                            on_corrupt(part)
-                            yield from decoder.unreadable(part, position, end)
-                        position = piece.next_offset
-                break
-            except CorruptDataError as error:
-                if on_corrupt is None:
-                    raise
-                damage = self._damaged_fragment(manifest, error)
-                on_corrupt(damage)
-                yield from decoder.unreadable(damage, position, end)
-                position = damage.next_offset
-        yield from decoder.flush()
-
-    def _damaged_fragment(self, manifest: Followed, error: CorruptDataError) -> CorruptRange:
-        """The fragment whose trailer or index is damaged; anything else is raised.
-
-        Raises:
-            CorruptDataError: `error`, if it is not about a fragment of the manifest.
-        """
-        if error.offset is None or error.key is None:
-            raise error
-        entry = leaf_at(manifest.snapshot.root, error.offset, self._groups)
-        if entry is None or self._fragments.path(entry) != error.key:
-            raise error
-        return CorruptRange(entry.first_offset, entry.next_offset, entry.min_timestamp, error)
-
-    def _chunks(
-        self, manifest: Followed, position: int, end: int, asked: int, on_gap: Callable[[Gap], None]
-    ) -> Generator[Chunk, None, None]:
-        with closing(self._followed(manifest, position, end, asked, on_gap)) as found:
-            for piece in found:
-                yield from piece.checked
-                if piece.checked.error is not None:
-                    raise piece.checked.error
-
-    def _followed(
-        self, manifest: Followed, position: int, end: int, asked: int, on_gap: Callable[[Gap], None]
-    ) -> Generator[Piece, None, None]:
-        """Pieces that cover [position, end), in whatever manifest has them by then.
-
-        `asked` is the lowest offset that somebody may want to be told of.
-        """
-        lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
-        while position < end:
-            try:
-                with closing(self._pieces(manifest.snapshot.root, position, end)) as found:
-                    last: Piece | Gap | None = None
-                    for piece in found:
-                        # Never before the first piece: what is refreshed must come further, too.
-                        if last and _begins(piece, last) and manifest.grown_old():
-                            break
-                        last = piece
-                        if isinstance(piece, Gap):
-                            on_gap(piece)
-                            position = piece.next_offset
-                            continue
-                        yield piece
-                        position = piece.next_offset
-                    else:
-                        break
-            except NotFoundError as error:
-                manifest.after_missing(error, position)
-            root = manifest.snapshot.root
-            cut = max(manifest.cut(), asked)
-            if cut < position:
-                # It was read, and it is not what stands there now. One gap with what is cut off
-                # ahead, if the stream has not grown back to here.
-                following = end if root.next_offset <= position else position
-                on_gap(Gap(cut, following, GapReason.TRUNCATION))
-                position = following
-            if position < root.first_offset:
-                on_gap(Gap(position, min(root.first_offset, end), GapReason.RETENTION))
-                position = root.first_offset
-            if root.next_offset < end:
-                lost_to = max(lost_to, end)
-                end = root.next_offset
-        if lost_to > max(position, end):
-            on_gap(Gap(max(position, end), lost_to, GapReason.TRUNCATION))
-
-    def _begin(self, spec: OffsetSpec, to: Bound | None) -> tuple[Followed, int, int]:
-        """The manifest, and in it the offsets at which the read begins and ends."""
+    def _begin(self, spec: OffsetSpec, to: Bound | None) -> RangeRead:
+        """A read in the manifest as it is now."""
         manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
         while True:
-            root = manifest.snapshot.root
+            root = manifest.root
             try:
-                start = self._resolve(root, spec)
-                end = root.next_offset if to is None else self._resolve(root, to)
-                return manifest, start, end
+                start = offset_of(root, spec, self._objects)
+                end = root.next_offset if to is None else offset_of(root, to, self._objects)
             except NotFoundError as error:
                 manifest.after_missing(error)
-
-    def _resolve(self, root: Root, spec: OffsetSpec) -> int:
-        match spec:
-            case Timestamp(value):
-                for entry in fragments_reaching(root, value, self._groups):
-                    index = self._fragments.open(entry).index
-                    number = chunk_reaching(index, value, root.first_offset)
-                    if number is not None:
-                        return max(index[number].chunk_id, root.first_offset)
-                return root.next_offset
-            case Last():
-                for entry in fragments_backwards(root, self._groups):
-                    opened = self._fragments.open(entry)
-                    number = self._fragments.last_user_chunk(opened)
-                    if number is not None:
-                        return max(opened.index[number].chunk_id, root.first_offset)
-                return root.next_offset
-            case _:
-                return locate(root, spec)
-
-    def _pieces(self, root: Root, start: int, end: int) -> Generator[Piece | Gap, None, None]:
-        return pieces(
-            root,
-            start,
-            end,
-            groups=self._groups,
-            fragments=self._fragments,
-            settings=self._settings,
-            budget=self._budget,
-        )
+                continue
+            # The lowest offset that this read may be about, whatever history the stream has.
+            asked = spec.value if isinstance(spec, Offset) else 0
+            return RangeRead(self._objects, manifest, start, end, asked=asked)
 
 
-def _asked(spec: OffsetSpec) -> int:
-    """The lowest offset that a read from `spec` may be about, whatever history the stream has."""
-    return spec.value if isinstance(spec, Offset) else 0
-
-
-def _begins(piece: Piece | Gap, last: Piece | Gap) -> bool:
-    """Whether `piece` lies in another fragment or hole than the one before it."""
-    return (
-        isinstance(piece, Gap) or isinstance(last, Gap) or piece.fragment.path != last.fragment.path
-    )
+def _chunks(read: RangeRead, on_gap: Callable[[Gap], None]) -> Generator[Chunk, None, None]:
+    with closing(read.found()) as found:
+        for each in found:
+            if isinstance(each, Gap):
+                on_gap(each)
+            elif isinstance(each, CorruptRange):
+                raise each.error
+            else:
+                yield from each.checked
+                if each.checked.error is not None:
+                    raise each.checked.error

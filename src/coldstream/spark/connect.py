@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from coldstream.ports import Catalog, ObjectStore
-from coldstream.spark.directory import DirectoryStore
-from coldstream.spark.directory_catalog import DirectoryCatalog
+from coldstream.spark.directory import DirectoryCatalog, DirectoryStore
 from coldstream.spark.options import Place
 
 

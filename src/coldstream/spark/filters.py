@@ -2,25 +2,34 @@
 
 Only what a window says exactly is taken over; everything else stays with Spark. Spark does not test
 again what is taken over, so the window must let through precisely the rows that the filter does.
+
+Some times fit in no Python datetime, such as `timestamp >= '290000-01-01'`: Spark's timestamps
+reach to the year 294247 and far below the year 1, datetimes from year 1 to 9999. Spark 4.1 turns
+the values of filters into Python objects before it asks a source which of them it takes over, and
+the query would fail there with an OverflowError, whatever the source would have said (`far_times`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coldstream.columns.reference import MAX_MS, MIN_MS
-from coldstream.spark.intervals import Intervals, union
 from coldstream.spark.options import Rows
-from coldstream.spark.window import Window
+from coldstream.spark.window import Intervals, Window, union
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 #: Longer lists are left to Spark.
 _MAX_VALUES = 1000
 _MIN, _MAX = -(2**63), 2**63
+#: What a filter has for a value then. It is no time, nor a list of times, so nobody takes it over.
+FAR = ("a time that no datetime holds",)
+
+_open = ExitStack()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +127,34 @@ def _in_ms(asked: Intervals) -> Intervals:
             following = _MAX
         found.append((first, following))
     return Intervals.of(*found)
+
+
+def expect_filters() -> None:
+    """Open `far_times` in a process in which Spark plans a read: filters come next."""
+    _open.enter_context(far_times())
+
+
+def filters_came() -> None:
+    """Close it again, if it is open: nobody else's values are touched."""
+    _open.close()
+
+
+@contextmanager
+def far_times() -> Iterator[None]:
+    """While this is open, the values of filters that Python cannot hold are `FAR`."""
+    from pyspark.sql.types import VariantVal
+
+    plain = VariantVal.toPython
+
+    def to_python(self: VariantVal) -> Any:
+        try:
+            return plain(self)
+        except OverflowError:
+            return FAR
+
+    # A method of a class is replaced on purpose, which no type allows.
+    VariantVal.toPython = to_python  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        VariantVal.toPython = plain  # type: ignore[method-assign]

@@ -15,18 +15,24 @@ So a stream of any size costs the driver no group at all, tiny fragments are pac
 are cut. Only where a query asks for some offsets or times are groups fetched, and only those that
 are partly asked for, the largest first, a bounded number of them; what lies in the others is left
 to the worker, who prunes by the same test.
+
+A plan may have 100,000 splits, so their bytes on the way to a worker are few and cheap to make, and
+hold nothing but what a manifest holds: no keys, no credentials.
+
+    parts u32 | for each part: stream u32, start u64, end u64, entry (56 bytes, as in a manifest)
 """
 
 from __future__ import annotations
 
 import heapq
+import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import InvalidInputError
+from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.fragment import HEADER
-from coldstream.manifest.entries import Entry
+from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.spark.window import Window
@@ -37,6 +43,8 @@ DEFAULT_MAX_PARTITIONS = 100_000
 MAX_READS = 64
 #: A cut is moved to the border of an entry if that is at most this part of a split away.
 SNAP = 8
+_COUNT = struct.Struct(">I")
+_PART = struct.Struct(">IQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +269,27 @@ def _chunks_before(positions: Sequence[int], byte: int) -> int:
 def whole(part: Part) -> bool:
     """Whether a part is all of its entry."""
     return part.start <= 0 and part.end >= part.entry.size
+
+
+def encode_split(split: Split) -> bytes:
+    """A split's bytes."""
+    return _COUNT.pack(len(split.parts)) + b"".join(
+        _PART.pack(part.stream, part.start, part.end) + part.entry.encode() for part in split.parts
+    )
+
+
+def decode_split(data: bytes) -> Split:
+    """The split that `encode_split` made these bytes of.
+
+    Raises:
+        CorruptDataError: they are something else.
+    """
+    size = _PART.size + ENTRY_SIZE
+    if len(data) < _COUNT.size or len(data) != _COUNT.size + _COUNT.unpack_from(data)[0] * size:
+        raise CorruptDataError("the bytes of a split do not add up")
+    parts = []
+    for at in range(_COUNT.size, len(data), size):
+        stream, start, end = _PART.unpack_from(data, at)
+        (entry,) = Entries(data[at + _PART.size : at + size])
+        parts.append(Part(entry, start, end, stream))
+    return Split(tuple(parts))

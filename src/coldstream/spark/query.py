@@ -1,4 +1,8 @@
-"""The driver's part of a batch query: which streams, which manifests, which splits."""
+"""The driver's part of a batch query: which streams, which manifests, which splits.
+
+What travels to the workers (`Task`, `PlannedStream`, `Work`) holds names and numbers only, never a
+connection.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,90 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import NotFoundError
+from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
-from coldstream.reader.fragments import Fragments
 from coldstream.reader.gap import Gap
-from coldstream.reader.settings import ReaderSettings
-from coldstream.remote.nodes import PROCESS_NODES, fetcher
+from coldstream.reader.locate import offset_of
+from coldstream.reader.objects import StreamObjects
 from coldstream.remote.roots import Snapshots, root_at
-from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote
 from coldstream.spark.earlier import root_key_of
-from coldstream.spark.options import Options
-from coldstream.spark.plan import Part, Sizes, Split, plan
+from coldstream.spark.options import Options, Place, Rows
+from coldstream.spark.plan import Part, Sizes, Split, encode_split, plan
 from coldstream.spark.streams import meant
-from coldstream.spark.task import PlannedStream, Task
-from coldstream.spark.window import Window
-from coldstream.spark.wire import encode_split
+from coldstream.spark.window import MOST, Window
 
 _TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStream:
+    """One stream, as it was when the query was planned.
+
+    Attributes:
+        stream: directory name.
+        root_key: of the manifest that the splits were cut from.
+        epoch: of that manifest; data of a higher one has taken the place of what was planned.
+        first_offset: of that manifest.
+        next_offset: of that manifest.
+        window: what of it is asked for.
+        first_timestamp: of that manifest, ms.
+        bounds: offsets that the query has without its filters; None where it has no filters.
+    """
+
+    stream: str
+    root_key: str
+    epoch: int
+    first_offset: int
+    next_offset: int
+    window: Window
+    first_timestamp: int = 0
+    bounds: tuple[int, int] | None = None
+
+    @property
+    def alive(self) -> Window:
+        """What is asked for and can be read."""
+        return self.window.between(self.first_offset, self.next_offset)
+
+    def check_offsets(self) -> None:
+        """Refuse offsets that no column can hold; they would be no rows at all.
+
+        Raises:
+            InvalidInputError: some are asked for.
+        """
+        if self.alive.offsets.overlaps(MOST, self.next_offset):
+            raise InvalidInputError(
+                f"the stream reaches to offset {self.next_offset - 1}, and offsets of a table are "
+                f"signed numbers: at most {MOST - 1} can be read. Option endingOffset (--to of "
+                "the job materialise) leaves the others out, and `coldstream read` reads them",
+                stream=self.stream,
+                offset=max(self.first_offset, MOST),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The part of a query that all its tasks have in common.
+
+    Attributes:
+        place: where the streams are.
+        streams: by the numbers that the parts of splits have.
+        columns: names as `columns.select` takes them, or of another view of the stream.
+        rows: what one row is.
+        fail_on_data_loss: whether offsets that exist nowhere stop the query.
+        fail_on_corrupt: whether damaged chunks stop the query.
+        gaps: offsets of the first stream that were gone before the task began.
+    """
+
+    place: Place
+    streams: tuple[PlannedStream, ...]
+    columns: tuple[str, ...]
+    rows: Rows = Rows.MESSAGES
+    fail_on_data_loss: bool = True
+    fail_on_corrupt: bool = False
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +191,11 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         now_ms = time.time_ns() // 1_000_000
         key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
         root = root_at(remote.store, key, item.stream)
-    groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, item.stream)
-    fragments = Fragments(remote.store, remote.prefix, item.stream, ReaderSettings())
-    start = offset_of(root, options.starting, groups, fragments)
+    objects = StreamObjects.of(remote.store, remote.prefix, item.stream)
+    start = offset_of(root, options.starting, objects)
     end = root.next_offset
     if options.ending is not None:
-        end = offset_of(root, options.ending, groups, fragments)
+        end = offset_of(root, options.ending, objects)
     asked = window.between(start, end)
     stream = PlannedStream(
         item.stream,
@@ -140,4 +207,4 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         bounds=(start, end),
     )
     stream.check_offsets()
-    return Planned(stream, root, groups)
+    return Planned(stream, root, objects.groups)

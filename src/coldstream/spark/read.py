@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import zipimport
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 
 import pyarrow as pa
 
-from coldstream.columns.schema import select
-from coldstream.spark.by_index import enough
+from coldstream.columns.damage import CorruptRange
+from coldstream.columns.decode import Decoder
+from coldstream.columns.schema import Selection, select
+from coldstream.errors import CorruptDataError, LostRangeError
+from coldstream.reader.by_index import enough
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Rows
-from coldstream.spark.plan import Split
-from coldstream.spark.rows import judged, messages
-from coldstream.spark.stream_read import Lost, StreamRead
-from coldstream.spark.task import Task
+from coldstream.spark.plan import Split, decode_split
+from coldstream.spark.query import Task
+from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 from coldstream.spark.views import chunk_rows, fragment_rows, tracking_rows
-from coldstream.spark.wire import decode_split
-from coldstream.spark.worker import prepare
 
 
 def read(task: Task, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -67,3 +70,69 @@ def read_split(task: Task, split: Split, remote: Remote) -> Iterator[pa.RecordBa
             yield from chunk_rows(found, planned, task.columns)
         else:
             yield from tracking_rows(found, planned, task.columns)
+
+
+def messages(found: Iterator[Found], selection: Selection, stream: str) -> Iterator[pa.RecordBatch]:
+    """A row for each message; for each offset that is damaged; for each gap.
+
+    A batch is valid until the next one is asked for.
+    """
+    decoder = Decoder(selection, stream=stream)
+    for each in found:
+        if isinstance(each, Lost):
+            if each.row is not None:
+                first = each.row.first_offset
+                error = CorruptDataError(str(each.row), stream=stream, offset=first)
+                row = CorruptRange(first, first + 1, each.timestamp, error)
+                yield from decoder.unreadable(row, first, first + 1)
+        else:
+            yield from decoded(decoder, each)
+    yield from decoder.flush()
+
+
+def decoded(decoder: Decoder, found: Sound | Damaged) -> Iterator[pa.RecordBatch]:
+    """What is full of the rows so far and those of `found`; the rest comes with `flush`."""
+    match found:
+        case Sound(checked, _, first, following):
+            yield from decoder.decode(
+                checked.data, checked.headers, checked.bounds, start=first, end=following
+            )
+        case Damaged(damage, first, following):
+            yield from decoder.unreadable(damage, first, following)
+
+
+def judged(found: Iterator[Found], task: Task, stream: str) -> Iterator[Found]:
+    """The same, unless a loss or damage is to stop the query.
+
+    Raises:
+        LostRangeError: offsets exist nowhere, and failOnDataLoss is true.
+        CorruptDataError: damaged bytes, and onCorrupt is fail.
+    """
+    for each in found:
+        if isinstance(each, Lost) and task.fail_on_data_loss:
+            raise LostRangeError(
+                f"{each.gap}; option failOnDataLoss=false makes it a row with an error",
+                stream=stream,
+                offset=each.gap.first_offset,
+            )
+        if isinstance(each, Damaged) and task.fail_on_corrupt:
+            raise each.damage.error
+        yield each
+
+
+@cache
+def prepare() -> None:
+    """Make tasks cheap to start; once a process.
+
+    PySpark calls `importlib.invalidate_caches()` when a task begins, and before Python 3.12 that
+    makes every zip on the path (PySpark itself is one) be read again: 90 to 190 ms a task, which is
+    more than reading 64 MiB takes. Nothing changes these files while a worker lives. From 3.12 on
+    zipimport reads them when it needs them, so there is nothing to do.
+    """
+    if sys.version_info < (3, 12):
+        # A method of a class is replaced on purpose, which no type allows.
+        zipimport.zipimporter.invalidate_caches = _nothing  # type: ignore[method-assign, assignment]
+
+
+def _nothing(_: zipimport.zipimporter) -> None:
+    return None

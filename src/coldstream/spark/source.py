@@ -19,12 +19,11 @@ from pyspark.sql.datasource import (
 )
 
 from coldstream.spark.connect import connect
-from coldstream.spark.far_times import expect_filters, filters_came
-from coldstream.spark.filters import push
+from coldstream.spark.filters import expect_filters, filters_came, push
 from coldstream.spark.options import Options, parse_options, refuse_for
-from coldstream.spark.query import Work, plan_query
-from coldstream.spark.read import read
+from coldstream.spark.query import plan_query
 from coldstream.spark.schema import columns_of, default_columns, spark_schema
+from coldstream.spark.streaming import Partition, StreamReader
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -74,22 +73,8 @@ class RabbitmqStream(DataSource):
         Raises:
             InvalidInputError: an option or a column is not for this.
         """
-        from coldstream.spark.stream_source import StreamReader
-
         refuse_for(self._options, streaming=True, given=self.options)
         return StreamReader(self._options, columns_of(self._options.rows, schema))
-
-
-class Partition(InputPartition):
-    """One task's work."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in a worker."""
-        work: Work = self.value
-        return read(work.task, work.split)
 
 
 class BatchReader(DataSourceReader):

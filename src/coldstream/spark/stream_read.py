@@ -1,35 +1,39 @@
-"""One stream as a worker reads it: parts of splits in, checked pieces, damage and gaps out."""
+"""One stream as a worker reads it: parts of splits in, checked chunks, damage and gaps out.
+
+A byte range that begins or ends inside a fragment needs the fragment's index to become a range of
+offsets, which the reader can read (`reader.follow`). All workers that share a fragment come to the
+same borders, whether they look at it or at what has taken its place (`reader.by_index.layout`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 from coldstream.columns.damage import CorruptRange
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import leaf_at
-from coldstream.reader.budget import PROCESS_BUDGET
+from coldstream.reader.by_index import Layout, chunks_by_index, layout
 from coldstream.reader.check import Checked
-from coldstream.reader.fragments import Fragments, Piece
+from coldstream.reader.follow import Followed, RangeRead
+from coldstream.reader.fragments import Piece
 from coldstream.reader.gap import Gap, GapReason
-from coldstream.reader.pieces import pieces
+from coldstream.reader.objects import StreamObjects
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
-from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshots
-from coldstream.spark.by_index import chunks_by_index
 from coldstream.spark.connect import Remote
-from coldstream.spark.newer import Newer
-from coldstream.spark.plan import Part, leaves
-from coldstream.spark.spans import Span, spans
-from coldstream.spark.task import PlannedStream
+from coldstream.spark.plan import Part, chunks_of, leaves, whole
+from coldstream.spark.query import PlannedStream
+from coldstream.spark.window import Window
 
 #: As all readers fetch; a task is one of several on its machine.
 SETTINGS = ReaderSettings(in_flight=4)
+#: Fragments that are read in one go; more only cost memory.
+_MAX_ENTRIES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,14 @@ class StreamRead:
         self, planned: PlannedStream, remote: Remote, settings: ReaderSettings = SETTINGS
     ) -> None:
         self.planned = planned
-        self.groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, planned.stream)
-        self.fragments = Fragments(remote.store, remote.prefix, planned.stream, settings)
-        self._store = remote.store
-        self._settings = settings
-        self._newer = Newer(
-            planned,
-            Snapshots(remote.store, remote.catalog, remote.prefix),
-            self.fragments,
-            self.groups,
-        )
+        self.objects = StreamObjects.of(remote.store, remote.prefix, planned.stream, settings)
+        self._snapshots = Snapshots(remote.store, remote.catalog, remote.prefix)
 
     def leaves(self, parts: Sequence[Part]) -> Iterator[Part]:
         """The fragments and holes of parts of this stream that may hold what is asked for."""
         alive = self.planned.alive
         for part in parts:
-            yield from leaves(part, alive, self.groups)
+            yield from leaves(part, alive, self.objects.groups)
 
     def found(self, parts: Sequence[Part], *, by_index: bool = False) -> Iterator[Found]:
         """All that parts of this stream hold of what is asked for, in offset order.
@@ -115,7 +111,7 @@ class StreamRead:
             CorruptDataError: a group of the manifest is damaged.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        for span in spans(self.leaves(parts), self.planned.alive, self._newer):
+        for span in spans(self.leaves(parts), self.planned.alive, self._layout):
             if span.unreadable is not None:
                 yield self._damaged(span, span.first, span.following, span.unreadable)
             elif span.lost:
@@ -129,13 +125,13 @@ class StreamRead:
         """A span by the indexes of its fragments; whether that is worth trying again."""
         offsets = span.first, span.following
         fetches = (
-            Fetch(0, partial(chunks_by_index, entry, *offsets, self.fragments, self._store))
+            Fetch(0, partial(chunks_by_index, entry, *offsets, self.objects))
             for entry in span.entries
         )
-        in_flight = self._settings.in_flight
+        in_flight = self.objects.settings.in_flight
         position = span.first
         with workers(in_flight) as pool:
-            results = in_order(fetches, pool, budget=PROCESS_BUDGET, in_flight=in_flight)
+            results = in_order(fetches, pool, budget=self.objects.budget, in_flight=in_flight)
             with closing(results):
                 for number, checked in enumerate(results):
                     if checked is None:
@@ -149,43 +145,16 @@ class StreamRead:
         return span.entries[number].kind is EntryKind.HOLE
 
     def _read(self, span: Span) -> Iterator[Found]:
-        position, following = span.first, span.following
-        missed: set[str | None] = set()
-        # The span's own fragments are all the manifest that reading them takes.
-        root = Root(
-            span.entries[0].first_offset,
-            span.entries[-1].next_offset,
-            entries=Entries.of(span.entries),
-        )
-        while position < following:
-            try:
-                with closing(self._pieces(root, position, following)) as got:
-                    for piece in got:
-                        if isinstance(piece, Gap):
-                            yield self._lost(
-                                span, piece.first_offset, piece.next_offset, piece.reason
-                            )
-                        else:
-                            yield from self._sound_and_damaged(piece, position, following)
-                        position = piece.next_offset
-                        missed.clear()
-                return
-            except CorruptDataError as error:
-                entry = self._entry_of(root, error)
-                end = min(entry.next_offset, following)
-                yield self._damaged(span, max(position, entry.first_offset), end, error)
-                position = entry.next_offset
-                continue
-            except NotFoundError as error:
-                root = self._newer.after_missing(error, missed)
-            if position < root.first_offset:
-                end = min(root.first_offset, following)
-                yield self._lost(span, position, end, GapReason.RETENTION)
-                position = end
-            end = max(position, self._newer.replaced_from(root, position, following))
-            if end < following:
-                yield self._lost(span, end, following, GapReason.TRUNCATION)
-                following = end
+        read = RangeRead(self.objects, self._manifest(span.entries), span.first, span.following)
+        with closing(read.found()) as found:
+            for each in found:
+                if isinstance(each, Gap):
+                    yield self._lost(span, each.first_offset, each.next_offset, each.reason)
+                elif isinstance(each, CorruptRange):
+                    first, end = max(read.position, each.first_offset), read.end
+                    yield self._damaged(span, first, min(each.next_offset, end), each.error)
+                else:
+                    yield from self._sound_and_damaged(each, read.position, read.end)
 
     def _sound_and_damaged(self, piece: Piece, first: int, following: int) -> Iterator[Found]:
         for part in piece.sound_and_damaged(first):
@@ -194,27 +163,19 @@ class StreamRead:
             elif part.first_offset < following:
                 yield Damaged(part, first, following)
 
-    def _pieces(self, root: Root, first: int, following: int) -> Generator[Piece | Gap, None, None]:
-        return pieces(
-            root,
-            first,
-            following,
-            groups=self.groups,
-            fragments=self.fragments,
-            settings=self._settings,
-            budget=PROCESS_BUDGET,
+    def _manifest(self, entries: Sequence[Entry]) -> Followed:
+        """The part of the planned manifest that has these entries: all that reading them takes."""
+        root = Root(
+            entries[0].first_offset,
+            entries[-1].next_offset,
+            epoch=self.planned.epoch,
+            entries=Entries.of(entries),
         )
+        load = partial(self._snapshots.load, self.planned.stream)
+        return Followed(load, plan=(root, self.planned.root_key))
 
-    def _entry_of(self, root: Root, error: CorruptDataError) -> Entry:
-        """The fragment whose trailer or index is damaged; anything else is raised.
-
-        Raises:
-            CorruptDataError: `error`, if it is not about a fragment of this manifest.
-        """
-        entry = None if error.offset is None else leaf_at(root, error.offset, self.groups)
-        if entry is None or self.fragments.path(entry) != error.key:
-            raise error
-        return entry
+    def _layout(self, entry: Entry) -> Layout | None:
+        return layout(entry, self._manifest([entry]), self.objects)
 
     def _damaged(self, span: Span, first: int, following: int, error: CorruptDataError) -> Damaged:
         damage = CorruptRange(first, following, self._time_of(span, first), error)
@@ -246,3 +207,97 @@ class StreamRead:
         low, high = near[-1].min_timestamp, near[-1].max_timestamp
         inside = self.planned.window.times.within(low, high + 1)
         return next(inside, (low, high))[0]
+
+
+@dataclass(slots=True)
+class Span:
+    """Offsets [first, following) that lie in these fragments and holes, which join.
+
+    Attributes:
+        entries: one or more.
+        first: offset.
+        following: offset.
+        unreadable: why nothing can be read there; then there is one entry.
+        lost: part of a fragment that is nowhere any more; which offsets were meant, nobody can say.
+    """
+
+    entries: list[Entry]
+    first: int
+    following: int
+    unreadable: CorruptDataError | None = None
+    lost: bool = False
+
+    def joins(self, other: Span) -> bool:
+        """Whether `other` can be read in one go with it."""
+        plain = self.unreadable is None is other.unreadable and not (self.lost or other.lost)
+        return plain and self.following == other.first and len(self.entries) < _MAX_ENTRIES
+
+
+def spans(
+    parts: Iterable[Part], window: Window, layout_of: Callable[[Entry], Layout | None]
+) -> Iterator[Span]:
+    """What the leaves of a split hold of what is asked for, joined where it joins.
+
+    Args:
+        parts: fragments and holes in offset order, as `plan.leaves` gives them.
+        window: what is asked for, cut to the offsets that are alive.
+        layout_of: gives the layout of a fragment; None if it is nowhere any more.
+
+    Raises:
+        NotFoundError: a fragment is gone, and no newer manifest explains it.
+        UnavailableError, PermissionDeniedError: from the adapters.
+    """
+    open_span: Span | None = None
+    for part in parts:
+        for span in _of(part, window, layout_of):
+            if open_span is not None and open_span.joins(span):
+                open_span.following = span.following
+                if open_span.entries[-1] != part.entry:
+                    open_span.entries.append(part.entry)
+                continue
+            if open_span is not None:
+                yield open_span
+            open_span = span
+    if open_span is not None:
+        yield open_span
+
+
+def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None]) -> Iterator[Span]:
+    entry = part.entry
+    if entry.kind is EntryKind.HOLE or (whole(part) and window.all_times_of(entry)):
+        for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
+            yield Span([entry], first, following)
+        return
+    try:
+        found = layout_of(entry)
+    except CorruptDataError as error:
+        # Nobody can say which offsets lie in which bytes: whoever has the first byte tells of all.
+        if part.start <= 0:
+            for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
+                yield Span([entry], first, following, error)
+        return
+    if found is None:
+        # Gone for good. Whoever has the first byte reads on and will be told; all others tell, too,
+        # because some may have read their part in time.
+        for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
+            yield Span([entry], first, following, lost=part.start > 0)
+        return
+    begin, end = chunks_of(found.positions, part)
+    ids = found.chunk_ids
+    for low, high in _runs(found.timestamps, begin, end, window):
+        for first, following in window.offsets.within(ids[low], ids[high]):
+            yield Span([entry], first, following)
+
+
+def _runs(timestamps: list[int], begin: int, end: int, window: Window) -> Iterator[tuple[int, int]]:
+    """Runs of neighbouring chunks, among `begin` to `end`, whose times are asked for."""
+    run: int | None = None
+    for number in range(begin, end):
+        wanted = window.times.overlaps(timestamps[number], timestamps[number] + 1)
+        if wanted and run is None:
+            run = number
+        elif not wanted and run is not None:
+            yield run, number
+            run = None
+    if run is not None:
+        yield run, end

@@ -20,8 +20,8 @@ from coldstream.osiris.chunk import ChunkType
 from coldstream.osiris.tracking import TrackingType, parse_tracking
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Part
+from coldstream.spark.query import PlannedStream
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
-from coldstream.spark.task import PlannedStream
 
 CHUNKS: Mapping[str, pa.DataType] = MappingProxyType(
     {
@@ -218,7 +218,7 @@ def _fragments(stream: StreamRead, parts: Sequence[Part]) -> Iterator[Row]:
             "records": entry.records,
             "epoch": entry.epoch,
             "uid": f"{entry.uid:016x}",
-            "key": stream.fragments.path(entry),
+            "key": stream.objects.fragments.path(entry),
         }
 
 

@@ -186,16 +186,6 @@ def test_messages_go_on_at_the_very_offset_though_the_new_chunks_lie_otherwise(s
     assert seen == list(range(200))
 
 
-def test_batches_go_on_at_the_very_offset_though_the_new_chunks_lie_otherwise(site: Site) -> None:
-    site.at_look[6] = lambda: site.truncate(70, end=280, size=70)
-
-    batches = site.reader().batches(First(), columns=["offset"], on_gap=site.gaps.append)
-    seen = [offset for batch in batches for offset in batch.column(0).to_pylist()]
-
-    assert site.gaps == [Gap(70, 100, GapReason.TRUNCATION)]
-    assert seen == list(range(200))
-
-
 def test_the_chunk_that_contains_the_offset_is_the_first_of_the_new_history(site: Site) -> None:
     chunks = site.reader().chunks(First(), on_gap=site.gaps.append)
     seen = [next(chunks).header.chunk_id for _ in range(10)]

@@ -15,10 +15,10 @@ from coldstream.errors import (
 from coldstream.spark.connect import connect
 from coldstream.spark.directory import DirectoryStore
 from coldstream.spark.options import parse_options
+from coldstream.spark.plan import decode_split, encode_split
 from coldstream.spark.query import plan_query
 from coldstream.spark.read import read
 from coldstream.spark.window import Window
-from coldstream.spark.wire import decode_split, encode_split
 from tests.support.tier import PREFIX, Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import reference

@@ -13,8 +13,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import VariantVal
 
 from coldstream.columns.reference import MAX_MS, MIN_MS, clamped_us
-from coldstream.spark.far_times import expect_filters, far_times, filters_came
-from coldstream.spark.filters import push
+from coldstream.spark.filters import expect_filters, far_times, filters_came, push
 from coldstream.spark.options import Rows
 from tests.support.examples import examples
 

@@ -20,8 +20,7 @@ from coldstream.fragment import Buffer
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import Rule, plan_retention
-from coldstream.spark.intervals import Intervals
-from coldstream.spark.window import Window
+from coldstream.spark.window import Intervals, Window
 from coldstream_devkit.messages import any_chunks
 from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of

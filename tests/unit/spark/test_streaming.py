@@ -17,10 +17,9 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.spark.advance import Position, parse_position
 from coldstream.spark.options import parse_options
+from coldstream.spark.plan import decode_split
 from coldstream.spark.read import read_split
-from coldstream.spark.source import Partition
-from coldstream.spark.stream_source import StreamReader
-from coldstream.spark.wire import decode_split
+from coldstream.spark.streaming import Partition, StreamReader
 from tests.support.examples import examples
 from tests.support.tier import Tier, chunk
 from tests.unit.spark.test_read import in_groups, small_chunks

@@ -13,11 +13,11 @@ from coldstream.columns.schema import select
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.spark.connect import Remote
 from coldstream.spark.options import parse_options
+from coldstream.spark.plan import decode_split
 from coldstream.spark.query import Work, plan_query
 from coldstream.spark.read import read_split
 from coldstream.spark.schema import arrow_schema, default_columns
 from coldstream.spark.window import Window
-from coldstream.spark.wire import decode_split
 from tests.support.tier import PREFIX, Tier
 
 WHERE = {"bucket": "b", "table": "t", "prefix": PREFIX}

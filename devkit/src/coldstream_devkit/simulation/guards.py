@@ -16,7 +16,7 @@ from coldstream.plans import collect as garbage
 from coldstream.plans import consolidate as consolidating
 from coldstream.plans import cut, rebalance, reconcile, resolve, retention, splice
 from coldstream.plans import truncate as truncating
-from coldstream.reader import follow, locate, stream
+from coldstream.reader import follow, locate
 from coldstream.remote import publish, roots
 from coldstream.usecases import (
     amend,
@@ -421,19 +421,23 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "reader-cut": (
             "a reader is told when what it has read was cut off",
-            lambda: edit(stream.StreamReader._followed, "if cut < position:", "if False:"),
+            lambda: edit(
+                follow.RangeRead._changed,
+                "elif max(cut, self._asked) < self.position:",
+                "elif False:",
+            ),
         ),
         "reader-first": (
             "a reader is told when retention has overtaken it",
             lambda: edit(
-                stream.StreamReader._followed, "if position < root.first_offset:", "if False:"
+                follow.RangeRead._changed, "if self.position < root.first_offset:", "if False:"
             ),
         ),
         "reader-missing": (
             "a reader whose object is gone looks at the manifest again",
             lambda: edit(
                 follow.Followed.after_missing,
-                "if self.snapshot.item.root_key == old.item.root_key:",
+                "if not self._replace():",
                 "if True:",
             ),
         ),

@@ -35,13 +35,11 @@ from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
 from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Place
-from coldstream.spark.plan import Sizes, Split, plan
-from coldstream.spark.rows import decoded
+from coldstream.spark.plan import Sizes, Split, decode_split, encode_split, plan
+from coldstream.spark.query import PlannedStream
+from coldstream.spark.read import decoded, prepare
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
-from coldstream.spark.task import PlannedStream
 from coldstream.spark.window import Window
-from coldstream.spark.wire import decode_split, encode_split
-from coldstream.spark.worker import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

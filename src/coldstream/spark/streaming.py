@@ -24,21 +24,18 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.reader.fragments import Fragments
+from coldstream.manifest.root import Root
 from coldstream.reader.gap import Gap, GapReason
-from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.locate import offset_of
+from coldstream.reader.objects import StreamObjects
 from coldstream.reader.spec import First, Offset, Timestamp
-from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import RootCache, Snapshot, Snapshots
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
-from coldstream.spark.bounds import offset_of
 from coldstream.spark.connect import Remote, connect
-from coldstream.spark.gone import Gone, is_gone, rest_of
 from coldstream.spark.options import Options
-from coldstream.spark.query import Planned, Work, lost_work, splits_of, works
-from coldstream.spark.source import Partition
-from coldstream.spark.streams import meant
-from coldstream.spark.task import PlannedStream, Task
+from coldstream.spark.query import Planned, PlannedStream, Task, Work, lost_work, splits_of, works
+from coldstream.spark.read import read
+from coldstream.spark.streams import Gone, is_gone, meant, rest_of
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -49,6 +46,18 @@ _WHERE_THEY_ARE = (
     "; this query had read them, and other messages may stand there now. `coldstream quarantine"
     " list` says where they are"
 )
+
+
+class Partition(InputPartition):
+    """One task's work."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in a worker."""
+        work: Work = self.value
+        return read(work.task, work.split)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -229,18 +238,17 @@ class StreamReader(DataSourceStreamReader):
 
     def _backlog(self, stream: str, position: int | None) -> Backlog:
         root = self._snapshot(stream).root
-        groups = fetcher(self._remote.store, PROCESS_NODES, self._remote.prefix, stream)
+        objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)
         if position is None:
-            position = self._start(stream, Backlog(stream, root, groups, root.first_offset))
-        return Backlog(stream, root, groups, position)
+            position = self._start(root, objects)
+        return Backlog(stream, root, objects.groups, position)
 
-    def _start(self, stream: str, whole: Backlog) -> int:
+    def _start(self, root: Root, objects: StreamObjects) -> int:
         """Where a stream that is new to the query begins."""
         spec = self._options.starting
         if self._position is not None and not isinstance(spec, Offset | Timestamp):
             spec = First()  # it appeared after the query had begun, so all of it is new
-        fragments = Fragments(self._remote.store, self._remote.prefix, stream, ReaderSettings())
-        return offset_of(whole.root, spec, whole.groups, fragments)
+        return offset_of(root, spec, objects)
 
     def _planned(
         self, stream: str, first: int, following: int, before: Position
@@ -278,5 +286,5 @@ class StreamReader(DataSourceStreamReader):
             root.first_timestamp if snapshot else item.last_timestamp,
         )
         planned.check_offsets()
-        groups = fetcher(self._remote.store, PROCESS_NODES, self._remote.prefix, stream)
-        return Planned(planned, root, groups), gaps
+        objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)
+        return Planned(planned, root, objects.groups), gaps

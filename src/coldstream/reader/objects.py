@@ -1,0 +1,48 @@
+"""How the objects of one stream are fetched: groups of its manifests, and fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coldstream.manifest.tree import Fetch
+from coldstream.ports import ObjectStore
+from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.settings import ReaderSettings
+from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class StreamObjects:
+    """Of one stream, under whatever manifest; safe between threads.
+
+    Attributes:
+        store: the bucket.
+        groups: gives a group.
+        fragments: gives a fragment, or part of one.
+        settings: sizes and numbers of requests.
+        budget: bytes that fetched data may hold.
+    """
+
+    store: ObjectStore
+    groups: Fetch
+    fragments: Fragments
+    settings: ReaderSettings
+    budget: MemoryBudget
+
+    @classmethod
+    def of(
+        cls,
+        store: ObjectStore,
+        prefix: str,
+        stream: str,
+        settings: ReaderSettings | None = None,
+        *,
+        budget: MemoryBudget = PROCESS_BUDGET,
+        nodes: NodeCache = PROCESS_NODES,
+    ) -> StreamObjects:
+        """The objects of a stream by its directory name; `prefix` is of all keys, ends in "/"."""
+        settings = settings or ReaderSettings()
+        groups = fetcher(store, nodes, prefix, stream)
+        fragments = Fragments(store, prefix, stream, settings)
+        return cls(store, groups, fragments, settings, budget)
