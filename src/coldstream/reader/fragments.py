@@ -27,8 +27,8 @@ from coldstream.manifest.entries import MAX_RECORDS, Entry
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import USER, Checked, Records, check_chunks
 from coldstream.reader.settings import ReaderSettings
+from coldstream.soundness.chunks import USER, Checked, Records, check_chunks
 
 _OPEN_FRAGMENTS = 4
 _TAIL_WINDOW = 256 * 2**10

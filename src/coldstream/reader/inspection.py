@@ -14,10 +14,10 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import parse_tracking
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import USER
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.remote.trailers import read_trailer
+from coldstream.soundness.chunks import USER
 
 #: A fragment with more damaged chunks than this is reported as damaged from there to its end.
 _MAX_DAMAGED_CHUNKS = 32

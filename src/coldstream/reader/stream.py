@@ -26,7 +26,6 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
-from coldstream.reader.check import USER, Checked
 from coldstream.reader.follow import Followed
 from coldstream.reader.fragments import Fragments, Piece
 from coldstream.reader.gap import Gap, GapReason, refuse_gap
@@ -36,6 +35,7 @@ from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Bound, Last, Offset, OffsetSpec, Timestamp
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
+from coldstream.soundness.chunks import USER, Checked
 
 if TYPE_CHECKING:
     # Arrow is asked for by who wants batches only: it takes a while to import.

@@ -13,7 +13,6 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.reader.budget import PROCESS_BUDGET
-from coldstream.reader.check import Checked
 from coldstream.reader.fragments import Fragments, Piece
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.pieces import pieces
@@ -21,6 +20,7 @@ from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshots
+from coldstream.soundness.chunks import Checked
 from coldstream.spark.by_index import chunks_by_index
 from coldstream.spark.connect import Remote
 from coldstream.spark.newer import Newer

@@ -10,13 +10,13 @@ import numpy as np
 
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER, FragmentIndex, Trailer, check_against_key, parse_trailer
-from coldstream.jobs.scrub.entries import count_records
-from coldstream.jobs.scrub.notes import Subject
 from coldstream.manifest.entries import MAX_RECORDS
 from coldstream.osiris.bloom import MIN_BLOOM_SIZE
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType
 from coldstream.osiris.tracking import parse_tracking
-from coldstream.reader.check import Checked, Records, check_chunks
+from coldstream.soundness.chunks import Checked, Records, check_chunks
+from coldstream.soundness.entries import count_records
+from coldstream.soundness.notes import Subject
 
 _NOTHING = np.zeros(1, "V3")[0]
 

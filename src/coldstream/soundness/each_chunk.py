@@ -9,14 +9,14 @@ import numpy as np
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER, IndexRecord
-from coldstream.jobs.scrub.anatomy import Slot, slots
-from coldstream.jobs.scrub.ends import Sections
-from coldstream.jobs.scrub.entries import count_records
-from coldstream.jobs.scrub.findings import FindingKind
-from coldstream.jobs.scrub.notes import Edges, Notes
 from coldstream.osiris.bloom import check_bloom
 from coldstream.osiris.chunk import CHUNK_MAGIC_VERSION, Chunk, ChunkHeader, ChunkType
 from coldstream.osiris.tracking import parse_tracking
+from coldstream.soundness.anatomy import Slot, slots
+from coldstream.soundness.ends import Sections
+from coldstream.soundness.entries import count_records
+from coldstream.soundness.findings import FindingKind
+from coldstream.soundness.notes import Edges, Notes
 
 
 class Chunks:

@@ -18,9 +18,9 @@ from coldstream.fragment import (
     Trailer,
     parse_trailer,
 )
-from coldstream.jobs.scrub.findings import FindingKind
-from coldstream.jobs.scrub.notes import Notes
 from coldstream.manifest.entries import MAX_RECORDS
+from coldstream.soundness.findings import FindingKind
+from coldstream.soundness.notes import Notes
 
 _RECORD = struct.Struct(">QqI")
 
