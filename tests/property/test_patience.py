@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Candidates, Listed, resolve_run
-from coldstream.usecases import commit_runs as module
+from coldstream.usecases import extend as module
 from coldstream.usecases.commit_runs import commit_runs
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 

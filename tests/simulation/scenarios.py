@@ -19,8 +19,9 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
-from coldstream.usecases.commit_runs import commit_runs, extend
+from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.extend import extend
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
 from coldstream_devkit.bucket import compare

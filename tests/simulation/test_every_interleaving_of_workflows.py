@@ -23,9 +23,10 @@ from coldstream.remote.context import World
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
-from coldstream.usecases.commit_runs import Extension, commit_runs, extend
+from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
+from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile

@@ -15,8 +15,9 @@ from coldstream.plans.resolve import Listed, VerifiedHole, resolve_run
 from coldstream.remote.roots import load
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
-from coldstream.usecases.commit_runs import commit_runs, extend
+from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.continuing import Listing
+from coldstream.usecases.extend import extend
 from coldstream_devkit.fragments import build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 

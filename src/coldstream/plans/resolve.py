@@ -311,7 +311,7 @@ def _way(ways: _Ways, offset: int) -> list[Listed]:
 
 
 def _number_of(sequence: Sequence[Listed], first_offset: int) -> int:
-    """Number of the first object in a sorted sequence that begins at or above an offset."""
+    """Index of the first object at or above an offset, in a sequence sorted by first offset."""
     return bisect_left(sequence, first_offset, key=_first_offset)
 
 

@@ -55,12 +55,7 @@ def publish(
     key = root_path(world.prefix, item.stream, root.epoch, root.version, uid)
     data = encoded(root, item.stream)
     for node in nodes:
-        entry = node.entry()
-        body = node.encode(catalog_version=root.version)
-        path = put_group(
-            world, item.stream, entry.first_offset, node.uid, level=node.kind, body=body
-        )
-        world.nodes.put(entry, node)
+        path = _put_node(world, item.stream, node, version=root.version)
         first_written = first_written or path
     put_root(world.store, key, data, uid)
     if first_written:
@@ -79,6 +74,14 @@ def publish(
     )
     world.roots.put(key, root)
     return outcome
+
+
+def _put_node(world: World, stream: str, node: Node, *, version: int) -> str:
+    entry = node.entry()
+    body = node.encode(catalog_version=version)
+    path = put_group(world, stream, entry.first_offset, node.uid, level=node.kind, body=body)
+    world.nodes.put(entry, node)
+    return path
 
 
 def encoded(root: Root, stream: str) -> bytes:

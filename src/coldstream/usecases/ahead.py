@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coldstream.errors import RefusedFragmentError
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
-from coldstream.usecases.commit_runs import extend
+from coldstream.usecases.extend import extend
 
 
 @dataclass(frozen=True, slots=True)

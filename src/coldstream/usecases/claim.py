@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
@@ -21,7 +21,7 @@ from coldstream.remote.context import World
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load_item
 from coldstream.usecases.amend import PLAIN, Terms, amend
-from coldstream.usecases.commit_runs import extend
+from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.ours import holds_ours
 from coldstream.usecases.overlap import Ends
 from coldstream.usecases.parting import Alone, parting
@@ -148,9 +148,9 @@ def claim(
 
     What is already uploaded and good is appended in the same commit, so the floor of the new epoch
     lies above all of it and nothing below the floor can be missing for want of a writer. That goes
-    for the part of a fragment that reaches over the end, too. Where the
-    local log proves that the end of it is another history, that end is cut off in the same commit,
-    and named in a quarantine record: nothing is deleted.
+    for the part of a fragment that reaches over the end, too. Where the local log proves that the
+    end of it is another history, that end is cut off in the same commit, and named in a quarantine
+    record: nothing is deleted.
 
     Args:
         world: where.
@@ -177,43 +177,17 @@ def claim(
         NotFoundError: it is gone.
         InvalidInputError: the quarantine or the ledger is full; nothing was changed.
     """
-    ends = Ends(world, stream, thorough=True, time_left=lambda: True)
+    claiming = _Claiming(world, stream, epoch, log, limit, now_ms, alone)
     rooted = False
-    planned: Truncation | None = None
-
-    def plan(loaded: Snapshot) -> _Step:
-        nonlocal planned
-        if loaded.item.epoch >= epoch:
-            _check_not_fenced(loaded, epoch)
-            return _Step(loaded.root, loaded)
-        planned = None
-        extension = extend(world, stream, loaded.root, limit=limit, left=ends.left)
-        if extension.more:
-            return _Step(extension.root)
-        if ends.go_on(extension, stalled=True):
-            return _Step(loaded.root)  # the floor would shut out for ever what reaches over it
-        if ends.out_of_time:
-            raise ConflictError("fragments overlap without end", stream=stream)
-        root = extension.root
-        cut = parting(world, stream, root, log, alone=alone)
-        if cut is not None:
-            root, planned = cut_off(world, loaded, extension, cut, epoch, now_ms=now_ms)
-        root = plan_claim(root, epoch, recorded=_recorded(world, stream, root))
-        return _Step(root, terms=Terms(True, planned.first_written if planned else ""))
-
     while True:
         try:
-            step = amend(
-                world, stream, plan, pause=pause, attempts=attempts, terms=lambda step: step.terms
-            ).change
+            step = claiming.step(pause, attempts)
         except NotFoundError as exc:
             if exc.key is None or rooted or not (rooted := root_again(world, stream)):
                 raise
             continue
         if step.claimed is not None:
-            held = _check_history(world, stream, step.claimed.root, log)
-            truncated = planned if _is_ours(planned, step.claimed.root) else None
-            return Claimed(step.claimed, truncated, rooted, held)
+            return replace(claiming.claimed(step.claimed), rooted=rooted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +208,83 @@ class _Step:
     def nodes(self) -> Sequence[Node]:
         """None."""
         return ()
+
+
+class _Claiming:
+    """The steps of one claim, each planned from the stream as it is; for the fields see `claim`."""
+
+    def __init__(
+        self,
+        world: World,
+        stream: str,
+        epoch: int,
+        log: LocalHistory,
+        limit: int,
+        now_ms: int,
+        alone: Alone,
+    ) -> None:
+        self._world = world
+        self._stream = stream
+        self._epoch = epoch
+        self._log = log
+        self._limit = limit
+        self._now_ms = now_ms
+        self._alone = alone
+        self._ends = Ends(world, stream, thorough=True, time_left=lambda: True)
+        self._planned: Truncation | None = None
+
+    def step(self, pause: Callable[[int], None], attempts: int) -> _Step:
+        """Commit the next step to the claim; which one it was.
+
+        Raises:
+            As `claim`.
+        """
+        return amend(
+            self._world,
+            self._stream,
+            self._plan,
+            pause=pause,
+            attempts=attempts,
+            terms=lambda step: step.terms,
+        ).change
+
+    def _plan(self, loaded: Snapshot) -> _Step:
+        if loaded.item.epoch >= self._epoch:
+            _check_not_fenced(loaded, self._epoch)
+            return _Step(loaded.root, loaded)
+        self._planned = None
+        extension = extend(
+            self._world, self._stream, loaded.root, limit=self._limit, left=self._ends.left
+        )
+        if extension.more:
+            return _Step(extension.root)
+        if self._ends.go_on(extension, stalled=True):
+            return _Step(loaded.root)  # the floor would shut out for ever what reaches over it
+        if self._ends.out_of_time:
+            raise ConflictError("fragments overlap without end", stream=self._stream)
+        return self._claim(loaded, extension)
+
+    def _claim(self, loaded: Snapshot, extension: Extension) -> _Step:
+        world, stream, root = self._world, self._stream, extension.root
+        cut = parting(world, stream, root, self._log, alone=self._alone)
+        first_written = ""
+        if cut is not None:
+            root, self._planned = cut_off(
+                world, loaded, extension, cut, self._epoch, now_ms=self._now_ms
+            )
+            first_written = self._planned.first_written
+        root = plan_claim(root, self._epoch, recorded=_recorded(world, stream, root))
+        return _Step(root, terms=Terms(claim=True, first_written=first_written))
+
+    def claimed(self, loaded: Snapshot) -> Claimed:
+        """What a claim that has landed did; the history of the log is the manifest's.
+
+        Raises:
+            DivergedError: it is not.
+        """
+        held = _check_history(self._world, self._stream, loaded.root, self._log)
+        truncated = self._planned if _is_ours(self._planned, loaded.root) else None
+        return Claimed(loaded, truncated, held=held)
 
 
 def _check_not_fenced(loaded: Snapshot, epoch: int) -> None:

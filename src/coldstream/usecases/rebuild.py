@@ -139,17 +139,7 @@ def rebuild(
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    if not trailers and not dry_run:
-        # A fragment that commits have refused and the good one in its place look alike by keys.
-        raise InvalidInputError(
-            "a manifest is installed only from fragments whose trailers were read", stream=stream
-        )
-    item = world.catalog.get(stream)
-    if item is not None and item.state is StreamState.DELETED:
-        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
-    under = stream_prefix(world.prefix, stream)
-    if not world.store.list(under, limit=1):
-        _check_known(world, stream, item, under, accept_less=accept_less)
+    item = _begun(world, stream, trailers=trailers or dry_run, accept_less=accept_less)
     if dry_run:
         state = known_state(world, stream, item, by_trailers=trailers)
         with Spool() as spool:
@@ -167,6 +157,26 @@ def rebuild(
         # Commits and deletes must not stand still because a rebuild could not be done.
         _give_back(world, stream, item)
         raise
+
+
+def _begun(world: World, stream: str, *, trailers: bool, accept_less: bool) -> CatalogItem | None:
+    """The stream's item, if the request makes sense.
+
+    Raises:
+        As `rebuild`.
+    """
+    if not trailers:
+        # A fragment that commits have refused and the good one in its place look alike by keys.
+        raise InvalidInputError(
+            "a manifest is installed only from fragments whose trailers were read", stream=stream
+        )
+    item = world.catalog.get(stream)
+    if item is not None and item.state is StreamState.DELETED:
+        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
+    under = stream_prefix(world.prefix, stream)
+    if not world.store.list(under, limit=1):
+        _check_known(world, stream, item, under, accept_less=accept_less)
+    return item
 
 
 def _install(

@@ -101,8 +101,7 @@ def survey(
 
     A table that was lost or restored may lack streams. So for `reconcile` a survey also goes
     through the bucket, until it has once found every stream of the bucket in this very table; then
-    it says so with an object beside the streams, and no later survey does it again. An empty table
-    is one that may lack streams, whatever the object says.
+    it says so with an object, and no later survey does it again unless the table is empty.
 
     Args:
         tier: where.
@@ -119,38 +118,33 @@ def survey(
     """
     where, _, begin = (cursor or f"{_TABLE}:").partition(":")
     if where in (_BUCKET, _MISSING):
-        return _in_the_bucket(
-            tier, begin, found_one=where == _MISSING, mark=mark, time_left=time_left
-        )
+        found_one = where == _MISSING
+        return _in_the_bucket(tier, begin, found_one=found_one, mark=mark, time_left=time_left)
     if workflow is Surveyed.COLLECT:
         page, following = _turned(tier.catalog, cursor, now_ms)
     else:
         page = tier.catalog.page(begin or None, PAGE)
         following = f"{where}:{page.cursor}" if page.cursor else None
     table_id = tier.catalog.table_id()
-    foreign = {item.stream for item in page.items if item.table_id != table_id}
-    if workflow is Surveyed.RECONCILE and not begin:
-        empty = not page.items and not page.damaged and page.cursor is None
-        if empty or not _is_complete(tier, table_id):
-            where = _LOST_TABLE
-            following = f"{where}:{page.cursor}" if page.cursor else None
+    empty = not page.items and not page.damaged and page.cursor is None
+    first = workflow is Surveyed.RECONCILE and not begin
+    if first and (empty or not _is_complete(tier, table_id)):
+        where = _LOST_TABLE
+        following = f"{where}:{page.cursor}" if page.cursor else None
+    if following is None and where == _LOST_TABLE:
+        following = f"{_BUCKET}:"
     wanted: list[str] = []
     damaged = [*page.damaged]
     for item in page.items:
+        if item.table_id != table_id and workflow is Surveyed.RECONCILE:
+            wanted.append(item.stream)
+            continue
         try:
-            if (item.stream in foreign and workflow is Surveyed.RECONCILE) or _wanted(
-                item, workflow, policies, now_ms=now_ms, target_size=target_size
-            ):
+            if _wanted(item, workflow, policies, now_ms=now_ms, target_size=target_size):
                 wanted.append(item.stream)
         except InvalidInputError as exc:  # one item must not stop the work on all the others
-            damaged.append(
-                CorruptDataError(
-                    f"a catalog item that no rule can be asked about: {exc.reason}",
-                    stream=item.stream,
-                )
-            )
-    if following is None and where == _LOST_TABLE:
-        following = f"{_BUCKET}:"
+            words = f"a catalog item that no rule can be asked about: {exc.reason}"
+            damaged.append(CorruptDataError(words, stream=item.stream))
     return Survey(tuple(wanted), len(page.items), tuple(damaged), following)
 
 

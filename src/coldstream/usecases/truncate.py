@@ -28,7 +28,7 @@ from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, tru
 from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_index, trailer_of
-from coldstream.usecases.commit_runs import Extension
+from coldstream.usecases.extend import Extension
 from coldstream.usecases.parting import has_data
 from coldstream.usecases.quarantine import load_record, write_record
 
@@ -78,30 +78,46 @@ def cut_off(
         record_key="",
         first_written=_path(world, stream, beginning) if beginning else "",
     )
+    return _recorded(world, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)
+
+
+def _recorded(
+    world: World,
+    loaded: Snapshot,
+    extension: Extension,
+    cut: Cut,
+    epoch: int,
+    after: Root,
+    truncation: Truncation,
+    *,
+    now_ms: int,
+) -> tuple[Root, Truncation]:
+    """PUT the quarantine record of what is cut off, if anything is; the root that names it."""
+    stream, root = loaded.item.stream, extension.root
     floor = cut.floor(root)
-    low = look_from(after, last_bytes(after, LOOK_BYTES, fetch), end=floor)
+    low = look_from(after, last_bytes(after, LOOK_BYTES, world.fetch(stream)), end=floor)
     listed, complete = _listed(world, loaded, extension, epoch, floor, low)
-    if listed or has_data(world, stream, root, floor):
-        timeline = Timeline(
-            epoch=epoch,
-            floor=floor,
-            next_offset=root.next_offset,
-            root_key=loaded.item.root_key,
-            created_ms=now_ms,
-            reason=truncation.reason,
-            listed=listed,
-            complete=complete,
-        )
-        try:
-            record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
-            key = write_record(world, stream, epoch, record)
-        except InvalidInputError as exc:
-            exc.located(stream=stream)
-            raise
-        after = replace(after, quarantine_key=key)
-        first = truncation.first_written or key
-        truncation = replace(truncation, record_key=key, first_written=first)
-    return after, truncation
+    if not listed and not has_data(world, stream, root, floor):
+        return after, truncation
+    timeline = Timeline(
+        epoch=epoch,
+        floor=floor,
+        next_offset=root.next_offset,
+        root_key=loaded.item.root_key,
+        created_ms=now_ms,
+        reason=truncation.reason,
+        listed=listed,
+        complete=complete,
+    )
+    try:
+        record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
+        key = write_record(world, stream, epoch, record)
+    except InvalidInputError as exc:
+        exc.located(stream=stream)
+        raise
+    first = truncation.first_written or key
+    truncation = replace(truncation, record_key=key, first_written=first)
+    return replace(after, quarantine_key=key), truncation
 
 
 def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:

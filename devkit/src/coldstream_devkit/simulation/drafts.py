@@ -31,7 +31,8 @@ from coldstream.remote.context import World
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import amend, claim, commit_runs
-from coldstream.usecases.commit_runs import Extension, extend
+from coldstream.usecases import extend as extending
+from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.holes import Gap
 from coldstream.usecases.parting import parting
 from coldstream.usecases.truncate import cut_off
@@ -259,7 +260,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "items-epoch": (
             "a commit that is no claim passes the epoch of the item",
-            lambda: [(commit_runs, "append_run", _under_the_fragments_epoch)],
+            lambda: [(extending, "append_run", _under_the_fragments_epoch)],
         ),
         "resolve-again": (
             "what is refused is left out, and the run is resolved again",
@@ -283,7 +284,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "neighbours": (
             "only offsets and chunk epochs bind neighbours",
-            lambda: [(commit_runs, "check_fragment", _strict_neighbours())],
+            lambda: [(extending, "check_fragment", _strict_neighbours())],
         ),
         "min-max": (
             "a fragment's times are the minimum and the maximum of its chunks",

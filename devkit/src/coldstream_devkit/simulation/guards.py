@@ -22,8 +22,8 @@ from coldstream.usecases import (
     amend,
     claim,
     collect,
-    commit_runs,
     consolidate,
+    extend,
     handle_events,
     judge,
     parting,
@@ -87,10 +87,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "bad-left-out": (
             "a fragment that fails is left out, and the run is resolved without it",
             lambda: edit(
-                commit_runs.extend,
-                "                bad = each\n                refused[each.path] = exc\n"
-                "                listing.refuse(each)\n                break\n",
-                "                refused[each.path] = exc\n                continue\n",
+                extend._Extending._verified,
+                "            self._refuse(each, exc)\n            return run, each\n",
+                "            self.refused[each.path] = exc\n            continue\n",
             ),
         ),
         "hole-to-fragment": (
@@ -115,7 +114,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "claim-takes-all": (
             "a claim appends all that is there before it sets its floor",
-            lambda: edit(claim.claim, "if extension.more:", "if False:"),
+            lambda: edit(claim._Claiming._plan, "if extension.more:", "if False:"),
         ),
         "claim-floor": (
             "a claim's floor is the next offset of the root that it makes",
@@ -152,15 +151,15 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "cut-record": (
             "what a claim cuts off is named in a quarantine record",
             lambda: edit(
-                truncate.cut_off,
-                "if listed or has_data(world, stream, root, floor):",
-                "if False:",
+                truncate._recorded,
+                "if not listed and not has_data(world, stream, root, floor):",
+                "if True:",
             ),
         ),
         "cut-record-kept": (
             "a quarantine record keeps the timelines of those before it",
             lambda: edit(
-                truncate.cut_off,
+                truncate._recorded,
                 "record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)",
                 'record = load_record(world, stream, "").with_timeline(timeline)',
             ),
@@ -168,7 +167,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "cut-lists": (
             "uploads that no root names are named in the record",
             lambda: edit(
-                truncate.cut_off,
+                truncate._recorded,
                 "listed, complete = _listed(world, loaded, extension, epoch, floor, low)",
                 "listed, complete = (), True",
             ),
