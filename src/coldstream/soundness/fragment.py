@@ -6,64 +6,17 @@ CRC of each chunk and, while they are in the processor's cache, for the CRC of a
 
 from __future__ import annotations
 
-import numpy as np
-
 from coldstream.errors import CorruptDataError
-from coldstream.fragment import HEADER, FragmentIndex, Trailer, check_against_key, parse_trailer
-from coldstream.manifest.entries import MAX_RECORDS
-from coldstream.osiris.bloom import MIN_BLOOM_SIZE
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType
-from coldstream.osiris.tracking import parse_tracking
-from coldstream.soundness.chunks import Checked, Records, check_chunks
-from coldstream.soundness.entries import count_records
+from coldstream.fragment import HEADER, FragmentIndex, Trailer, parse_trailer
+from coldstream.names import DataKey
+from coldstream.soundness.chunks import Records, check_chunks, contents_hold
 from coldstream.soundness.notes import Subject
-
-_NOTHING = np.zeros(1, "V3")[0]
+from coldstream.soundness.trailer import differences, fits
 
 
 def trailer_holds(trailer: Trailer, subject: Subject) -> bool:
     """Whether a trailer says what key, manifest entry and ledger say."""
-    entry = subject.entry
-    try:
-        check_against_key(trailer, subject.key, entry.size)
-    except CorruptDataError:
-        return False
-    return (
-        min(trailer.records, MAX_RECORDS) == entry.records
-        and trailer.min_timestamp == entry.min_timestamp
-        and trailer.max_timestamp == entry.max_timestamp
-        and subject.floor in (None, trailer.floor)
-    )
-
-
-def chunks_hold(checked: Checked) -> bool:
-    """Whether chunks that agree with index and CRC hold in everything else, too.
-
-    That is what `reader.check` leaves to others: the number of records that the entries hold,
-    inflated where they are compressed, the filter's size, tracking data, and reserved bytes.
-    """
-    headers = checked.headers
-    if checked.error is not None:
-        return False
-    if not len(headers):
-        return True
-    bloom = headers["bloom_size"].astype(np.int64)
-    if ((bloom > 0) & (bloom < MIN_BLOOM_SIZE)).any() or (headers["reserved"] != _NOTHING).any():
-        return False
-    begins = np.array(checked.bounds[:-1], np.int64) + CHUNK_HEADER_SIZE + bloom
-    ends = begins + headers["data_size"]
-    entries = headers["entries"].astype(np.int64)
-    records = headers["records"].tolist()
-    if count_records(checked.data, begins, ends, entries) != records:
-        return False
-    tracked = (headers["chunk_type"] != ChunkType.USER) | (headers["trailer_size"] > 0)
-    try:
-        for number in np.flatnonzero(tracked).tolist():
-            for chunk in checked.part(number, number):
-                parse_tracking(chunk)
-    except CorruptDataError:
-        return False
-    return True
+    return not any(differences(trailer, subject.key, subject.entry, subject.floor))
 
 
 def holds(data: memoryview, subject: Subject) -> Trailer | None:
@@ -73,7 +26,21 @@ def holds(data: memoryview, subject: Subject) -> Trailer | None:
         data: the whole object.
         subject: what it should be.
     """
-    if len(data) != subject.entry.size or bytes(data[: len(HEADER)]) != HEADER:
+    if len(data) != subject.entry.size:
+        return None
+    trailer = sound(data, subject.key, subject.floor)
+    return trailer if trailer is not None and trailer_holds(trailer, subject) else None
+
+
+def sound(data: memoryview, key: DataKey, floor: int | None) -> Trailer | None:
+    """As `holds`, whatever the manifest's entry says of the object.
+
+    Args:
+        data: the whole object.
+        key: of the object.
+        floor: of its epoch in the ledger, None if the ledger does not have the epoch.
+    """
+    if bytes(data[: len(HEADER)]) != HEADER:
         return None
     try:
         trailer = parse_trailer(data)
@@ -82,10 +49,8 @@ def holds(data: memoryview, subject: Subject) -> Trailer | None:
         index = FragmentIndex(section, trailer)
     except CorruptDataError:
         return None
-    if not trailer_holds(trailer, subject):
+    if trailer.size != len(data) or not fits(trailer, key, floor):
         return None
-    records = Records.of(section, index)
-    checked = check_chunks(data[len(HEADER) : at], records, 0, trailer.chunks - 1)
-    if checked.crc != trailer.data_crc or not chunks_hold(checked):
-        return None
-    return trailer
+    chunks = data[len(HEADER) : at]
+    checked = check_chunks(chunks, Records.of(section, index), 0, trailer.chunks - 1)
+    return trailer if checked.crc == trailer.data_crc and contents_hold(checked) else None

@@ -379,14 +379,18 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "upload-header": (
             "a chunk's header is what its index record says, when it is read",
-            lambda: edit(upload.check_chunks, "if not agrees:", "if False:"),
+            lambda: edit(
+                upload.check_chunks,
+                "if fault is None:",
+                "if fault is None or fault.kind is FindingKind.CHUNK_HEADER:",
+            ),
         ),
         "upload-crc": (
             "a chunk's CRC is checked before it is uploaded",
             lambda: edit(
                 upload.check_chunks,
-                "if crc32(data[body : body + header.data_size]) != header.crc:",
-                "if False:",
+                "if fault is None:",
+                "if fault is None or fault.kind is FindingKind.CHUNK_CRC:",
             ),
         ),
         "upload-short": (
