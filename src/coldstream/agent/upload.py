@@ -15,7 +15,6 @@ import numpy as np
 from coldstream import fragment
 from coldstream.agent.host import Condition
 from coldstream.agent.log import StreamLog
-from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
@@ -151,7 +150,7 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
     body[:data_start] = fragment.HEADER
     data = body[data_start:data_end]
     _read(log, piece, data)
-    check_chunks(log, piece, data)
+    data_crc = check_chunks(log, piece, data)
 
     index = np.empty(len(piece.records), FRAGMENT_INDEX_DTYPE)
     index["chunk_id"] = piece.records["offset"]
@@ -166,7 +165,7 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
         first_chunk_epoch=int(piece.records["epoch"][0]),
         last_chunk_epoch=int(piece.records["epoch"][-1]),
         data_size=piece.size,
-        data_crc=crc32(data),
+        data_crc=data_crc,
     )
     body[data_end:] = fragment.INDEX_HEADER + index_bytes + trailer.encode()
     return trailer
@@ -184,8 +183,8 @@ def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:
         )
 
 
-def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:
-    """Every chunk in `data` is what its index record says, whole, and matches its CRC.
+def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> int:
+    """The CRC of `data`, of which every chunk is what its index record says, whole, with its CRC.
 
     Raises:
         CorruptDataError: with the offset of the first chunk that is not.
@@ -196,7 +195,7 @@ def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:
     checked = soundness.check_chunks(data, records, 0, len(piece.records) - 1)
     fault = checked.fault
     if fault is None:
-        return
+        return checked.crc or 0
     words = fault.words
     if fault.kind is FindingKind.CHUNK_HEADER:
         words = f"the chunk is not the one that its index record describes: {words}"
