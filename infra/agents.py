@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import rights
 from infra.nag import accept_keys
+from infra.steps import Site
 
 
 class Agents(Construct):
@@ -23,11 +20,8 @@ class Agents(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
-        prefix: the agents' own.
-        bucket: where fragments and manifests lie.
-        table: the catalog.
+        site: what they work on, and who may assume the role besides EC2.
         queue: where an agent asks for a commit.
-        principals: who may assume the role besides EC2: account ids, or ARNs of roles and users.
 
     Attributes:
         role: the role.
@@ -39,13 +33,11 @@ class Agents(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - the CDK's own word
         *,
-        prefix: str,
-        bucket: s3.IBucket,
-        table: dynamodb.ITable,
+        site: Site,
         queue: sqs.IQueue,
-        principals: Sequence[str],
     ) -> None:
         super().__init__(scope, id)
+        bucket, table, prefix = site.bucket, site.table, site.settings.prefix
         self.policy = iam.ManagedPolicy(
             self,
             "Policy",
@@ -72,7 +64,7 @@ class Agents(Construct):
                 iam.ServicePrincipal("ec2.amazonaws.com"),
                 *(
                     iam.AccountPrincipal(one) if one.isdigit() else iam.ArnPrincipal(one)
-                    for one in principals
+                    for one in site.settings.agent_principals
                 ),
             ),
             managed_policies=[self.policy],

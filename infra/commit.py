@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aws_cdk import Duration, RemovalPolicy, Stack
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.aws_lambda_event_sources import SqsEventSource
 from constructs import Construct
 
 from infra import rights
-from infra.config import Settings
 from infra.function import Function
-from infra.nag import accept_keys
-from infra.workflow import accept_executions
+from infra.nag import accept_executions, accept_keys
+from infra.steps import Site
 
 COMMIT_TIMEOUT_SECONDS = 60
 
@@ -103,12 +97,8 @@ class CommitRuns(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
-        settings: of the deployment.
-        bucket: where fragments and manifests lie.
-        table: the catalog.
+        site: what it is made for.
         queue: whose messages wake it.
-        code: the bundle.
-        environment: what every handler reads.
 
     Attributes:
         function: the function.
@@ -119,30 +109,29 @@ class CommitRuns(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - the CDK's own word
         *,
-        settings: Settings,
-        bucket: s3.IBucket,
-        table: dynamodb.ITable,
+        site: Site,
         queue: sqs.IQueue,
-        code: lambda_.Code,
-        environment: Mapping[str, str],
     ) -> None:
         super().__init__(scope, id)
+        settings = site.settings
         made = Function(
             self,
             "CommitRuns",
             handler="functions.commit_runs.handler",
-            code=code,
+            code=site.code,
             timeout=Duration.seconds(COMMIT_TIMEOUT_SECONDS),
-            environment=environment,
+            environment=site.environment,
             rights=[
-                *commit_rights(bucket=bucket, table=table, prefix=settings.prefix),
+                *commit_rights(site),
                 # A commit that makes a root long asks for it to be made short.
                 *rights.start_workflow(self, "rebalance"),
             ],
             log_retention_days=settings.log_retention_days,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
-        accept_keys(made.role, bucket=bucket, prefix=settings.prefix, kinds=("data", "metadata"))
+        accept_keys(
+            made.role, bucket=site.bucket, prefix=settings.prefix, kinds=("data", "metadata")
+        )
         accept_executions(made.role, "rebalance")
         self.function = made.function
         self.function.add_event_source(
@@ -157,10 +146,9 @@ class CommitRuns(Construct):
         )
 
 
-def commit_rights(
-    *, bucket: s3.IBucket, table: dynamodb.ITable, prefix: str
-) -> list[iam.PolicyStatement]:
+def commit_rights(site: Site) -> list[iam.PolicyStatement]:
     """What committing takes: see what was uploaded, write a root, move the item."""
+    bucket, table, prefix = site.bucket, site.table, site.settings.prefix
     return [
         rights.read_objects(bucket=bucket, prefix=prefix),
         rights.write_metadata(bucket=bucket, prefix=prefix),

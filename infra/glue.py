@@ -14,6 +14,7 @@ from constructs import Construct
 
 from coldstream.names import job_script
 from infra import rights
+from infra.arns import catalog_arn
 from infra.function import RETENTION
 from infra.glue_job import Code, GlueJob, LogGroups
 from infra.nag import accept_arn, accept_keys
@@ -93,7 +94,7 @@ class Jobs(Construct):
                 else {},
                 more=(
                     rights.replace_partitions(
-                        catalog=_catalog(Stack.of(self)), database=warehouse.database
+                        catalog=catalog_arn(Stack.of(self)), database=warehouse.database
                     ),
                 ),
             ),
@@ -145,14 +146,14 @@ class Jobs(Construct):
                 "database": warehouse.database,
                 **plan.arguments,
             },
-            rights=[
+            statements=[
                 rights.read_objects(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
                 rights.read_catalog(table=site.table),
                 *rights.keep_tables(
                     bucket=warehouse.bucket,
                     prefix=f"{name}/",
-                    catalog=_catalog(stack),
+                    catalog=catalog_arn(stack),
                     database=warehouse.database,
                     tables=plan.tables,
                 ),
@@ -174,7 +175,7 @@ class Jobs(Construct):
         if plan.tables:
             accept_arn(
                 job.role,
-                f"{_catalog(stack)}:table/{warehouse.database}/{plan.tables}",
+                f"{catalog_arn(stack)}:table/{warehouse.database}/{plan.tables}",
                 "The job's own tables; which ones there are depends on the operator's rules",
             )
         return job
@@ -208,8 +209,3 @@ class Jobs(Construct):
                 )
             ],
         )
-
-
-def _catalog(stack: Stack) -> str:
-    """What the ARNs of databases and tables begin with."""
-    return f"arn:{stack.partition}:glue:{stack.region}:{stack.account}"

@@ -14,6 +14,8 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from coldstream.names import job_script
+from infra import rights
+from infra.arns import job_arn, log_group_arn
 from infra.glue_bundle import PACKAGE_ZIP
 from infra.nag import accept, accept_arn
 from infra.schedule import schedule
@@ -21,6 +23,20 @@ from infra.schedule import schedule
 #: Spark 4.1.1 on Python 3.13, the first with the Python Data Source API.
 GLUE_VERSION = "6.0"
 WORKER_TYPE = "G.1X"
+
+#: What Glue is asked of every job.
+_ARGUMENTS = {
+    "--enable-auto-scaling": "true",
+    "--enable-metrics": "true",
+    "--enable-observability-metrics": "true",
+    "--enable-continuous-cloudwatch-log": "true",
+}
+
+#: Findings of cdk-nag about every job, and why they are accepted.
+_ACCEPTED = {
+    "GL1": "The log holds names of streams and counts, no message; it is encrypted at rest",
+    "GL3": "There are no bookmarks: what was done is written into the tables themselves",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +94,7 @@ class GlueJob(Construct):
         name: of the job, and of its script.
         code: what it carries.
         arguments: what its script is told, by the argument's name without dashes.
-        rights: what its role may do besides reading its code and writing its log and metrics.
+        statements: what its role may do besides reading its code and writing its log and metrics.
         log_group: where its log goes: <name of it>/output and <name of it>/error.
         workers: the most workers at once.
         timeout_minutes: the longest run.
@@ -99,7 +115,7 @@ class GlueJob(Construct):
         name: str,
         code: Code,
         arguments: Mapping[str, str],
-        rights: Sequence[iam.PolicyStatement],
+        statements: Sequence[iam.PolicyStatement],
         log_group: LogGroups,
         workers: int,
         timeout_minutes: int,
@@ -113,46 +129,7 @@ class GlueJob(Construct):
         script = upload(stack, code.directory / job_script(name))
         package = upload(stack, code.directory / PACKAGE_ZIP)
         wheels = [upload(stack, path) for path in sorted(code.directory.glob("*.whl"))]
-        self.role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal(
-                "glue.amazonaws.com",
-                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
-            ),
-        )
-        for statement in (
-            *rights,
-            iam.PolicyStatement(
-                sid="ReadCode",
-                actions=["s3:GetObject"],
-                resources=[
-                    f"arn:{stack.partition}:s3:::{each.bucket}/{each.key}"
-                    for each in (script, package, *wheels)
-                ],
-            ),
-            iam.PolicyStatement(
-                sid="WriteLogs",
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-                resources=log_group.stream_arns,
-            ),
-            iam.PolicyStatement(
-                sid="PutMetrics",
-                actions=["cloudwatch:PutMetricData"],
-                resources=["*"],
-                conditions={"StringEquals": {"cloudwatch:namespace": ["coldstream", "Glue"]}},
-            ),
-        ):
-            self.role.add_to_policy(statement)
-        accept(
-            self.role,
-            "IAM5[Resource::*]",
-            "PutMetricData knows no resources; the condition names the namespaces",
-        )
-        for arn in log_group.stream_arns:
-            accept_arn(
-                self.role, arn, "Each run has a log stream of its own, called by the run's id"
-            )
+        self.role = self._role([script, package, *wheels], statements, log_group)
         job = glue.CfnJob(
             self,
             "Job",
@@ -170,10 +147,7 @@ class GlueJob(Construct):
             # Two runs of one job would do the same work twice.
             execution_property=glue.CfnJob.ExecutionPropertyProperty(max_concurrent_runs=1),
             default_arguments={
-                "--enable-auto-scaling": "true",
-                "--enable-metrics": "true",
-                "--enable-observability-metrics": "true",
-                "--enable-continuous-cloudwatch-log": "true",
+                **_ARGUMENTS,
                 "--custom-logGroup-prefix": log_group.prefix,
                 "--job-language": "python",
                 "--extra-py-files": package.url,
@@ -186,29 +160,66 @@ class GlueJob(Construct):
         )
         # The job may be started as soon as it is there, so its role must be able to do its work.
         job.node.add_dependency(self.role)
-        for rule, reason in (
-            (
-                "GL1",
-                "The log holds names of streams and counts, no message; it is encrypted at rest",
-            ),
-            ("GL3", "There are no bookmarks: what was done is written into the tables themselves"),
-        ):
+        for rule, reason in _ACCEPTED.items():
             accept(job, rule, reason)
         if every_minutes:
-            schedule(
-                self,
-                start=iam.PolicyStatement(
-                    sid="StartJob",
-                    actions=["glue:StartJobRun"],
-                    resources=[job_arn(stack, self.job_name)],
-                ),
-                target=f"arn:{stack.partition}:scheduler:::aws-sdk:glue:startJobRun",
-                message={"JobName": self.job_name},
-                every_minutes=every_minutes,
-                # A run that is still going refuses the next one, which then comes in its turn.
-                retries=0,
-                description=f"Starts the Glue job {self.job_name}",
-            )
+            self._schedule(every_minutes)
+
+    def _role(
+        self,
+        assets: Sequence[Uploaded],
+        statements: Sequence[iam.PolicyStatement],
+        log_group: LogGroups,
+    ) -> iam.Role:
+        role = iam.Role(
+            self, "Role", assumed_by=rights.service_of_this_account(self, "glue.amazonaws.com")
+        )
+        partition = Stack.of(self).partition
+        for statement in (
+            *statements,
+            iam.PolicyStatement(
+                sid="ReadCode",
+                actions=["s3:GetObject"],
+                resources=[f"arn:{partition}:s3:::{each.bucket}/{each.key}" for each in assets],
+            ),
+            iam.PolicyStatement(
+                sid="WriteLogs",
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=log_group.stream_arns,
+            ),
+            iam.PolicyStatement(
+                sid="PutMetrics",
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringEquals": {"cloudwatch:namespace": ["coldstream", "Glue"]}},
+            ),
+        ):
+            role.add_to_policy(statement)
+        accept(
+            role,
+            "IAM5[Resource::*]",
+            "PutMetricData knows no resources; the condition names the namespaces",
+        )
+        for arn in log_group.stream_arns:
+            accept_arn(role, arn, "Each run has a log stream of its own, called by the run's id")
+        return role
+
+    def _schedule(self, every_minutes: int) -> None:
+        stack = Stack.of(self)
+        schedule(
+            self,
+            start=iam.PolicyStatement(
+                sid="StartJob",
+                actions=["glue:StartJobRun"],
+                resources=[job_arn(stack, self.job_name)],
+            ),
+            target=f"arn:{stack.partition}:scheduler:::aws-sdk:glue:startJobRun",
+            message={"JobName": self.job_name},
+            every_minutes=every_minutes,
+            # A run that is still going refuses the next one, which then comes in its turn.
+            retries=0,
+            description=f"Starts the Glue job {self.job_name}",
+        )
 
 
 class LogGroups(Construct):
@@ -246,12 +257,5 @@ class LogGroups(Construct):
     def stream_arns(self) -> list[str]:
         """All log streams of both."""
         stack = Stack.of(self)
-        groups = (
-            f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:{self.prefix}"
-        )
+        groups = log_group_arn(stack, self.prefix)
         return [f"{groups}/{name}:log-stream:*" for name in ("output", "error")]
-
-
-def job_arn(stack: Stack, name: str) -> str:
-    """The ARN of a job."""
-    return f"arn:{stack.partition}:glue:{stack.region}:{stack.account}:job/{name}"

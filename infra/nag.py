@@ -9,6 +9,8 @@ from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
+from infra.arns import executions_arn
+
 
 def accept(construct: IConstruct, rule: str, reason: str) -> None:
     """Accept one finding on `construct` and what lies below it.
@@ -32,6 +34,15 @@ def accept_arn(construct: IConstruct, arn: str, reason: str) -> None:
         # cdk-nag writes `Ref` as <Name> in the id of a finding.
         arn = arn.replace(value, f"<{name}>")
     accept(construct, f"IAM5[Resource::{arn}]", reason)
+
+
+def accept_executions(construct: IConstruct, name: str) -> None:
+    """Accept a right to all executions of a state machine."""
+    accept_arn(
+        construct,
+        executions_arn(Stack.of(construct), name),
+        "All executions of one state machine: their names are made up when they start",
+    )
 
 
 def accept_marks(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> None:

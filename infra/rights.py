@@ -12,7 +12,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
-from infra.workflow import executions_arn, machine_arn
+from infra.arns import executions_arn, machine_arn
+
+
+def service_of_this_account(scope: IConstruct, name: str) -> iam.ServicePrincipal:
+    """A service that may assume a role, on behalf of this account and no other."""
+    return iam.ServicePrincipal(
+        name, conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}}
+    )
 
 
 def read_objects(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
+
+from infra import rights
 
 
 def schedule(
@@ -36,10 +37,7 @@ def schedule(
     role = iam.Role(
         scope,
         "ScheduleRole",
-        assumed_by=iam.ServicePrincipal(
-            "scheduler.amazonaws.com",
-            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}},
-        ),
+        assumed_by=rights.service_of_this_account(scope, "scheduler.amazonaws.com"),
         # Inline, so that the right is there as soon as the role is.
         inline_policies={"Start": iam.PolicyDocument(statements=[start])},
     )

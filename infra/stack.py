@@ -11,6 +11,7 @@ from constructs import Construct
 from coldstream import names
 from infra.agents import Agents
 from infra.alarms import Alarms
+from infra.arns import machine_arn_prefix
 from infra.catalog import Catalog
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
@@ -19,10 +20,14 @@ from infra.glue_job import Code
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
 from infra.warehouse import Warehouse
-from infra.workflow import machine_arn_prefix
 from infra.workflows.delete import Delete
-from infra.workflows.rebalance import Rebalance
+from infra.workflows.rebalance import rebalance
 from infra.workflows.surveying import WORKFLOWS, SurveyingWorkflow
+
+# W3005: the CDK makes each function depend on its role as well as on the role's policy: once more
+# than needed, and harmless. E3601: it takes no substitution within the ARN of a state's resource;
+# tests/infra/test_definitions.py validates the whole definitions.
+_IGNORED = ["W3005", "E3601"]
 
 
 class ColdstreamStack(Stack):
@@ -52,66 +57,26 @@ class ColdstreamStack(Stack):
         description: str,
     ) -> None:
         super().__init__(scope, id, description=description)
-        # W3005: the CDK makes each function depend on its role as well as on the role's policy:
-        # once more than needed, and harmless. E3601: it takes no substitution within the ARN of a
-        # state's resource; tests/infra/test_definitions.py validates the whole definitions.
-        ignored = {"config": {"ignore_checks": ["W3005", "E3601"]}}
-        self.template_options.metadata = {"cfn-lint": ignored}
+        self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
         catalog = Catalog(self, "Catalog")
         commit_queue = CommitQueue(
             self, "CommitQueue", batch_window_seconds=settings.batch_window_seconds
         )
         storage = Storage(self, "Storage", prefix=settings.prefix, commit_queue=commit_queue)
-        # Byte code appears when somebody imports from the bundle; it belongs to their interpreter.
-        code = lambda_.Code.from_asset(str(bundle), exclude=["**/__pycache__"])
-        environment = {
-            names.ENV_BUCKET: storage.bucket.bucket_name,
-            names.ENV_TABLE: catalog.table.table_name,
-            names.ENV_PREFIX: settings.prefix,
-            names.ENV_WORKFLOWS: machine_arn_prefix(self),
-            names.ENV_BRANCHING: str(settings.branching),
-            names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
-            names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
-            names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
-        }
-        commit_runs = CommitRuns(
-            self,
-            "CommitRuns",
-            settings=settings,
-            bucket=storage.bucket,
-            table=catalog.table,
-            queue=commit_queue.queue,
-            code=code,
-            environment=environment,
-        )
-        site = Site(
-            settings=settings,
-            bucket=storage.bucket,
-            table=catalog.table,
-            code=code,
-            environment=environment,
-        )
+        site = self._site(settings, storage, catalog, bundle)
+        commit_runs = CommitRuns(self, "CommitRuns", site=site, queue=commit_queue.queue)
         shared = SharedSteps(self, "Steps", site=site)
         delete = Delete(self, "Delete", site=site, shared=shared)
         surveying = {
             name: SurveyingWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
             for name in WORKFLOWS
         }
-        made = {
-            "rebalance": Rebalance(self, "Rebalance", site=site, shared=shared).machine,
+        machines = {
+            "rebalance": rebalance(self, site=site, shared=shared),
             "delete": delete.machine,
             **{name: each.machine for name, each in surveying.items()},
         }
-        machines = {name: made[name] for name in names.WORKFLOWS}
-        agents = Agents(
-            self,
-            "Agents",
-            prefix=settings.prefix,
-            bucket=storage.bucket,
-            table=catalog.table,
-            queue=commit_queue.queue,
-            principals=settings.agent_principals,
-        )
+        agents = Agents(self, "Agents", site=site, queue=commit_queue.queue)
         warehouse = Warehouse(self, "Warehouse", database=settings.database)
         Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
         Alarms(
@@ -119,7 +84,7 @@ class ColdstreamStack(Stack):
             "Alarms",
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
-            machines=machines,
+            machines={name: machines[name] for name in names.WORKFLOWS},
             missed_tombstones=delete.missed,
             email=settings.alarm_email,
         )
@@ -140,3 +105,23 @@ class ColdstreamStack(Stack):
             names.OUTPUT_WORKGROUP: warehouse.workgroup,
         }.items():
             CfnOutput(self, name, value=value)
+
+    def _site(self, settings: Settings, storage: Storage, catalog: Catalog, bundle: Path) -> Site:
+        return Site(
+            settings=settings,
+            bucket=storage.bucket,
+            table=catalog.table,
+            # Byte code appears when somebody imports from the bundle; it belongs to their
+            # interpreter.
+            code=lambda_.Code.from_asset(str(bundle), exclude=["**/__pycache__"]),
+            environment={
+                names.ENV_BUCKET: storage.bucket.bucket_name,
+                names.ENV_TABLE: catalog.table.table_name,
+                names.ENV_PREFIX: settings.prefix,
+                names.ENV_WORKFLOWS: machine_arn_prefix(self),
+                names.ENV_BRANCHING: str(settings.branching),
+                names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
+                names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
+                names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
+            },
+        )

@@ -10,13 +10,14 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra import rights
 from infra.config import Settings
 from infra.function import Function
-from infra.nag import accept_keys, accept_marks
-from infra.workflow import Workflow, accept_executions
+from infra.nag import accept_executions, accept_keys, accept_marks
+from infra.workflow import Workflow
 
 # A page is one Query and a few reads; a report is a line in a log.
 SURVEY_TIMEOUT_SECONDS = 120
@@ -90,6 +91,21 @@ class Site:
         return made.function
 
 
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """How a workflow goes over all streams that the survey finds.
+
+    Attributes:
+        definition: its name, shared by these workflows.
+        words: placeholders of the definition.
+        every_minutes: how often it starts.
+    """
+
+    definition: str
+    words: Mapping[str, str]
+    every_minutes: int
+
+
 class SharedSteps(Construct):
     """The two functions that all state machines call.
 
@@ -143,58 +159,38 @@ class SharedSteps(Construct):
         timeout_seconds: int,
         description: str,
         numbers: Mapping[str, int] | None = None,
-    ) -> Workflow:
-        """A state machine that calls `step` for work that it is given."""
-        return Workflow(
-            scope,
-            "Workflow",
-            name=name,
-            functions={"Step": step, "Report": self.report},
-            numbers={
-                "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
-                "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
-                **(numbers or {}),
-            },
-            timeout_seconds=timeout_seconds,
-            log_retention_days=self._site.settings.log_retention_days,
-            distributed=False,
-            description=description,
-        )
+        surveyed: Surveyed | None = None,
+    ) -> sfn.StateMachine:
+        """A state machine that calls `step` for work that it is given, or that a survey finds.
 
-    def surveying_workflow(
-        self,
-        scope: Construct,
-        name: str,
-        *,
-        definition: str,
-        words: Mapping[str, str],
-        step: lambda_.IFunction,
-        timeout_seconds: int,
-        numbers: Mapping[str, int],
-        every_minutes: int,
-        description: str,
-    ) -> Workflow:
-        """A state machine that calls `step` for all streams that a survey finds, by the clock."""
+        Args:
+            scope: where it belongs.
+            name: of the workflow.
+            step: what it calls.
+            timeout_seconds: the longest run.
+            description: one sentence for the console.
+            numbers: placeholders of the definition that it has besides the time-outs.
+            surveyed: how it goes over all streams; None if something else gives it its work.
+        """
+        survey = {} if surveyed is None else {"Survey": self.survey}
+        numbers = {
+            "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
+            "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
+            **(numbers or {}),
+        }
+        if surveyed is not None:
+            numbers["SurveyTimeoutSeconds"] = SURVEY_TIMEOUT_SECONDS + _ANSWER_SECONDS
         return Workflow(
             scope,
             "Workflow",
             name=name,
-            functions={
-                "Step": step,
-                "Survey": self.survey,
-                "Report": self.report,
-            },
-            numbers={
-                "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
-                "SurveyTimeoutSeconds": SURVEY_TIMEOUT_SECONDS + _ANSWER_SECONDS,
-                "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
-                **numbers,
-            },
+            functions={"Step": step, **survey, "Report": self.report},
+            numbers=numbers,
             timeout_seconds=timeout_seconds,
             log_retention_days=self._site.settings.log_retention_days,
-            distributed=True,
+            distributed=surveyed is not None,
             description=description,
-            every_minutes=every_minutes,
-            file=definition,
-            words=words,
-        )
+            every_minutes=None if surveyed is None else surveyed.every_minutes,
+            file="" if surveyed is None else surveyed.definition,
+            words={} if surveyed is None else surveyed.words,
+        ).machine

@@ -76,10 +76,26 @@ class Warehouse(Construct):
         )
         # Iceberg's metadata can be registered again, but not by a stack that comes back.
         made.apply_removal_policy(RemovalPolicy.RETAIN)
-        workgroup = athena.CfnWorkGroup(
+        workgroup = self._workgroup()
+        self.workgroup = workgroup.name
+        for path in sorted(QUERIES.glob("*.sql")):
+            title, text = saved_query(path)
+            query = athena.CfnNamedQuery(
+                self,
+                f"Query{path.stem.title().replace('-', '')}",
+                name=f"{stack.stack_name}-{path.stem}",
+                description=title,
+                database=database,
+                query_string=text,
+                work_group=workgroup.name,
+            )
+            query.add_dependency(workgroup)
+
+    def _workgroup(self) -> athena.CfnWorkGroup:
+        return athena.CfnWorkGroup(
             self,
             "Workgroup",
-            name=stack.stack_name,
+            name=Stack.of(self).stack_name,
             description="Queries about RabbitMQ streams in S3",
             recursive_delete_option=True,
             work_group_configuration=athena.CfnWorkGroup.WorkGroupConfigurationProperty(
@@ -94,19 +110,6 @@ class Warehouse(Construct):
                 ),
             ),
         )
-        self.workgroup = workgroup.name
-        for path in sorted(QUERIES.glob("*.sql")):
-            title, text = saved_query(path)
-            query = athena.CfnNamedQuery(
-                self,
-                f"Query{path.stem.title().replace('-', '')}",
-                name=f"{stack.stack_name}-{path.stem}",
-                description=title,
-                database=database,
-                query_string=text,
-                work_group=workgroup.name,
-            )
-            query.add_dependency(workgroup)
 
     @property
     def url(self) -> str:

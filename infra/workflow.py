@@ -22,44 +22,15 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from infra import rights
+from infra.arns import executions_arn, machine_arn
 from infra.function import RETENTION
-from infra.nag import accept, accept_arn
+from infra.nag import accept, accept_executions
 from infra.schedule import schedule
 
 DEFINITIONS = Path(__file__).with_name("workflows")
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
-
-
-def machine_arn_prefix(stack: Stack) -> str:
-    """What the ARNs of the stack's state machines have in common; a workflow's name completes it.
-
-    Made from names and not from references, so that a function can know the ARN of a machine that
-    calls the function.
-    """
-    return (
-        f"arn:{stack.partition}:states:{stack.region}:{stack.account}"
-        f":stateMachine:{stack.stack_name}-"
-    )
-
-
-def machine_arn(stack: Stack, name: str) -> str:
-    """The ARN of one of the stack's state machines."""
-    return machine_arn_prefix(stack) + name
-
-
-def executions_arn(stack: Stack, name: str) -> str:
-    """The ARN of all executions of one of the stack's state machines."""
-    return f"{machine_arn(stack, name).replace(':stateMachine:', ':execution:')}:*"
-
-
-def accept_executions(construct: Construct, name: str) -> None:
-    """Accept a right to all executions of a state machine."""
-    accept_arn(
-        construct,
-        executions_arn(Stack.of(construct), name),
-        "All executions of one state machine: their names are made up when they start",
-    )
 
 
 def definition(file: str, numbers: Mapping[str, int], words: Mapping[str, str]) -> dict[str, Any]:
@@ -132,15 +103,30 @@ class Workflow(Construct):
             retention=RETENTION[log_retention_days],
             removal_policy=RemovalPolicy.DESTROY,
         )
-        self.role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal(
-                "states.amazonaws.com",
-                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
-            ),
+        self.role = self._role(functions)
+        self.machine = self._machine(name, text, functions, log_group, description)
+        if distributed:
+            self._allow_map(stack, name)
+        if every_minutes is not None:
+            schedule(
+                self,
+                start=iam.PolicyStatement(
+                    sid="StartWorkflow",
+                    actions=["states:StartExecution"],
+                    resources=[self.machine.state_machine_arn],
+                ),
+                target=self.machine.state_machine_arn,
+                message={"reason": "schedule"},
+                every_minutes=every_minutes,
+                retries=2,
+                description=f"Starts the workflow {name}",
+            )
+
+    def _role(self, functions: Mapping[str, lambda_.IFunction]) -> iam.Role:
+        role = iam.Role(
+            self, "Role", assumed_by=rights.service_of_this_account(self, "states.amazonaws.com")
         )
-        self.role.add_to_policy(
+        role.add_to_policy(
             iam.PolicyStatement(
                 sid="CallSteps",
                 actions=["lambda:InvokeFunction"],
@@ -148,7 +134,23 @@ class Workflow(Construct):
                 resources=[each.function_arn for each in functions.values()],
             )
         )
-        self.machine = sfn.StateMachine(
+        accept(
+            role,
+            "IAM5[Resource::*]",
+            "X-Ray's actions and those that deliver a state machine's log know no resources",
+        )
+        return role
+
+    def _machine(
+        self,
+        name: str,
+        text: str,
+        functions: Mapping[str, lambda_.IFunction],
+        log_group: logs.ILogGroup,
+        description: str,
+    ) -> sfn.StateMachine:
+        stack = Stack.of(self)
+        machine = sfn.StateMachine(
             self,
             "Machine",
             state_machine_name=f"{stack.stack_name}-{name}",
@@ -169,32 +171,12 @@ class Workflow(Construct):
             comment=description,
         )
         accept(
-            self.role,
-            "IAM5[Resource::*]",
-            "X-Ray's actions and those that deliver a state machine's log know no resources",
-        )
-        accept(
-            self.machine,
+            machine,
             "SF1",
             "Errors are logged, and so is every step's own work by its function. Each event of each"
             " execution is kept by Step Functions itself for 90 days.",
         )
-        if distributed:
-            self._allow_map(stack, name)
-        if every_minutes is not None:
-            schedule(
-                self,
-                start=iam.PolicyStatement(
-                    sid="StartWorkflow",
-                    actions=["states:StartExecution"],
-                    resources=[self.machine.state_machine_arn],
-                ),
-                target=self.machine.state_machine_arn,
-                message={"reason": "schedule"},
-                every_minutes=every_minutes,
-                retries=2,
-                description=f"Starts the workflow {name}",
-            )
+        return machine
 
     def _allow_map(self, stack: Stack, name: str) -> None:
         """Let a Distributed Map start, follow and stop its children: executions of the machine."""

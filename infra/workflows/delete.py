@@ -73,7 +73,7 @@ class Delete(Construct):
             # Whoever read the item before it became a tombstone has put its last object by then.
             numbers={"SettleSeconds": min(settings.step_timeout_seconds, settings.grace_seconds)},
             description="Deletes a stream after its undelete time",
-        ).machine
+        )
         self._start_for_tombstones(site)
 
     def _start_for_tombstones(self, site: Site) -> None:

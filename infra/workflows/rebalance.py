@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aws_cdk import Stack
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra import rights
@@ -12,46 +14,29 @@ from infra.steps import SharedSteps, Site
 TIMEOUT_SECONDS = 3600
 
 
-class Rebalance(Construct):
-    """Started by `commit_runs` when a root has twice the branching factor of entries.
+def rebalance(stack: Stack, *, site: Site, shared: SharedSteps) -> sfn.StateMachine:
+    """The state machine that `commit_runs` starts for a root of twice the branching factor.
 
     Args:
-        scope: where it belongs.
-        id: its name there.
+        stack: where it belongs, as "Rebalance".
         site: what it is made for.
         shared: what all workflows call.
-
-    Attributes:
-        machine: the state machine.
-        function: what it calls for each piece of work.
     """
-
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,  # noqa: A002 - the CDK's own word
-        *,
-        site: Site,
-        shared: SharedSteps,
-    ) -> None:
-        super().__init__(scope, id)
-        bucket, table, prefix = site.bucket, site.table, site.settings.prefix
-        self.function = site.step(
-            self,
-            "rebalance",
-            statements=[
-                rights.read_metadata(bucket=bucket, prefix=prefix),
-                rights.write_metadata(bucket=bucket, prefix=prefix),
-                rights.list_streams(bucket=bucket, prefix=prefix),
-                rights.commit_to_catalog(table=table),
-            ],
-            kinds=("metadata",),
-            description="Moves the oldest entries of a root under groups",
-        )
-        self.machine = shared.workflow(
-            self,
-            "rebalance",
-            step=self.function,
-            timeout_seconds=TIMEOUT_SECONDS,
-            description="Moves the oldest entries of a root under groups",
-        ).machine
+    scope = Construct(stack, "Rebalance")
+    bucket, prefix = site.bucket, site.settings.prefix
+    description = "Moves the oldest entries of a root under groups"
+    step = site.step(
+        scope,
+        "rebalance",
+        statements=[
+            rights.read_metadata(bucket=bucket, prefix=prefix),
+            rights.write_metadata(bucket=bucket, prefix=prefix),
+            rights.list_streams(bucket=bucket, prefix=prefix),
+            rights.commit_to_catalog(table=site.table),
+        ],
+        kinds=("metadata",),
+        description=description,
+    )
+    return shared.workflow(
+        scope, "rebalance", step=step, timeout_seconds=TIMEOUT_SECONDS, description=description
+    )

@@ -17,7 +17,7 @@ from constructs import Construct
 from infra import rights, workflow
 from infra.commit import commit_rights
 from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings
-from infra.steps import SharedSteps, Site
+from infra.steps import SharedSteps, Site, Surveyed
 
 #: The definition of all of them.
 DEFINITION = "surveying"
@@ -48,10 +48,6 @@ class Surveying:
     starts: tuple[str, ...] = ()
     timeout_seconds: int = PUBLISHING_TIMEOUT_SECONDS
     memory_mib: int = 512
-
-
-def _reconcile_rights(site: Site) -> list[iam.PolicyStatement]:
-    return commit_rights(bucket=site.bucket, table=site.table, prefix=site.settings.prefix)
 
 
 def _retention_rights(site: Site) -> list[iam.PolicyStatement]:
@@ -97,7 +93,7 @@ WORKFLOWS: Mapping[str, Surveying] = MappingProxyType(
         # only work twice, so a run gets an hour and not the six of the others.
         "reconcile": Surveying(
             description="Commits uploads whose events were lost",
-            statements=_reconcile_rights,
+            statements=commit_rights,
             every_minutes=lambda settings: settings.reconcile_interval_minutes,
             batch=100,
             max_concurrency=10,
@@ -199,14 +195,12 @@ class SurveyingWorkflow(Construct):
             memory_mib=row.memory_mib,
             description=row.description,
         )
-        self.machine = shared.surveying_workflow(
+        self.machine = shared.workflow(
             self,
             name,
-            definition=DEFINITION,
-            words=_words(name, row),
             step=self.function,
             timeout_seconds=row.timeout_seconds,
-            numbers=_numbers(row),
-            every_minutes=row.every_minutes(site.settings),
             description=row.description,
-        ).machine
+            numbers=_numbers(row),
+            surveyed=Surveyed(DEFINITION, _words(name, row), row.every_minutes(site.settings)),
+        )

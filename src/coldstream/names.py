@@ -5,7 +5,7 @@ Object keys (DESIGN section 4), everything under a prefix that ends in "/":
     <prefix>stream/<stream>/data/<first:020d>-<next:020d>.<epoch:010d>.<uid>.fragment
     <prefix>stream/<stream>/metadata/root.<epoch:010d>.<version:012d>.<uid>.manifest
     <prefix>stream/<stream>/metadata/<first:020d>.<uid>.group    (.kgroup and .mgroup above it)
-    <prefix>stream/<stream>/metadata/collect.<created_ms:013d>.<uid>.sightings
+    <prefix>stream/<stream>/metadata/collect.<created_ms:013d>.<uid>.marks
 
 `<stream>` is the broker's directory name. It is opaque, and it is checked against the broker's own
 alphabet before it goes into a path or a key.
@@ -130,7 +130,7 @@ _METADATA_KEY = re.compile(
     r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/metadata/(?:"
     r"root\.(?P<epoch>[0-9]{10})\.(?P<version>[0-9]{12})\.(?P<root>[0-9a-f]{16})\.manifest"
     r"|(?P<first>[0-9]{20})\.(?P<group>[0-9a-f]{16})\.(?P<level>group|kgroup|mgroup)"
-    r"|collect\.(?P<created>[0-9]{13})\.(?P<sightings>[0-9a-f]{16})\.sightings"
+    r"|collect\.(?P<created>[0-9]{13})\.(?P<marks>[0-9a-f]{16})\.marks"
     r"|quarantine\.(?P<claim>[0-9]{10})\.(?P<record>[0-9a-f]{16})\.record)",
     re.ASCII,
 )
@@ -186,7 +186,7 @@ class GroupKey:
 
 
 @dataclass(frozen=True, slots=True)
-class SightingsKey:
+class MarkKey:
     """All that the key of a collect record says; `created_ms` since the Unix epoch."""
 
     stream: str
@@ -295,7 +295,7 @@ def collect_prefix(prefix: str, stream: str) -> str:
 
 def collect_path(prefix: str, stream: str, created_ms: int, uid: int) -> str:
     """The key of a record of what `collect` saw unreferenced; sorts by time."""
-    return f"{metadata_prefix(prefix, stream)}collect.{created_ms:013d}.{uid:016x}.sightings"
+    return f"{metadata_prefix(prefix, stream)}collect.{created_ms:013d}.{uid:016x}.marks"
 
 
 def quarantine_prefix(prefix: str, stream: str) -> str:
@@ -308,7 +308,7 @@ def quarantine_path(prefix: str, stream: str, epoch: int, uid: int) -> str:
     return f"{quarantine_prefix(prefix, stream)}{epoch:010d}.{uid:016x}.record"
 
 
-MetadataKey = RootKey | GroupKey | SightingsKey | QuarantineKey
+MetadataKey = RootKey | GroupKey | MarkKey | QuarantineKey
 
 
 def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
@@ -334,7 +334,7 @@ def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
         if int(match["claim"]) > MAX_EPOCH:
             raise InvalidInputError("a key whose epoch is out of range", key=key)
         return QuarantineKey(stream, int(match["claim"]), int(match["record"], 16))
-    return SightingsKey(stream, int(match["created"]), int(match["sightings"], 16))
+    return MarkKey(stream, int(match["created"]), int(match["marks"], 16))
 
 
 def parse_data_key(key: str, prefix: str) -> DataKey:

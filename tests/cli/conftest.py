@@ -7,21 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coldstream.adapters.memory import MemoryPolicies, MemoryWorkflows
-from coldstream.cli import (
-    collect,
-    consolidate,
-    delete,
-    describe,
-    read,
-    rebalance,
-    rebuild,
-    reconcile,
-    retention,
-    rules,
-    streams,
-    verify,
-    workflow,
-)
+from coldstream.cli import options, workflow
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.names import WORKFLOWS
@@ -31,8 +17,6 @@ from tests.support.tier import PREFIX, Tier
 
 Run = Callable[..., Result]
 ARN_PREFIX = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-"
-_STARTERS = (collect, consolidate, delete, rebalance, reconcile, retention)
-_READERS = (rebuild, describe, read, rules, streams, verify)
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +83,8 @@ def run(
     def connect(**_: Any) -> Remote:
         return Remote(tier.store, tier.catalog, PREFIX, policies)
 
-    for module in (*_STARTERS, *_READERS):
-        monkeypatch.setattr(module, "connect", connect)
-    for module in _STARTERS:
-        monkeypatch.setattr(module, "connect_workflows", lambda _: machines)
+    monkeypatch.setattr(options, "connect", connect)
+    monkeypatch.setattr(workflow, "connect_workflows", lambda _: machines)
     monkeypatch.setattr(workflow, "sleep", lambda _: None)
 
     def invoke(*arguments: str, **settings: Any) -> Result:

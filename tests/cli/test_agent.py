@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
 from coldstream.cli import agent as module
+from coldstream.cli import options
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.errors import InvalidInputError
@@ -50,7 +51,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site(tmp_path)
     remote = Remote(site, site.catalog, "rabbitmq/", MemoryPolicies())
-    monkeypatch.setattr(module, "connect", lambda **_: remote)
+    monkeypatch.setattr(options, "connect", lambda **_: remote)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     write_stream(tmp_path / STREAM, messages=100, chunk_messages=10)
     assert site.run().exit_code == 0

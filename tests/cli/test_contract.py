@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from coldstream.cli import connect as connecting
 from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
 from coldstream.cli.main import app
+from coldstream.cli.options import Where, with_options
 from coldstream.cli.report import _TRY, ConfigurationError, explain
 from coldstream.errors import ColdstreamError, Kind
 from coldstream_devkit.local import command as local
@@ -82,11 +83,9 @@ def test_no_setting_is_shadowed_by_a_default_of_typer() -> None:
     probe = typer.Typer()
 
     @probe.command()
-    def show(
-        bucket: connecting.BucketOption = "",
-        prefix: connecting.PrefixOption = connecting.DEFAULT_PREFIX_VALUE,
-    ) -> None:
-        seen.append({"bucket": bucket, "prefix": prefix})
+    @with_options
+    def show(*, where: Where) -> None:
+        seen.append({"bucket": where.bucket, "prefix": where.prefix})
 
     env = {"COLDSTREAM_BUCKET": "from-env", "COLDSTREAM_PREFIX": "other/"}
     CliRunner().invoke(probe, [], env=env)
@@ -154,12 +153,12 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     program = (
         "import sys; sys.argv = ['coldstream', 'read', 's', '-o', 'raw']\n"
         "from tests.support.tier import Tier, chunk, PREFIX\n"
-        "from coldstream.cli import read; from coldstream.cli.connect import Remote\n"
+        "from coldstream.cli import options; from coldstream.cli.connect import Remote\n"
         "from coldstream.cli.main import main\n"
         "tier = Tier(); tier.add('s', [[chunk(n, bytes(50000))] for n in range(100)])\n"
         "from coldstream.adapters.memory import MemoryPolicies\n"
         "remote = Remote(tier.store, tier.catalog, PREFIX, MemoryPolicies())\n"
-        "read.connect = lambda **_: remote\n"
+        "options.connect = lambda **_: remote\n"
         "main()"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import Result
 
 from coldstream.cli import delete as command
+from coldstream.cli import workflow
+from coldstream.cli.workflow import connect_workflows
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.names import execution_name
@@ -204,9 +206,7 @@ def test_a_dry_run_of_a_restart_starts_nothing(orders: Tier, run: Run, machines:
 def test_only_a_restart_needs_to_know_the_machines(
     orders: Tier, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coldstream.cli.workflow import connect_workflows
-
-    monkeypatch.setattr(command, "connect_workflows", connect_workflows)
+    monkeypatch.setattr(workflow, "connect_workflows", connect_workflows)
 
     assert run("delete", "s", "--yes").exit_code == 0
     again = run("delete", "s", "--yes")

@@ -30,7 +30,7 @@ import sys
 sys.argv = ["coldstream", *sys.argv[1:]]
 from tests.support.tier import Tier, chunk, PREFIX
 from coldstream.adapters.memory import MemoryPolicies
-from coldstream.cli import read, streams
+from coldstream.cli import options
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import main
 tier = Tier(); tier.add("s", [[chunk(n, bytes(COUNT))] for n in range(9)])
@@ -39,7 +39,7 @@ def connect(**_):
     if WAIT:
         import time; print("waiting", file=sys.stderr, flush=True); time.sleep(60)
     return remote
-read.connect = streams.connect = connect
+options.connect = connect
 main()
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from coldstream.cli import quarantine
+from coldstream.cli import options
 from coldstream.cli.connect import Remote as Connected
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
@@ -41,7 +41,7 @@ def remote() -> Remote:
 @pytest.fixture
 def run(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(
-        quarantine,
+        options,
         "connect",
         lambda **_: Connected(remote.memory, remote.items, PREFIX, None),  # type: ignore[arg-type]
     )
@@ -96,7 +96,7 @@ def test_a_stream_without_a_quarantine_says_so(
 ) -> None:
     fresh = Remote().claimed(1)
     connected = Connected(fresh.memory, fresh.items, PREFIX, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(quarantine, "connect", lambda **_: connected)
+    monkeypatch.setattr(options, "connect", lambda **_: connected)
 
     result = run("list", STREAM)
 

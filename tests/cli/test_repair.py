@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.cli import repair
+from coldstream.cli import options
 from coldstream.cli.connect import Remote
 from coldstream.cli.exit_codes import ExitCode
 from coldstream_devkit.generator import append_chunks
@@ -22,7 +22,7 @@ from tests.support.tier import PREFIX, Tier
 def damaged(tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stream with one damaged chunk, at offsets 152 to 161."""
     monkeypatch.setattr(
-        repair,
+        options,
         "connect",
         lambda **_: Remote(tier.store, tier.catalog, PREFIX, None),  # type: ignore[arg-type]
     )

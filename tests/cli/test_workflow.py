@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from coldstream.cli import workflow
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
+from coldstream.cli.workflow import connect_workflows
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream.ports import Execution, ExecutionStatus
 from tests.cli.conftest import ARN_PREFIX, Machines
@@ -246,10 +247,7 @@ def test_a_missing_or_malformed_setting_is_78_and_nothing_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     del run  # its fixtures stay: no real table is behind this
-    real, modules = workflow.connect_workflows, ("rebalance", "retention", "consolidate",
-                                                 "collect", "reconcile")  # fmt: skip
-    for name in modules:
-        monkeypatch.setattr(f"coldstream.cli.{name}.connect_workflows", real)
+    monkeypatch.setattr(workflow, "connect_workflows", connect_workflows)
 
     for arguments in ([], ["--workflows", "coldstream-"], ["--workflows", f"x{ARN_PREFIX}"]):
         done = CliRunner().invoke(app, [*command, *arguments])

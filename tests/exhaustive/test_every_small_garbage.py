@@ -1,6 +1,6 @@
 """Every small manifest and every possible key: garbage is exactly what nothing can ever need.
 
-Scope: `judge_data` for all manifests of fragments and holes of one or two offsets in [0, 3), all
+Scope: `classify_data` for all manifests of fragments and holes of one or two offsets in [0, 3), all
 ledgers of epochs 1 to 3 with floors 0 to 3, all keys over [0, 4), held or not (140,000 cases); with
 each quarantine record of one or two claims (290,000); groups and leaves of every tree of up to two
 levels over 4 leaves; and every pair of items.
@@ -28,9 +28,9 @@ from coldstream.manifest.tree import over_hole
 from coldstream.names import DataKey, GroupKey, RootKey
 from coldstream.plans.collect import (
     Kind,
-    judge_data,
-    judge_group,
-    judge_root,
+    classify_data,
+    classify_group,
+    classify_root,
     named_by,
     refers,
     survives,
@@ -137,7 +137,7 @@ def check(
     taken_ms: int = 0,
 ) -> None:
     at = max(key.first_offset, root.first_offset)
-    kind = judge_data(
+    kind = classify_data(
         key,
         root,
         next((each for each in tiles if each.first_offset <= at < each.next_offset), None),
@@ -234,7 +234,7 @@ def test_only_the_very_object_that_a_leaf_names_is_referenced() -> None:
                 replace(own, kind="hole" if own.kind == "fragment" else "fragment"),
             ]
             for key in (own, *others):
-                kind = judge_data(key, root, each, lambda _: True)
+                kind = classify_data(key, root, each, lambda _: True)
                 assert (kind is Kind.REFERENCED) == (key == own)
             assert named_by(root, own, no_groups)
             assert not any(named_by(root, key, no_groups) for key in others)
@@ -248,7 +248,7 @@ def test_in_every_tree_a_group_is_referenced_exactly_while_a_live_leaf_is_below_
                 entry = node.entry()
                 own = GroupKey(STREAM, entry.first_offset, uid, int(node.kind))
                 alive = any(each.uid in live for each in made.below(entry))
-                assert judge_group(own, made.root, made.fetch) is (
+                assert classify_group(own, made.root, made.fetch) is (
                     Kind.REFERENCED if alive else Kind.OLD_GROUP
                 )
                 assert refers(made.root, own, made.fetch) == alive
@@ -258,7 +258,7 @@ def test_in_every_tree_a_group_is_referenced_exactly_while_a_live_leaf_is_below_
                     replace(own, first_offset=own.first_offset - 1),
                     *(replace(own, level=level) for level in (1, 2, 3) if level != own.level),
                 ):
-                    assert judge_group(other, made.root, made.fetch) is Kind.OLD_GROUP
+                    assert classify_group(other, made.root, made.fetch) is Kind.OLD_GROUP
             for each in made.flat:
                 key = each.data_key(STREAM)
                 assert named_by(made.root, key, made.fetch) == (each.uid in live)
@@ -270,12 +270,12 @@ def test_a_group_beside_every_tree_is_garbage_wherever_it_begins() -> None:
         for made in trees(row([1] * number)):
             for first, level in product(range(made.root.next_offset + 2), (1, 2, 3)):
                 key = GroupKey(STREAM, first, 77, level)
-                assert judge_group(key, made.root, made.fetch) is Kind.OLD_GROUP
+                assert classify_group(key, made.root, made.fetch) is Kind.OLD_GROUP
 
 
 def test_a_root_stays_while_it_is_current_or_may_land() -> None:
     for version, item, current in product(range(4), range(4), (False, True)):
-        kind = judge_root(RootKey(STREAM, 1, version, 7), version=item, current=current)
+        kind = classify_root(RootKey(STREAM, 1, version, 7), version=item, current=current)
         assert kind.garbage == (not current and version <= item)
         assert (kind is Kind.REFERENCED) == current
 

@@ -31,8 +31,8 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.names import (
     DataKey,
+    MarkKey,
     RootKey,
-    SightingsKey,
     parse_data_key,
     parse_metadata_key,
 )
@@ -126,7 +126,7 @@ def contents(place: Place) -> Counter[object]:
             found[replace(key, uid=0), data] += 1
         elif isinstance(key, RootKey):
             found[replace(key, uid=0, version=0)] += 1
-        elif not isinstance(key, SightingsKey):
+        elif not isinstance(key, MarkKey):
             found[replace(key, uid=0)] += 1
     return found
 

@@ -186,9 +186,7 @@ def what_was_garbage_is_live_when_it_is_deleted() -> None:
         rebuild(stream.world(), STREAM, branching=M, dry_run=False)
 
     with suppress(ConflictError):
-        stream.collect(
-            1, store=Tapped(stream.place.store, once_before("put", ".sightings", rebuilds))
-        )
+        stream.collect(1, store=Tapped(stream.place.store, once_before("put", ".marks", rebuilds)))
 
     assert stream.root.entries[0].uid == 3
     stream.ends_with((0, 30, 1))
@@ -322,9 +320,9 @@ HISTORIES = {
     ),
     "3c sweep": History(a_restored_tombstone_has_expired_meanwhile, "tombstone-table", "DELETED"),
     "4a": History(no_node_refers_to_the_current_root, "item-refers", "no such object"),
-    "4b sightings": History(
+    "4b marks": History(
         a_fragment_is_a_year_old_and_unreferenced_since_a_second,
-        "two-sightings",
+        "two-marks",
         "a reader of a second ago misses",
     ),
     "4b grace": History(

@@ -26,7 +26,7 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.invariants import Violation, agreement, coverage, fencing, tree_sums
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaf_at, leaves
-from coldstream.names import RootKey, SightingsKey, parse_data_key, parse_metadata_key
+from coldstream.names import MarkKey, RootKey, parse_data_key, parse_metadata_key
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
@@ -604,7 +604,7 @@ def _kind(world: World, loaded: Snapshot, key: str) -> Kind:
     others = rivals(world, loaded.item) or []
     if "/data/" not in key:
         node = parse_metadata_key(key, PREFIX)
-        if isinstance(node, SightingsKey):
+        if isinstance(node, MarkKey):
             return Kind.RECORD
         if isinstance(node, RootKey):
             # One that never landed may be adopted until the version after it has landed.

@@ -15,9 +15,9 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.remote.context import World
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.marks import list_records
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
-from coldstream.usecases.sightings import list_records
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 GRACE = 1000
@@ -276,11 +276,11 @@ def test_a_root_goes_before_the_data_that_only_it_refers_to(tier: Tier) -> None:
 
 
 def test_of_the_records_only_those_that_a_later_one_replaced_or_that_are_very_old_go() -> None:
-    from coldstream.names import SightingsKey
+    from coldstream.names import MarkKey
 
     def record(created: int, modified: int) -> Record:
         path = collect_path(PREFIX, STREAM, created, created)
-        return Record(SightingsKey(STREAM, created, created), path, modified)
+        return Record(MarkKey(STREAM, created, created), path, modified)
 
     young, newest, older = record(9_500, 9_500), record(8_000, 8_000), record(7_500, 7_500)
     ancient = record(1, 1)

@@ -21,9 +21,9 @@ from coldstream.remote.context import World
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import claim
+from coldstream.usecases.classify import Classifier
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.judge import Judge
 from coldstream.usecases.references import list_roots, list_roots_from
 from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
@@ -226,12 +226,12 @@ def test_what_else_may_have_happened_asks_for_the_whole_proof(now: dict[str, Any
 def test_another_quarantine_record_asks_for_the_whole_proof() -> None:
     tier = Busy()
     loaded = load(tier.world, STREAM)
-    judge = Judge(tier.world, loaded)
+    classifier = Classifier(tier.world, loaded)
     tier.another_commit()
     later = load(tier.world, STREAM)
 
-    assert judge.renewed(later) is not None
-    assert judge.renewed(replace(later, root=replace(later.root, quarantine_key="q"))) is None
+    assert classifier.renewed(later) is not None
+    assert classifier.renewed(replace(later, root=replace(later.root, quarantine_key="q"))) is None
 
 
 def test_a_root_that_may_be_adopted_keeps_what_it_names_through_a_renewed_proof() -> None:

@@ -21,8 +21,8 @@ from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
+from coldstream.usecases.marks import State, list_records, write_record
 from coldstream.usecases.rebalance import rebalance
-from coldstream.usecases.sightings import State, list_records, write_record
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import SyntheticFragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece

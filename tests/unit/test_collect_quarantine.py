@@ -338,7 +338,7 @@ def test_without_the_record_or_the_root_that_it_names_nothing_is_deleted(
     assert {k: v for k, v in tier.tampered().items() if "collect." not in k} == before
 
 
-def test_a_claim_between_two_sightings_protects_what_it_cuts_off() -> None:
+def test_a_claim_between_two_marks_protects_what_it_cuts_off() -> None:
     tier = Tier()
     tier.upload(piece(0, 120, uid=1))  # a copy that was superseded and seen as garbage
     tier.now += 2 * GRACE

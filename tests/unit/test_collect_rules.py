@@ -15,7 +15,14 @@ from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import Dropped, QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.names import DataKey, GroupKey, RootKey
-from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root, named_by, refers
+from coldstream.plans.collect import (
+    Kind,
+    classify_data,
+    classify_group,
+    classify_root,
+    named_by,
+    refers,
+)
 from tests.support.remote import STREAM
 
 FIRST, NEXT = 3, 6
@@ -77,7 +84,7 @@ def test_every_unreferenced_object_is_garbage_exactly_where_the_design_says_so(
     held: bool, over_hole: bool
 ) -> None:
     for key in keys():
-        kind = judge_data(
+        kind = classify_data(
             key,
             ROOT,
             next(
@@ -100,11 +107,11 @@ def test_every_unreferenced_object_is_garbage_exactly_where_the_design_says_so(
 def test_a_fragment_that_reaches_over_the_first_offset_is_never_retired() -> None:
     # It may hold the only copy of a lost timeline's end, above what retention has taken.
     for key in keys():
-        kind = judge_data(key, ROOT, None, lambda _: False)
+        kind = classify_data(key, ROOT, None, lambda _: False)
 
         assert (kind is Kind.RETIRED) == (key.next_offset <= FIRST), (key, kind)
     lost = DataKey(STREAM, FIRST - 1, FIRST + 2, 1, 9)
-    assert judge_data(lost, ROOT, None, lambda _: False) is Kind.UNIQUE
+    assert classify_data(lost, ROOT, None, lambda _: False) is Kind.UNIQUE
 
 
 @pytest.mark.parametrize("taken_ms", [10, 11])
@@ -114,7 +121,7 @@ def test_what_a_person_has_given_up_goes_and_what_came_later_stays(taken_ms: int
     for key in keys():
         if key.kind == "hole" or not key.epoch:
             continue  # epoch 0 was cut off by the first claim, which nobody has given up
-        kind = judge_data(key, ROOT, None, lambda _: False, record=record, modified_ms=taken_ms)
+        kind = classify_data(key, ROOT, None, lambda _: False, record=record, modified_ms=taken_ms)
 
         if not cut(key):
             assert kind is not Kind.DROPPED
@@ -128,19 +135,19 @@ def test_what_a_person_has_given_up_goes_and_what_came_later_stays(taken_ms: int
 def test_only_the_very_object_that_a_leaf_names_is_referenced(entry: Entry) -> None:
     key = entry.data_key(STREAM)
 
-    assert judge_data(key, ROOT, entry, lambda _: False) is Kind.REFERENCED
+    assert classify_data(key, ROOT, entry, lambda _: False) is Kind.REFERENCED
     for change in ({"uid": 9}, {"epoch": key.epoch + 1}, {"next_offset": key.next_offset + 1},
                    {"kind": "hole"}):  # fmt: skip
         other = replace(key, **change)  # type: ignore[arg-type]
-        assert judge_data(other, ROOT, entry, lambda _: False) is not Kind.REFERENCED
+        assert classify_data(other, ROOT, entry, lambda _: False) is not Kind.REFERENCED
 
 
 @pytest.mark.parametrize("version", range(5, 10))
 def test_a_root_goes_unless_it_is_current_or_above_the_items_version(version: int) -> None:
     key = RootKey(STREAM, 1, version, 7)
 
-    assert judge_root(key, version=7, current=True) is Kind.REFERENCED
-    assert judge_root(key, version=7, current=False).garbage == (version <= 7)
+    assert classify_root(key, version=7, current=True) is Kind.REFERENCED
+    assert classify_root(key, version=7, current=False).garbage == (version <= 7)
 
 
 def test_a_group_goes_unless_the_path_to_its_first_live_offset_leads_through_it() -> None:
@@ -151,7 +158,7 @@ def test_a_group_goes_unless_the_path_to_its_first_live_offset_leads_through_it(
         raise AssertionError("nothing below a group of the lowest level is asked for")
 
     def kind(first: int, uid: int, level: int) -> Kind:
-        return judge_group(GroupKey(STREAM, first, uid, level), root, fetch)  # type: ignore[arg-type]
+        return classify_group(GroupKey(STREAM, first, uid, level), root, fetch)  # type: ignore[arg-type]
 
     assert kind(0, 77, 1) is Kind.REFERENCED
     assert kind(0, 78, 1) is Kind.OLD_GROUP
@@ -170,9 +177,9 @@ def test_a_dead_group_inside_a_live_kilo_group_is_garbage_and_is_not_read() -> N
         assert entry == kilo
         return Node(EntryKind.KILO_GROUP, 73, Entries.of([dead, alive]))
 
-    assert judge_group(GroupKey(STREAM, 0, 73, 2), root, fetch) is Kind.REFERENCED
-    assert judge_group(GroupKey(STREAM, 2, 72, 1), root, fetch) is Kind.REFERENCED
-    assert judge_group(GroupKey(STREAM, 0, 71, 1), root, fetch) is Kind.OLD_GROUP
+    assert classify_group(GroupKey(STREAM, 0, 73, 2), root, fetch) is Kind.REFERENCED
+    assert classify_group(GroupKey(STREAM, 2, 72, 1), root, fetch) is Kind.REFERENCED
+    assert classify_group(GroupKey(STREAM, 0, 71, 1), root, fetch) is Kind.OLD_GROUP
 
 
 def test_a_root_names_the_fragment_that_reaches_over_its_first_offset_and_none_below() -> None:

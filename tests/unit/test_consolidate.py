@@ -124,7 +124,7 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     left = [row.key for row in listed(remote.memory, data_prefix(PREFIX, STREAM))]
     assert len(left) == 7
     loaded = load(remote.new_world(), STREAM)
-    records = {row.key for row in listed(remote.memory, PREFIX) if row.key.endswith(".sightings")}
+    records = {row.key for row in listed(remote.memory, PREFIX) if row.key.endswith(".marks")}
     assert not compare(
         remote.memory,
         PREFIX,

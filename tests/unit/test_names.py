@@ -10,9 +10,9 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.names import (
     DataKey,
     GroupKey,
+    MarkKey,
     QuarantineKey,
     RootKey,
-    SightingsKey,
     check_prefix,
     check_stream,
     parse_data_key,
@@ -196,8 +196,8 @@ METADATA = [
     ),
     (
         names.collect_path("rabbitmq/", KEY.stream, 1_790_000_000_123, 255),
-        SightingsKey(KEY.stream, created_ms=1_790_000_000_123, uid=255),
-        "collect.1790000000123.00000000000000ff.sightings",
+        MarkKey(KEY.stream, created_ms=1_790_000_000_123, uid=255),
+        "collect.1790000000123.00000000000000ff.marks",
     ),
     (
         names.quarantine_path("rabbitmq/", KEY.stream, 7, 255),

@@ -11,6 +11,7 @@ import importlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -50,7 +51,7 @@ class Containers:
 
     Args:
         site: the deployed app.
-        patch: undoes what is changed here: the environment, and how boto3 makes clients.
+        patch: undoes what is changed here: the environment, and how the functions make clients.
     """
 
     def __init__(self, site: Site, patch: pytest.MonkeyPatch) -> None:
@@ -62,15 +63,15 @@ class Containers:
         self._environments: dict[str, dict[str, str]] = {}
         for name, value in site.emulator.environment().items():
             patch.setenv(name, value)
-        session = boto3.session.Session()
+        session: Any = boto3.session.Session()
         session.events.register("before-send", self._count)
 
         def client(service: str, **more: Any) -> Any:
             if service not in self._clients:
-                self._clients[service] = session.client(service, **more)  # type: ignore[call-overload]
+                self._clients[service] = session.client(service, **more)
             return self._clients[service]
 
-        patch.setattr(boto3, "client", client)
+        patch.setattr(_runtime, "_session", lambda: SimpleNamespace(client=client))
 
     def invoke(
         self,

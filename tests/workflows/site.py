@@ -195,7 +195,7 @@ class Site:
         """All that a stream should have is there and reads back; the rest is collect's records."""
         for stream in streams:
             world, loaded = self.fresh(), self.load(stream)
-            records = {key for key in self.keys(stream) if key.endswith(".sightings")}
+            records = {key for key in self.keys(stream) if key.endswith(".marks")}
             wrong = compare(
                 world.store,
                 world.prefix,

@@ -100,7 +100,7 @@ def test_what_a_rule_retires_stays_until_collect_has_proved_it_garbage(site: Sit
     site.collected(stream)
     world = site.fresh()
     kept = referenced(world.prefix, after.item, after.root, world.fetch(stream))
-    left = {key for key in site.keys(stream) if not key.endswith(".sightings")}
+    left = {key for key in site.keys(stream) if not key.endswith(".marks")}
     assert left == kept
     assert left < everything | {after.item.root_key}
     site.assert_sound(stream)

@@ -4,7 +4,7 @@
        ▲                                         ▲                               │
        └── failed: tried again later             └── a chunk of a higher epoch ──┤
                                                                                  ▼
-                                behind: helped (pursuit.py) <── watched: manifest follows
+                                behind: helped (catch_up.py) <── watched: manifest follows
 
 Where the local log begins above what is remote, and nobody has the range between any more, a hole
 is uploaded for it, and the stream goes on behind the hole (usecases/holes.py).
@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coldstream.agent.catch_up import CatchUp
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
@@ -27,7 +28,6 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
 from coldstream.agent.progress import Progress, place, translated
-from coldstream.agent.pursuit import Pursuit
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
@@ -73,7 +73,7 @@ class StreamFollower:
     progress: Progress = field(init=False)
     _gaps: Gaps = field(init=False)
     _standing: StandstillWatch = field(init=False)
-    _pursuit: Pursuit = field(init=False)
+    _catch_up: CatchUp = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
     _ledger: Ledger = field(default_factory=Ledger)  # when it claimed
     _outdated: bool = False  # the claim must be made again
@@ -102,7 +102,7 @@ class StreamFollower:
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
-        self._pursuit = Pursuit(
+        self._catch_up = CatchUp(
             self.world, self.log.stream, self.settings, self.requests, self.pause, notices
         )
 
@@ -116,7 +116,7 @@ class StreamFollower:
             # What was uploaded before the fault may still be on its way into the manifest. A hole
             # is not: it waits for what has not been uploaded.
             followed = followed or self._position == self._hole_end
-            return self._epoch == 0 or followed or self._gave_up or self._pursuit.hopeless
+            return self._epoch == 0 or followed or self._gave_up or self._catch_up.hopeless
         return not self._outdated and not self._remaining and followed
 
     def step(self, now: float, now_ms: int, *, most: int) -> list[Job]:
@@ -130,7 +130,7 @@ class StreamFollower:
             most: how many uploads may start.
         """
         jobs: list[Job] = []
-        if self._pursuit.hopeless:
+        if self._catch_up.hopeless:
             return jobs
         try:
             self._advance(now, now_ms, most, jobs)
@@ -162,7 +162,7 @@ class StreamFollower:
         if closed and (self._in_flight or not self._open(now, now_ms)):
             return
         if self._blocked_at is None:
-            self.progress.error = self._pursuit.stuck
+            self.progress.error = self._catch_up.stuck
         if self._suspect_at is not None:
             # What lies behind it would be uploaded at every try, and committed at none.
             most = 0 if self._in_flight else min(most, 1)
@@ -238,7 +238,7 @@ class StreamFollower:
         self._restart_at(report.next_offset)
         self.progress.next_offset = report.next_offset
         self._moved_at = now
-        self._pursuit.opened(now, moved=report.commits > 0)
+        self._catch_up.opened(now, moved=report.commits > 0)
         return True
 
     def _restart_at(self, offset: int) -> None:
@@ -372,8 +372,8 @@ class StreamFollower:
     def _watch(self, now: float) -> None:
         """See how far the manifest has followed, and help it if it does not."""
         level = self.progress.next_offset >= self._position
-        if level and not self._pursuit.trying:
-            self._pursuit.followed(now, moved=False)
+        if level and not self._catch_up.trying:
+            self._catch_up.followed(now, moved=False)
             return
         if now - self._watched_at < _WATCH_SECONDS:
             return
@@ -392,16 +392,16 @@ class StreamFollower:
         if item.next_offset > self.progress.next_offset:
             self.progress.next_offset = item.next_offset
             self._moved_at = now
-            self._pursuit.followed(now, moved=True)
+            self._catch_up.followed(now, moved=True)
             if item.next_offset > self._position and not self._in_flight:
                 self._restart_at(item.next_offset)  # another agent of this epoch is ahead
         if self.progress.next_offset >= self._position:
-            self._pursuit.followed(now, moved=True)
+            self._catch_up.followed(now, moved=True)
             self.progress.durable_seconds = now - self.started
             return
-        if not self._pursuit.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
+        if not self._catch_up.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
             return
-        again = self._pursuit.help(item, self._position, now, in_flight=self._in_flight > 0)
+        again = self._catch_up.help(item, self._position, now, in_flight=self._in_flight > 0)
         if again is not None:
             behind = self.progress.cut_offset
             self._restart_at(again)

@@ -6,7 +6,7 @@ what has been done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from coldstream.agent.faults import check_not_deleted
@@ -16,10 +16,10 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.context import World
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import Claimed, anchor, claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 
 
@@ -78,13 +78,7 @@ def open_stream(
     if not segments or not newest:
         return None
     stream, epoch = log.stream, newest[-1].epoch
-    if segments[0] and world.catalog.get(stream) is None:
-        # What a longer log has below it would never be uploaded, and nobody would say so.
-        gaps.check_alone(segments[0], segments[0])
-    item = anchor(world, stream, segments[0], name)
-    check_not_deleted(item)
-    if name.queue and item.name != name:
-        world.catalog.set_name(stream, name)
+    item = _anchor(world, stream, segments[0], name, gaps)
     if 0 < item.epoch < epoch and segments[0] > item.next_offset:
         # What an older writer has uploaded behind a gap would lie above the new floor, and no
         # manifest would ever take it.
@@ -98,12 +92,8 @@ def open_stream(
         now_ms=now_ms,
         alone=gaps.check_alone,
     )
-    if claimed.rooted:
-        notices.append(of_new_root(stream, world.prefix, settings))
-    if claimed.truncated is not None:
-        notices.append(of_truncation(claimed.truncated))
-    if claimed.held is not None:
-        notices.append(of_held_hole(log, *claimed.held))
+    for notice in _notices_of(claimed, log, world.prefix, settings):
+        notices.append(notice)
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)
@@ -111,3 +101,29 @@ def open_stream(
     report = commit_runs(world, stream, pause=pause)
     look = settings.once and not report.waiting
     return Opened(epoch, ledger, report, gaps.pending(report) if look else None)
+
+
+def _anchor(
+    world: World, stream: str, first_offset: int, name: QueueName, gaps: Gaps
+) -> CatalogItem:
+    """The item of a stream whose log begins with `first_offset`, made where there is none."""
+    if first_offset and world.catalog.get(stream) is None:
+        # What a longer log has below it would never be uploaded, and nobody would say so.
+        gaps.check_alone(first_offset, first_offset)
+    item = anchor(world, stream, first_offset, name)
+    check_not_deleted(item)
+    if name.queue and item.name != name:
+        world.catalog.set_name(stream, name)
+    return item
+
+
+def _notices_of(
+    claimed: Claimed, log: StreamLog, prefix: str, settings: AgentSettings
+) -> Iterator[str]:
+    """What a person should know of a claim."""
+    if claimed.rooted:
+        yield of_new_root(log.stream, prefix, settings)
+    if claimed.truncated is not None:
+        yield of_truncation(claimed.truncated)
+    if claimed.held is not None:
+        yield of_held_hole(log, *claimed.held)

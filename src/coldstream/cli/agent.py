@@ -8,98 +8,42 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    aws_client,
-    connect,
-)
+from coldstream.cli.agent_options import AgentOptions
+from coldstream.cli.connect import aws_client
 from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.options import Where, with_options
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
-from coldstream.names import ENV_QUEUE_URL, check_stream
+from coldstream.names import check_stream
 from coldstream.plans.name_pattern import MAX_NAME
 
 if TYPE_CHECKING:
     from coldstream.agent.progress import Progress
+    from coldstream.agent.run import Agent
 
 agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
 )
 _MIB = 2**20
-_MAX = 2.0**31  # MiB or seconds: nobody means more
 
 
 @agent_app.callback()
+@with_options
 def agent() -> None:
     """The process beside a broker node that uploads committed segment data."""
 
 
 @agent_app.command("run")
-def run(
-    data_dir: Annotated[
-        str,
-        typer.Option(
-            "--data-dir",
-            help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
-        ),
-    ],
-    committed: Annotated[
-        str,
-        typer.Option(
-            help='What is committed: "all" if you know that everything in the files is, or a JSON'
-            " file {directory: last committed offset}, read again when it changes."
-        ),
-    ],
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once",
-            help="Upload what is committed at the start, wait until the manifests have it, end."
-            " What comes meanwhile, or a stream that appears, is for the next run.",
-        ),
-    ] = False,
-    names: Annotated[
-        Path | None,
-        typer.Option(help='JSON file {directory: {"vhost": V, "queue": Q}} for listings.'),
-    ] = None,
-    cluster: Annotated[str, typer.Option(help="Cluster name for listings.")] = "",
-    fragment_mib: Annotated[float, typer.Option(help="Size of a full fragment, MiB.")] = 64,
-    flush_seconds: Annotated[
-        float, typer.Option(help="A chunk waits at most this long for its fragment to fill.")
-    ] = 60,
-    memory_mib: Annotated[float, typer.Option(help="All upload buffers together, MiB.")] = 256,
-    uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3,
-    last_copy: Annotated[
-        bool,
-        typer.Option(
-            "--last-copy",
-            help="You say that no other node has older data of these streams. What was lost here"
-            " before it was uploaded is then declared lost for ever, as a hole that every reader is"
-            " told of, and the stream goes on.",
-        ),
-    ] = False,
-    queue_url: Annotated[
-        str,
-        typer.Option(
-            envvar=ENV_QUEUE_URL, help="Commit queue, asked when a manifest does not follow."
-        ),
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on stdout.")] = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
-) -> None:
+@with_options
+def run(*, options: AgentOptions, where: Where) -> None:
     """Follow the stream directories below DATA_DIR and upload what is committed.
 
     Killed at any instant it loses nothing: where to go on is in the bucket and the catalog.
@@ -109,54 +53,8 @@ def run(
 
         coldstream agent run --data-dir ./streams --committed offsets.json --once --json
     """
-    from coldstream.adapters.sqs import QueueCommitRequests
-    from coldstream.agent.committed import AllCommitted, CommittedFile
-    from coldstream.agent.run import Agent
-    from coldstream.agent.settings import AgentSettings
-    from coldstream.remote.context import World
-
-    if not data_dir:
-        # As a path it would be the working directory.
-        raise InvalidInputError(
-            "--data-dir is empty; give the directory that holds one directory a stream"
-        )
-    for option, number, least in (
-        ("--fragment-mib", fragment_mib, 0.0001),
-        ("--flush-seconds", flush_seconds, 0),
-        ("--memory-mib", memory_mib, 0.0001),
-    ):
-        if not least <= number <= _MAX:
-            raise InvalidInputError(f"{option} {number} is no number from {least} to {_MAX:.0f}")
-    settings = AgentSettings(
-        target_size=int(fragment_mib * _MIB),
-        flush_ms=int(flush_seconds * 1000),
-        memory_budget=int(memory_mib * _MIB),
-        uploads=uploads,
-        once=once,
-        last_copy=last_copy,
-        bucket=bucket,
-    )
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
     line = _ProgressLine()
-    worker = Agent(
-        world=World(
-            store=remote.store,
-            catalog=remote.catalog,
-            prefix=prefix,
-            new_uid=lambda: secrets.randbits(64),
-        ),
-        data_dir=Path(data_dir),
-        committed=AllCommitted() if committed == "all" else CommittedFile(Path(committed)),
-        settings=settings,
-        requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=queue_url)
-        if queue_url
-        else None,
-        names=read_names(names, cluster) if names else {},
-        pause=lambda attempt: time.sleep(
-            min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000
-        ),
-        report=lambda rows: line.show(rows, worker.warnings),
-    )
+    worker = _agent(options, where, lambda rows: line.show(rows, worker.warnings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
     progress = worker.run()
@@ -166,16 +64,46 @@ def run(
             f"coldstream: left alone, no stream's name: {', '.join(sorted(worker.skipped))}",
             file=sys.stderr,
         )
-    if as_json:
+    if options.as_json:
         print(json.dumps([_row(each) for each in progress]))  # noqa: T201 - stdout is for data
     failed = [each.error for each in progress if each.error is not None]
     for error in failed[1:]:
         print(f"coldstream: {_with_remedy(error)}", file=sys.stderr)  # noqa: T201
-    if once and worker.interrupted:
+    if options.once and worker.interrupted:
         print("coldstream: stopped before everything was durable", file=sys.stderr)  # noqa: T201
         raise typer.Exit(ExitCode.INTERRUPTED)
     if failed:
         raise failed[0]
+
+
+def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]], None]) -> Agent:
+    """The agent, not yet running.
+
+    Raises:
+        InvalidInputError: an option is outside its limits, or the file of names is wrong.
+        As `connect`.
+    """
+    from coldstream.adapters.sqs import QueueCommitRequests
+    from coldstream.agent.committed import AllCommitted, CommittedFile
+    from coldstream.agent.run import Agent
+
+    data_dir, settings = options.directory(), options.settings(where.bucket)
+    remote = where.connect()
+    everything = options.committed == "all"
+    return Agent(
+        world=remote.world(),
+        data_dir=data_dir,
+        committed=AllCommitted() if everything else CommittedFile(Path(options.committed)),
+        settings=settings,
+        requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=options.queue_url)
+        if options.queue_url
+        else None,
+        names=read_names(options.names, options.cluster) if options.names else {},
+        pause=lambda attempt: time.sleep(
+            min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000
+        ),
+        report=report,
+    )
 
 
 def read_names(path: Path, cluster: str) -> dict[str, QueueName]:

@@ -6,27 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, many, note, plain, print_json, print_table, yes_no
+from coldstream.cli.options import Where, with_options
+from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, surveyed
 from coldstream.cli.read_only import read_only
-from coldstream.cli.resolve import OptionalStream
-from coldstream.cli.workflow import (
-    NoWaitOption,
-    ReasonOption,
-    WorkflowsOption,
-    connect_workflows,
-    run_workflow,
-)
-from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.cli.resolve import OptionalStream, item_of
+from coldstream.cli.workflow import WorkflowOptions, run_workflow
+from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import ENV_GRACE_SECONDS
 
@@ -37,6 +25,7 @@ DEFAULT_GRACE_SECONDS = 86_400
 _COLUMNS = ("stream", "kind", "objects", "bytes", "garbage", "meaning")
 
 
+@with_options
 def collect(
     stream: OptionalStream = None,
     delete: Annotated[
@@ -57,13 +46,9 @@ def collect(
             help="How long something must have been garbage, as the stack has it; only for a look.",
         ),
     ] = DEFAULT_GRACE_SECONDS,
-    reason: ReasonOption = "",
-    no_wait: NoWaitOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    options: WorkflowOptions,
+    where: Where,
 ) -> None:
     """Look for objects that nothing refers to; with --delete let those go that are proved garbage.
 
@@ -78,15 +63,13 @@ def collect(
     """
     if delete and dry_run:
         raise InvalidInputError("--delete and --dry-run exclude each other")
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if not delete:
-        _print(_plan(remote, stream, 1000 * grace_seconds), as_json=as_json)
+        _print(_plan(remote, stream, 1000 * grace_seconds), as_json=options.as_json)
         return
-    machines = connect_workflows(workflows)
+    machines = options.connect()
     name = workable(remote.catalog, stream, deleted_too=True) if stream else ""
-    run_workflow(
-        remote, machines, "collect", name, reason=reason, wait=not no_wait, as_json=as_json
-    )
+    run_workflow(remote, machines, "collect", name, options)
 
 
 def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
@@ -125,10 +108,7 @@ class _Found:
         from coldstream.usecases.stragglers import sweep_stragglers
 
         world, deleter = read_only(remote)
-        item = world.catalog.get(self._stream)
-        if item is None:
-            raise NotFoundError("the catalog does not know this stream", stream=self._stream)
-        if item.state is StreamState.DELETED:
+        if item_of(world.catalog, self._stream).state is StreamState.DELETED:
             stragglers = sweep_stragglers(world, deleter, self._stream, dry_run=True)
             self._add(stragglers)
             for count in stragglers.found.values():  # a tombstone is all the proof they need

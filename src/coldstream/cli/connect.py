@@ -1,4 +1,4 @@
-"""Settings from flags or the environment, and the adapters that they choose.
+"""The adapters that the settings choose.
 
 The SDKs are imported here, inside the function, so that `coldstream --help` stays quick.
 """
@@ -6,47 +6,15 @@ The SDKs are imported here, inside the function, so that `coldstream --help` sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
-
-import typer
+from typing import Any, TypeVar
 
 from coldstream.adapters.place import Place, Remote, client, open_place
 from coldstream.cli.report import ConfigurationError
-from coldstream.names import (
-    DEFAULT_PREFIX,
-    ENV_BUCKET,
-    ENV_PREFIX,
-    ENV_TABLE,
-    check_prefix,
-)
+from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 
 __all__ = ["Remote", "aws_client", "connect"]
 
 _T = TypeVar("_T")
-_PANEL = "Where"
-
-BucketOption = Annotated[
-    str,
-    typer.Option(
-        "--bucket", envvar=ENV_BUCKET, help="S3 bucket of the fragments.", rich_help_panel=_PANEL
-    ),
-]
-TableOption = Annotated[
-    str,
-    typer.Option(
-        "--table", envvar=ENV_TABLE, help="DynamoDB table of the catalog.", rich_help_panel=_PANEL
-    ),
-]
-PrefixOption = Annotated[
-    str,
-    typer.Option(
-        "--prefix",
-        envvar=ENV_PREFIX,
-        help="What all keys of the cluster begin with.",
-        rich_help_panel=_PANEL,
-    ),
-]
-DEFAULT_PREFIX_VALUE = DEFAULT_PREFIX
 
 
 def connect(*, bucket: str, table: str, prefix: str) -> Remote:

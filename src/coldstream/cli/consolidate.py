@@ -6,33 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.options import DryRunOption, Where, with_options
+from coldstream.cli.output import note, print_json, print_table
 from coldstream.cli.over_streams import Plans, no_pause, plan_each, surveyed
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
-from coldstream.cli.workflow import (
-    DryRunOption,
-    NoWaitOption,
-    ReasonOption,
-    WorkflowsOption,
-    connect_workflows,
-    run_workflow,
-)
+from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.names import ENV_FRAGMENT_SIZE
 
 DEFAULT_FRAGMENT_BYTES = 64 * 2**20
 _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
 
 
+@with_options
 def consolidate(
     stream: OptionalStream = None,
     dry_run: DryRunOption = False,
@@ -45,13 +33,9 @@ def consolidate(
             help="Data of a full fragment, as the stack has it; only for --dry-run.",
         ),
     ] = DEFAULT_FRAGMENT_BYTES,
-    reason: ReasonOption = "",
-    no_wait: NoWaitOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    options: WorkflowOptions,
+    where: Where,
 ) -> None:
     """Make large fragments out of small neighbours; readers do not notice.
 
@@ -60,15 +44,13 @@ def consolidate(
 
     Example: coldstream consolidate //orders --dry-run
     """
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if dry_run:
-        _print(_plan(remote, stream, fragment_bytes), as_json=as_json)
+        _print(_plan(remote, stream, fragment_bytes), as_json=options.as_json)
         return
-    machines = connect_workflows(workflows)
+    machines = options.connect()
     name = workable(remote.catalog, stream) if stream else ""
-    run_workflow(
-        remote, machines, "consolidate", name, reason=reason, wait=not no_wait, as_json=as_json
-    )
+    run_workflow(remote, machines, "consolidate", name, options)
 
 
 def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:

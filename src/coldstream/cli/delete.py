@@ -5,36 +5,26 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coldstream.cli import workflow
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
 from coldstream.cli.deleted import deletion
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.output import JsonOption, note, print_json, print_table, size, when
+from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
+from coldstream.cli.output import note, print_json, print_table, size, when
 from coldstream.cli.over_streams import now_ms
-from coldstream.cli.resolve import StreamArgument, resolve
-from coldstream.cli.workflow import (
-    DryRunOption,
-    WorkflowsOption,
-    connect_workflows,
-    default_reason,
-    start,
-)
+from coldstream.cli.resolve import StreamArgument, item_of, resolve
+from coldstream.cli.workflow import WorkflowsOption, default_reason, start
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
+
+if TYPE_CHECKING:
+    from coldstream.plans.policy import PolicySet
 
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
 _MAX_UNDELETE_SECONDS = 365 * 86_400
@@ -59,6 +49,7 @@ class NothingToUndeleteError(ConflictError):
     remedy = "see its state with `coldstream streams`"
 
 
+@with_options
 def delete(
     stream: StreamArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -75,9 +66,8 @@ def delete(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Delete a stream of the remote tier; it can be had back with `undelete` for a while.
 
@@ -88,49 +78,60 @@ def delete(
 
     Example: coldstream delete //orders --undelete-seconds 86400 --yes
     """
-    from coldstream.plans.policy import effective
     from coldstream.usecases.delete_stream import delete_stream
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
-    item = _item(remote, resolve(remote.catalog, stream))
+    remote = where.connect()
+    item = item_of(remote.catalog, resolve(remote.catalog, stream))
     policies, rules_revision = remote.policies.load()
     execution = None
     if item.state in _TOMBSTONES:
         note(f"{item.stream} {deletion(item)}")
-        execution = _restarted(item, connect_workflows(workflows), dry_run=dry_run)
+        execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
-        said = effective(policies, item.stream, item.name)
-        held = said.hold_rules or said.unsure_holds
-        if held:
-            raise HeldError(
-                f"the stream {'is' if said.hold else 'may be'} under legal hold by "
-                f"{', '.join(held)}{'' if said.hold else ': nobody has recorded its queue'}",
-                stream=item.stream,
-            )
-        if not dry_run:
+        _refuse_held(item, policies)
+        undelete_ms = 1000 * undelete_seconds
+        if dry_run:
+            until = when(now_ms() + undelete_ms)
+            note(f"{item.stream} would be deleted; it could be undeleted until {until}")
+        else:
             _confirm(item, yes=yes)
             item = delete_stream(
                 remote.world(),
                 item.stream,
                 policies,
                 now_ms=now_ms(),
-                undelete_ms=1000 * undelete_seconds,
+                undelete_ms=undelete_ms,
                 rules_revision=rules_revision,
             )
             note(f"{item.stream} {deletion(item)}")
-        else:
-            until = when(now_ms() + 1000 * undelete_seconds)
-            note(f"{item.stream} would be deleted; it could be undeleted until {until}")
     _print(item, execution, as_json=as_json)
 
 
+def _refuse_held(item: CatalogItem, policies: PolicySet) -> None:
+    """See whether a rule holds a stream, or may hold it.
+
+    Raises:
+        HeldError: one does.
+    """
+    from coldstream.plans.policy import effective
+
+    said = effective(policies, item.stream, item.name)
+    held = said.hold_rules or said.unsure_holds
+    if held:
+        raise HeldError(
+            f"the stream {'is' if said.hold else 'may be'} under legal hold by "
+            f"{', '.join(held)}{'' if said.hold else ': nobody has recorded its queue'}",
+            stream=item.stream,
+        )
+
+
+@with_options
 def undelete(
     stream: StreamArgument,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Call the deletion of a stream off; it has again all that it had.
 
@@ -140,8 +141,8 @@ def undelete(
     """
     from coldstream.usecases.delete_stream import undelete_stream
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
-    item = _item(remote, resolve(remote.catalog, stream, state=StreamState.DELETING))
+    remote = where.connect()
+    item = item_of(remote.catalog, resolve(remote.catalog, stream, state=StreamState.DELETING))
     if item.state is StreamState.DELETED:
         raise NothingToUndeleteError(f"the stream {deletion(item)}", stream=item.stream)
     if item.state is not StreamState.DELETING:
@@ -154,13 +155,6 @@ def undelete(
         item = undelete_stream(remote.world(), item.stream)
         note(f"{item.stream} is live again")
     _print(item, None, as_json=as_json)
-
-
-def _item(remote: Remote, stream: str) -> CatalogItem:
-    item = remote.catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
 
 
 def _confirm(item: CatalogItem, *, yes: bool) -> None:

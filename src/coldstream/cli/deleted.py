@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldstream.cli.output import note, when
-from coldstream.cli.resolve import resolve
+from coldstream.cli.resolve import item_of, resolve
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import Catalog
@@ -58,7 +58,7 @@ def readable(catalog: Catalog, text: str) -> str:
         DeletedError: it was deleted for good.
         InvalidInputError: several streams have this name.
     """
-    item = _item(catalog, resolve(catalog, text))
+    item = item_of(catalog, resolve(catalog, text))
     if item.state is StreamState.DELETING:
         note(f"{item.stream} {deletion(item)}")
     _refuse_deleted(item)
@@ -80,7 +80,7 @@ def workable(catalog: Catalog, text: str, *, deleted_too: bool = False) -> str:
         RebuildingError: it is being rebuilt.
         InvalidInputError: several streams have this name.
     """
-    item = _item(catalog, resolve(catalog, text))
+    item = item_of(catalog, resolve(catalog, text))
     if deleted_too and item.state is StreamState.DELETED:
         return item.stream
     _refuse_deleted(item)
@@ -107,7 +107,7 @@ def refuse_if_gone(catalog: Catalog, stream: str) -> None:
     Raises:
         DeletedError: it is.
     """
-    _refuse_deleted(_item(catalog, stream))
+    _refuse_deleted(item_of(catalog, stream))
 
 
 @contextmanager
@@ -131,13 +131,6 @@ def telling_deletion(catalog: Catalog, stream: str) -> Iterator[None]:
             offset=error.offset,
             key=error.key,
         ) from error
-
-
-def _item(catalog: Catalog, stream: str) -> CatalogItem:
-    item = catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
 
 
 def _refuse_deleted(item: CatalogItem) -> None:

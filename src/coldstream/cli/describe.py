@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.output import (
-    MOST,
-    JsonOption,
-    note,
-    print_json,
-    print_section,
-    print_table,
-    size,
-    when,
-)
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import MOST, note, print_json, print_section, print_table, size, when
 from coldstream.cli.resolve import StreamArgument
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
@@ -37,6 +24,7 @@ _HOLE_COLUMNS = ("first", "next", "offsets", "epoch", "after", "uid")
 _GROUP_COLUMNS = ("first", "next", "kind", "fragments", "bytes", "first_time", "last_time", "uid")
 
 
+@with_options
 def describe(
     stream: StreamArgument,
     fragments: Annotated[
@@ -53,9 +41,8 @@ def describe(
         typer.Option("--holes", help="Look for holes below groups, too: reads every group."),
     ] = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Describe what the remote tier holds of a stream.
 
@@ -66,39 +53,74 @@ def describe(
 
     Example: coldstream describe //orders
     """
+    remote = where.connect()
+    found = _look(remote, readable(remote.catalog, stream), fragments, all_holes=all_holes)
+    if as_json:
+        print_json({**found.sections, **found.lists})
+    else:
+        _print(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is to tell.
+
+    Attributes:
+        sections: names and values, by title; the ledger as a list.
+        lists: rows of the newest groups, the known holes, the newest fragments.
+        groups: how many there are in the root.
+        fragments: how many there are, holes included.
+        unseen: whether nobody has looked for holes below the groups that there are.
+    """
+
+    sections: dict[str, Any]
+    lists: dict[str, list[dict[str, Any]]]
+    groups: int
+    fragments: int
+    unseen: bool
+
+
+def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Found:
+    """Read a stream's root, its `newest` fragments, and with `all_holes` every group."""
     from coldstream.remote.nodes import PROCESS_NODES, fetcher
     from coldstream.remote.roots import Snapshots
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
-    name = readable(remote.catalog, stream)
-    fetch = fetcher(remote.store, PROCESS_NODES, prefix, name)
-    with telling_deletion(remote.catalog, name):
-        snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(name)
+    fetch = fetcher(remote.store, PROCESS_NODES, remote.prefix, stream)
+    with telling_deletion(remote.catalog, stream):
+        snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(stream)
         root = snapshot.root
-        newest = list(islice(leaves_backwards(root, fetch), fragments))
+        fragments = list(islice(leaves_backwards(root, fetch), newest))
         below = leaves(root, fetch) if all_holes else root.entries
         holes = [entry for entry in below if entry.kind is EntryKind.HOLE]
-    unseen = not all_holes and any(entry.kind.level for entry in root.entries)
-    sections = _sections(snapshot.item, root, None if unseen else len(holes))
-    rows = [_fragment(entry) for entry in reversed(newest)]
     groups = [entry for entry in root.entries if entry.kind.level]
-    group_rows = [_group(entry) for entry in groups[len(groups) - min(len(groups), fragments) :]]
-    hole_rows = [_hole(entry) for entry in holes]
-    if as_json:
-        print_json({**sections, "groups": group_rows, "holes": hole_rows, "fragments": rows})
-        return
-    for title, values in sections.items():
+    unseen = not all_holes and bool(groups)
+    return _Found(
+        sections=_sections(snapshot.item, root, None if unseen else len(holes)),
+        lists={
+            "groups": [_group(entry) for entry in groups[max(0, len(groups) - newest) :]],
+            "holes": [_hole(entry) for entry in holes],
+            "fragments": [_fragment(entry) for entry in reversed(fragments)],
+        },
+        groups=len(groups),
+        fragments=root.fragments,
+        unseen=unseen,
+    )
+
+
+def _print(found: _Found) -> None:
+    for title, values in found.sections.items():
         if title != "ledger":
             print_section(title.upper(), {k: _shown(k, v) for k, v in values.items()})
-    ledger = {f"epoch {c['epoch']}": f"from offset {c['floor']}" for c in sections["ledger"]}
+    ledger = {f"epoch {c['epoch']}": f"from offset {c['floor']}" for c in found.sections["ledger"]}
     print_section("LEDGER", ledger)
-    if groups:
-        _table("GROUPS", group_rows, len(groups), _GROUP_COLUMNS)
+    groups, holes, fragments = found.lists["groups"], found.lists["holes"], found.lists["fragments"]
+    if found.groups:
+        _table("GROUPS", groups, found.groups, _GROUP_COLUMNS)
     if holes:
-        _table("HOLES", hole_rows, len(holes), _HOLE_COLUMNS)
-    if unseen:
+        _table("HOLES", holes, len(holes), _HOLE_COLUMNS)
+    if found.unseen:
         note("holes below groups are not looked for; see --holes")
-    _table("FRAGMENTS", rows, root.fragments, _COLUMNS)
+    _table("FRAGMENTS", fragments, found.fragments, _COLUMNS)
 
 
 def _table(title: str, rows: list[dict[str, Any]], count: int, columns: tuple[str, ...]) -> None:

@@ -9,16 +9,43 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
-from coldstream.cli.output import when
+import typer
+
+from coldstream.cli.output import MOST, when
 from coldstream.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from coldstream.reader import Gap, Message
 
 _PREVIEW_BYTES = 64
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
+    ),
+]
+
+
+class Output(StrEnum):
+    """How messages are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+
+
+def write(messages: Generator[Message], output: Output, limit: int | None) -> None:
+    """Write messages, at most `limit` of them, and close what gives them."""
+    writers = {Output.TEXT: write_text, Output.JSON: write_json, Output.RAW: write_raw}
+    with closing(messages):
+        writers[output](islice(messages, limit))
+    sys.stdout.flush()
 
 
 def write_raw(messages: Iterable[Message]) -> None:

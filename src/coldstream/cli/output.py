@@ -11,11 +11,8 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Row = Mapping[str, Any]
 #: The most that a number of things to show can be; no stream has more messages.
 MOST = 2**62

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import closing
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli import message
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import readable, telling_deletion, workable
-from coldstream.cli.output import MOST, JsonOption, note, plain, print_json, print_table, when
-from coldstream.cli.read import Output
+from coldstream.cli.message import LimitOption, Output
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import note, plain, print_json, print_table, when
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from coldstream.manifest.quarantine import Dropped, Timeline
-    from coldstream.reader import Gap
     from coldstream.remote.context import World
+    from coldstream.usecases.amend import Amended
+    from coldstream.usecases.quarantine import Drop, LostData
 
 app = typer.Typer(
     help="Messages that a fail-over has cut off: confirmed once, lost by the cluster.",
@@ -56,6 +49,7 @@ TimelineOption = Annotated[
 
 
 @app.command("list")
+@with_options
 def list_(
     stream: StreamArgument,
     strays: Annotated[
@@ -67,9 +61,8 @@ def list_(
         ),
     ] = True,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Show what was cut off: one timeline a claim, and stray fragments.
 
@@ -80,7 +73,7 @@ def list_(
     """
     from coldstream.usecases.quarantine import current_record
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = workable(remote.catalog, stream)
     world = read_only(remote)[0]
     loaded, record = current_record(world, name)
@@ -112,6 +105,7 @@ def list_(
 
 
 @app.command("read")
+@with_options
 def read(
     stream: StreamArgument,
     timeline: TimelineOption,
@@ -128,15 +122,9 @@ def read(
     output: Annotated[
         Output, typer.Option("--output", "-o", help="text, json or raw, as `coldstream read`.")
     ] = Output.TEXT,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
-        ),
-    ] = None,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    limit: LimitOption = None,
+    *,
+    where: Where,
 ) -> None:
     """Read the messages of one lost timeline, in order, every byte checked.
 
@@ -145,46 +133,42 @@ def read(
 
     Example: coldstream quarantine read //orders --timeline 7 --output json
     """
-    from coldstream.cli import message
     from coldstream.reader import Offset
     from coldstream.reader.lost import RootReader
     from coldstream.usecases.quarantine import lost_data
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = readable(remote.catalog, stream)
     world = read_only(remote)[0]
     data = lost_data(world, name, _timeline(world, name, timeline))
     for key in data.strays:
         why = "it is gone, damaged, of another stream, or does not join the rest"
         note(f"not read, because {why}: {plain(key)}")
+    begin = _begin(data, start)
+    if data.root is None or begin is None:
+        return
+    reader = RootReader(remote.store, remote.catalog, remote.prefix, name, data.root)
+    with telling_deletion(remote.catalog, name):
+        messages = reader.messages(Offset(begin), on_gap=lambda gap: note(f"gap: {gap}"))
+        message.write(messages, output, limit)
+
+
+def _begin(data: LostData, start: int | None) -> int | None:
+    """Where to read from; None, and said, where nothing is to be read."""
     if data.root is None:
         note("the timeline has no fragments")
-        return
+        return None
     begin = max(data.timeline.floor if start is None else start, data.root.first_offset)
     if start is not None and begin > start:
         note(f"the timeline begins at offset {begin}; {start} is not in it")
     if begin >= data.root.next_offset:
         note(f"the timeline ends before offset {data.root.next_offset}")
-        return
-
-    def tell(gap: Gap) -> None:
-        note(f"gap: {gap}")
-
-    reader = RootReader(remote.store, remote.catalog, prefix, name, data.root)
-    with (
-        telling_deletion(remote.catalog, name),
-        closing(reader.messages(Offset(begin), on_gap=tell)) as messages,
-    ):
-        write = {
-            Output.TEXT: message.write_text,
-            Output.JSON: message.write_json,
-            Output.RAW: message.write_raw,
-        }[output]
-        write(islice(messages, limit))
-    sys.stdout.flush()
+        return None
+    return begin
 
 
 @app.command("drop")
+@with_options
 def drop(
     stream: StreamArgument,
     timeline: TimelineOption,
@@ -195,9 +179,8 @@ def drop(
         bool, typer.Option("--dry-run", help="Only say what would be given up.")
     ] = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Give a lost timeline up for ever: `coldstream collect` deletes it after the grace time.
 
@@ -206,31 +189,18 @@ def drop(
 
     Example: coldstream quarantine drop //orders --timeline 7 --dry-run
     """
-    from coldstream.usecases import quarantine as usecase
-
     if not (yes or dry_run):
         raise InvalidInputError(
             "messages that are given up are gone for ever: add --yes, or --dry-run to see"
         )
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = workable(remote.catalog, stream)
-    world = read_only(remote)[0] if dry_run else remote.world()
     before = _given_up_before(remote, name, timeline)
     if before is not None:
         _tell_given_up(name, before, as_json=as_json)
         return
-    try:
-        done = usecase.drop(
-            world,
-            name,
-            timeline,
-            pause=lambda attempt: time.sleep(0.1 * 2**attempt),
-            dry_run=dry_run,
-        )
-    except NotFoundError as exc:
-        if exc.key is not None:
-            raise
-        raise UnknownTimelineError(exc.reason, stream=name) from exc
+    world = read_only(remote)[0] if dry_run else remote.world()
+    done = _drop(world, name, timeline, dry_run=dry_run)
     row = _row(world, name, done.change.timeline) if done.change.timeline else None
     if as_json:
         print_json(
@@ -249,6 +219,23 @@ def drop(
         note(f"{what}: given up, manifest version {done.item.version}; collect deletes them")
     else:
         note(f"{what}: would be given up; nothing was changed")
+
+
+def _drop(world: World, stream: str, epoch: int, *, dry_run: bool) -> Amended[Drop]:
+    from coldstream.usecases import quarantine as usecase
+
+    try:
+        return usecase.drop(
+            world,
+            stream,
+            epoch,
+            pause=lambda attempt: time.sleep(0.1 * 2**attempt),
+            dry_run=dry_run,
+        )
+    except NotFoundError as exc:
+        if exc.key is not None:
+            raise
+        raise UnknownTimelineError(exc.reason, stream=stream) from exc
 
 
 def _given_up_before(remote: Remote, stream: str, epoch: int) -> Dropped | None:

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    connect,
-)
+from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.output import MOST, note
+from coldstream.cli.message import LimitOption, Output
+from coldstream.cli.options import Where, with_options
+from coldstream.cli.output import note
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
     from coldstream.manifest.root import Root
-    from coldstream.reader import Message
+    from coldstream.reader import Gap
 
 
-class Output(StrEnum):
-    """How messages are written."""
-
-    TEXT = "text"
-    JSON = "json"
-    RAW = "raw"
-
-
+@with_options
 def read(
     stream: StreamArgument,
     start: Annotated[
@@ -64,15 +48,9 @@ def read(
             "the wire bytes of the messages, concatenated.",
         ),
     ] = Output.TEXT,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
-        ),
-    ] = None,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    limit: LimitOption = None,
+    *,
+    where: Where,
 ) -> None:
     """Read messages of a stream out of the remote tier, in order, every byte checked.
 
@@ -84,28 +62,26 @@ def read(
     Examples: coldstream read //orders --from last --output json
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
     """
-    from coldstream.cli import message
     from coldstream.errors import InvalidInputError
-    from coldstream.reader import Gap, Offset, StreamReader, parse_bound, parse_spec
+    from coldstream.reader import Offset, StreamReader, parse_bound, parse_spec
 
     spec, bound = parse_spec(start), parse_bound(to) if to else None
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = readable(remote.catalog, stream)
-    reader = StreamReader(remote.store, remote.catalog, prefix, name)
-
-    def tell(gap: Gap) -> None:
-        note(f"gap: {gap}")
-        if output is Output.JSON:
-            message.write_gap(gap)
-
+    reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
         raise InvalidInputError(f"--to {bound.value} lies before --from {spec.value}")
     with telling_deletion(remote.catalog, name):
         if isinstance(spec, Offset):
             _tell_place(spec.value, reader.snapshot().root)
-        with closing(reader.messages(spec, bound, on_gap=tell)) as messages:
-            _writers()[output](islice(messages, limit))
-    sys.stdout.flush()
+        messages = reader.messages(spec, bound, on_gap=lambda gap: _tell_gap(gap, output))
+        message.write(messages, output, limit)
+
+
+def _tell_gap(gap: Gap, output: Output) -> None:
+    note(f"gap: {gap}")
+    if output is Output.JSON:
+        message.write_gap(gap)
 
 
 def _tell_place(offset: int, root: Root) -> None:
@@ -114,13 +90,3 @@ def _tell_place(offset: int, root: Root) -> None:
         note(f"the stream begins at offset {root.first_offset}; {offset} is not in it")
     elif offset > root.next_offset:
         note(f"the stream ends before offset {root.next_offset}; {offset} is not in it yet")
-
-
-def _writers() -> dict[Output, Callable[[Iterator[Message]], None]]:
-    from coldstream.cli import message
-
-    return {
-        Output.TEXT: message.write_text,
-        Output.JSON: message.write_json,
-        Output.RAW: message.write_raw,
-    }

@@ -2,58 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, note, print_json, print_table
+from coldstream.cli.options import (
+    DEFAULT_BRANCHING,
+    BranchingOption,
+    DryRunOption,
+    Where,
+    with_options,
+)
+from coldstream.cli.output import note, print_json, print_table
 from coldstream.cli.over_streams import no_pause
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
-from coldstream.cli.workflow import (
-    DryRunOption,
-    NoWaitOption,
-    ReasonOption,
-    WorkflowsOption,
-    connect_workflows,
-    run_workflow,
-)
-from coldstream.names import ENV_BRANCHING
+from coldstream.cli.workflow import WorkflowOptions, run_workflow
 
-
-def _branching(about: str) -> Any:
-    return typer.Option("--branching", envvar=ENV_BRANCHING, min=2, max=4096, help=about)
-
-
-#: For commands that write here, and not by a workflow of the stack, which knows its own.
-OwnBranchingOption = Annotated[int, _branching("Entries of a group, as the stack has it.")]
-BranchingOption = Annotated[
-    int, _branching("Entries of a group, as the stack has it; only for --dry-run.")
-]
-DEFAULT_BRANCHING = 1024
 _COLUMNS = ("kind", "first", "next", "fragments", "bytes")
 
 
+@with_options
 def rebalance(
     stream: StreamArgument,
     dry_run: DryRunOption = False,
     branching: BranchingOption = DEFAULT_BRANCHING,
-    reason: ReasonOption = "",
-    no_wait: NoWaitOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    options: WorkflowOptions,
+    where: Where,
 ) -> None:
     """Move the oldest entries of a stream's root under groups, if there are too many.
 
@@ -61,10 +37,10 @@ def rebalance(
 
     Example: coldstream rebalance //orders --dry-run
     """
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if dry_run:
         document = _plan(remote, workable(remote.catalog, stream), branching)
-        if as_json:
+        if options.as_json:
             print_json(document)
         else:
             print_table(document["groups"], _COLUMNS)
@@ -73,11 +49,9 @@ def rebalance(
                 f"{document['entries_after']} after it"
             )
         return
-    machines = connect_workflows(workflows)
+    machines = options.connect()
     name = workable(remote.catalog, stream)
-    run_workflow(
-        remote, machines, "rebalance", name, reason=reason, wait=not no_wait, as_json=as_json
-    )
+    run_workflow(remote, machines, "rebalance", name, options)
 
 
 def _plan(remote: Remote, stream: str, branching: int) -> dict[str, Any]:

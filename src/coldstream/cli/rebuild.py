@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
+from coldstream.cli.connect import Remote
+from coldstream.cli.options import (
+    DEFAULT_BRANCHING,
+    JsonOption,
+    OwnBranchingOption,
+    Where,
+    with_options,
 )
-from coldstream.cli.output import JsonOption, note, print_json, print_section
+from coldstream.cli.output import note, print_json, print_section
 from coldstream.cli.over_streams import Plans, items
 from coldstream.cli.read_only import read_only
-from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
 from coldstream.cli.resolve import StreamArgument, pick
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import stream_prefix
@@ -28,18 +28,20 @@ if TYPE_CHECKING:
     from coldstream.usecases.rebuild import RebuildReport
 
 
-def rebuild(
-    stream: StreamArgument,
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """What a rebuild does. Attributes: the options of the command."""
+
     write: Annotated[
         bool, typer.Option("--write", help="Write the new manifest; without it nothing changes.")
-    ] = False,
+    ] = False
     no_trailers: Annotated[
         bool,
         typer.Option(
             "--no-trailers",
             help="For a dry run: go by the keys alone, one LIST for 1,000 fragments and no GETs.",
         ),
-    ] = False,
+    ] = False
     accept_less: Annotated[
         bool,
         typer.Option(
@@ -47,7 +49,7 @@ def rebuild(
             help="With --write: install the new manifest although it lacks something that the old "
             "one or the bucket has. See the dry run first. Holes stand for what is missing.",
         ),
-    ] = False,
+    ] = False
     wait_seconds: Annotated[
         int,
         typer.Option(
@@ -56,13 +58,13 @@ def rebuild(
             help="With --write: so long a delete may be under way when the stream is stopped; it "
             "is waited for. Less is safe only if nothing can have deleted within that time.",
         ),
-    ] = MAX_DELETE_MS // 1000,
-    branching: OwnBranchingOption = DEFAULT_BRANCHING,
-    as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
-) -> None:
+    ] = MAX_DELETE_MS // 1000
+    branching: OwnBranchingOption = DEFAULT_BRANCHING
+    as_json: JsonOption = False
+
+
+@with_options
+def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) -> None:
     """Make the manifest of a stream anew from the bucket, where its own is damaged.
 
     A dry run unless --write is given: says what would come out, beside what the catalog says now.
@@ -79,26 +81,26 @@ def rebuild(
     """
     from coldstream.usecases import rebuild as usecase
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = _directory(remote, stream)
     if name != stream:
         note(f"{stream} is {name}")
-    world = remote.world() if write else read_only(remote)[0]
+    world = remote.world() if options.write else read_only(remote)[0]
     try:
         report = usecase.rebuild(
             world,
             name,
-            branching=branching,
-            trailers=not no_trailers,
-            dry_run=not write,
-            accept_less=accept_less,
+            branching=options.branching,
+            trailers=not options.no_trailers,
+            dry_run=not options.write,
+            accept_less=options.accept_less,
             wait=_wait,
-            delete_ms=wait_seconds * 1000,
+            delete_ms=options.wait_seconds * 1000,
         )
     except usecase.LackingError as error:
-        _show(error.report, as_json=as_json, write=True)
+        _show(error.report, as_json=options.as_json, write=True)
         raise
-    _show(report, as_json=as_json, write=write)
+    _show(report, as_json=options.as_json, write=options.write)
 
 
 def _show(report: RebuildReport, *, as_json: bool, write: bool) -> None:

@@ -5,43 +5,27 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, many, note, print_json, print_table, yes_no
+from coldstream.cli.options import DryRunOption, Where, with_options
+from coldstream.cli.output import many, note, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, plan_each, surveyed
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
-from coldstream.cli.workflow import (
-    DryRunOption,
-    NoWaitOption,
-    ReasonOption,
-    WorkflowsOption,
-    connect_workflows,
-    run_workflow,
-)
+from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.errors import InvalidInputError
 from coldstream.names import stream_prefix
 
 _COLUMNS = ("stream", "first", "next", "fragments", "bytes", "refused", "adopt")
 
 
+@with_options
 def reconcile(
     stream: OptionalStream = None,
     dry_run: DryRunOption = False,
-    reason: ReasonOption = "",
-    no_wait: NoWaitOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    options: WorkflowOptions,
+    where: Where,
 ) -> None:
     """Append uploads to the manifests of streams whose events were lost.
 
@@ -52,15 +36,13 @@ def reconcile(
 
     Example: coldstream reconcile --dry-run --json
     """
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if dry_run:
-        _print(_plan(remote, stream), as_json=as_json)
+        _print(_plan(remote, stream), as_json=options.as_json)
         return
-    machines = connect_workflows(workflows)
+    machines = options.connect()
     name = _chosen(remote, stream) if stream else ""
-    run_workflow(
-        remote, machines, "reconcile", name, reason=reason, wait=not no_wait, as_json=as_json
-    )
+    run_workflow(remote, machines, "reconcile", name, options)
 
 
 def _plan(remote: Remote, stream: str | None) -> Plans:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.output import JsonOption, many, note, print_json, print_table
+from coldstream.cli.options import (
+    DEFAULT_BRANCHING,
+    JsonOption,
+    OwnBranchingOption,
+    Where,
+    with_options,
+)
+from coldstream.cli.output import many, note, print_json, print_table
 from coldstream.cli.read_only import read_only
-from coldstream.cli.rebalance import DEFAULT_BRANCHING, OwnBranchingOption
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError
 
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 _COLUMNS = ("first", "next", "action", "found", "missing", "proved", "key")
 
 
-def repair(
-    stream: StreamArgument,
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """What a repair looks at, and what it may do. Attributes: the options of the command."""
+
     ranges: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,7 +44,7 @@ def repair(
             help="Offsets to look at, the last one excluded, as scrub tells them; may be given "
             "several times. Without it every byte of the stream is read.",
         ),
-    ] = None,
+    ] = None
     findings: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +52,7 @@ def repair(
             help="Take the ranges from findings of scrub: a file with its line, or with one "
             "finding a line as JSON; - for stdin.",
         ),
-    ] = None,
+    ] = None
     from_dir: Annotated[
         list[Path] | None,
         typer.Option(
@@ -57,7 +60,7 @@ def repair(
             help="Data directory of a broker, or a copy of one, that may still have the range; "
             "may be given several times.",
         ),
-    ] = None,
+    ] = None
     lost: Annotated[
         bool,
         typer.Option(
@@ -65,19 +68,26 @@ def repair(
             help="Declare lost what no source has: it becomes a hole that every reader is told "
             "of. Asks for --yes.",
         ),
-    ] = False,
+    ] = False
     yes: Annotated[
         bool, typer.Option("--yes", help="Really declare it lost; see --lost --dry-run first.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
-    branching: OwnBranchingOption = DEFAULT_BRANCHING,
-    as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
-) -> None:
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+    branching: OwnBranchingOption = DEFAULT_BRANCHING
+    as_json: JsonOption = False
+
+    def wanted(self, stream: str) -> list[tuple[int, int]]:
+        """The ranges of a stream, as given and as found; none without either option.
+
+        Raises:
+            InvalidInputError: one is none, or the file cannot be used.
+        """
+        given = [_range(each) for each in self.ranges or ()]
+        return given + ([] if self.findings is None else _from_findings(self.findings, stream))
+
+
+@with_options
+def repair(stream: StreamArgument, *, options: RepairOptions, where: Where) -> None:
     """Put corrupt or missing fragments right; exit with 65 if something is left.
 
     75 says that somebody else changed a fragment meanwhile: run it again.
@@ -89,40 +99,44 @@ def repair(
 
     Example: coldstream repair //orders --range 70..80 --from-dir /var/lib/rabbitmq/stream
     """
-    from coldstream.cli.repair_replica import LogReplica
-    from coldstream.usecases import repair as usecase
-
-    if lost and not (yes or dry_run):
+    if options.lost and not (options.yes or options.dry_run):
         raise InvalidInputError("--lost gives offsets up for ever: add --yes, or --dry-run to see")
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = workable(remote.catalog, stream)
-    wanted = [_range(each) for each in ranges or ()]
-    if findings is not None:
-        wanted += _from_findings(findings, name)
-        if not wanted:
-            note(f"no finding is about {name}: nothing to do")
-            return
-    report = usecase.repair(
-        read_only(remote)[0] if dry_run else remote.world(),
-        name,
-        ranges=wanted or None,
-        replicas=[LogReplica(each, name, note) for each in from_dir or ()],
-        lost=lost,
-        branching=branching,
-        pause=lambda attempt: time.sleep(0.1 * 2**attempt),
-        dry_run=dry_run,
-        tell=note,
-    )
-    if as_json:
+    wanted = options.wanted(name)
+    if options.findings is not None and not wanted:
+        note(f"no finding is about {name}: nothing to do")
+        return
+    report = _repair(remote, name, wanted, options)
+    if options.as_json:
         print_json(_document(report))
     else:
         print_table(_rows(report), _COLUMNS)
-    _conclude(report, dry_run)
+    _conclude(report, options.dry_run)
     if report.left:
         raise typer.Exit(ExitCode.DATA)
     if report.overtaken:
         # What somebody else put in its place was not looked at: not known to be right.
         raise typer.Exit(ExitCode.TRY_AGAIN)
+
+
+def _repair(
+    remote: Remote, stream: str, wanted: list[tuple[int, int]], options: RepairOptions
+) -> RepairReport:
+    from coldstream.cli.repair_replica import LogReplica
+    from coldstream.usecases import repair as usecase
+
+    return usecase.repair(
+        read_only(remote)[0] if options.dry_run else remote.world(),
+        stream,
+        ranges=wanted or None,
+        replicas=[LogReplica(each, stream, note) for each in options.from_dir or ()],
+        lost=options.lost,
+        branching=options.branching,
+        pause=lambda attempt: time.sleep(0.1 * 2**attempt),
+        dry_run=options.dry_run,
+        tell=note,
+    )
 
 
 def _conclude(report: RepairReport, dry_run: bool) -> None:

@@ -66,6 +66,18 @@ def resolve(catalog: Catalog, text: str, *, state: StreamState = StreamState.LIV
     return pick(catalog.streams(), text, state=state)
 
 
+def item_of(catalog: Catalog, stream: str) -> CatalogItem:
+    """The item of a directory name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    item = catalog.get(stream)
+    if item is None:
+        raise NotFoundError("the catalog does not know this stream", stream=stream)
+    return item
+
+
 def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = StreamState.LIVE) -> str:
     """The one stream among `items` that `text` names as VHOST/QUEUE or as QUEUE.
 

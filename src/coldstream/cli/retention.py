@@ -7,27 +7,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from coldstream.cli import rules
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.output import JsonOption, many, note, print_json, print_table, when
+from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
+from coldstream.cli.output import many, note, print_json, print_table, when
 from coldstream.cli.over_streams import Plans, items, no_pause, now_ms, plan_each
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
-from coldstream.cli.workflow import (
-    DryRunOption,
-    NoWaitOption,
-    ReasonOption,
-    WorkflowsOption,
-    connect_workflows,
-    run_workflow,
-)
+from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.manifest.catalog import StreamState
 
 if TYPE_CHECKING:
@@ -48,12 +35,12 @@ _COLUMNS = (
 
 
 @app.command("plan")
+@with_options
 def plan(
     stream: OptionalStream = None,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Print what retention would take now, and why; writes nothing.
 
@@ -63,20 +50,17 @@ def plan(
 
     Example: coldstream retention plan //orders
     """
-    _print(_plan(connect(bucket=bucket, table=table, prefix=prefix), stream), as_json=as_json)
+    _print(_plan(where.connect(), stream), as_json=as_json)
 
 
 @app.command("run")
+@with_options
 def run(
     stream: OptionalStream = None,
     dry_run: DryRunOption = False,
-    reason: ReasonOption = "",
-    no_wait: NoWaitOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    options: WorkflowOptions,
+    where: Where,
 ) -> None:
     """Take what the rules ask for out of the manifests; `collect` deletes the objects later.
 
@@ -84,15 +68,13 @@ def run(
 
     Example: coldstream retention run //orders --dry-run
     """
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if dry_run:
-        _print(_plan(remote, stream), as_json=as_json)
+        _print(_plan(remote, stream), as_json=options.as_json)
         return
-    machines = connect_workflows(workflows)
+    machines = options.connect()
     name = workable(remote.catalog, stream) if stream else ""
-    run_workflow(
-        remote, machines, "retention", name, reason=reason, wait=not no_wait, as_json=as_json
-    )
+    run_workflow(remote, machines, "retention", name, options)
 
 
 app.command("rules")(rules.rules)

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    Remote,
-    TableOption,
-    connect,
-)
+from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import DeletedError, deletion
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.output import JsonOption, many, note, print_json, print_table, yes_no
+from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
+from coldstream.cli.output import many, note, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, items
 from coldstream.cli.resolve import StreamArgument, resolve
-from coldstream.cli.workflow import DryRunOption
 from coldstream.errors import ConflictError, InvalidInputError
 from coldstream.manifest.catalog import StreamState
 
@@ -52,6 +45,7 @@ class EndedHoldError(InvalidInputError):
     remedy = "add the rules that `coldstream retention rules --json` shows, or --release-holds"
 
 
+@with_options
 def rules(
     new: Annotated[
         Path | None,
@@ -69,9 +63,8 @@ def rules(
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Show the rules, or set them all at once.
 
@@ -89,20 +82,20 @@ def rules(
     if (dry_run or release_holds) and new is None:
         raise InvalidInputError("--dry-run and --release-holds go with --set")
     wanted = None if new is None else parse_policies(_text(new))
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     if wanted is None:
         _show(*remote.policies.load(), as_json=as_json)
     else:
         _set(remote, wanted, release_holds=release_holds, dry_run=dry_run, as_json=as_json)
 
 
+@with_options
 def hold(
     stream: StreamArgument,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Put one stream under legal hold: neither retention nor a deletion takes anything of it.
 
@@ -113,7 +106,7 @@ def hold(
     """
     from coldstream.usecases import hold as usecase
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = resolve(remote.catalog, stream)
     item = remote.catalog.get(name)
     if item is not None and item.state is StreamState.DELETED:
@@ -128,13 +121,13 @@ def hold(
     _tell_holds(remote, name, dry_run=dry_run, changed=changed, as_json=as_json)
 
 
+@with_options
 def release(
     stream: StreamArgument,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """End the legal hold that `hold` made; says so if other rules still hold the stream.
 
@@ -142,7 +135,7 @@ def release(
     """
     from coldstream.usecases import hold as usecase
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     found, _ = remote.policies.load()
     if usecase.hold_name(stream) in {rule.name for rule in found.rules}:
         name = stream  # whatever has become of the stream since

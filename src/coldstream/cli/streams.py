@@ -6,14 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    connect,
-)
-from coldstream.cli.output import JsonOption, print_json, print_table, when
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import print_json, print_table, when
 from coldstream.manifest.catalog import CatalogItem
 
 _COLUMNS = (
@@ -30,14 +24,14 @@ _COLUMNS = (
 )
 
 
+@with_options
 def streams(
     match: Annotated[
         str, typer.Option("--match", help="Only streams whose directory or queue contains this.")
     ] = "",
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """List the streams of the remote tier.
 
@@ -46,7 +40,7 @@ def streams(
 
     Example: coldstream streams --match orders --json
     """
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     rows = sorted(
         (
             _row(item)

@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.connect import (
-    DEFAULT_PREFIX_VALUE,
-    BucketOption,
-    PrefixOption,
-    TableOption,
-    connect,
-)
 from coldstream.cli.deleted import readable, refuse_if_gone
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.output import JsonOption, note, print_json, print_section, print_table
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import note, print_json, print_section, print_table
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
@@ -35,15 +29,15 @@ _SHALLOW = {
 }
 
 
+@with_options
 def verify(
     stream: StreamArgument,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all data: every CRC, chunk and message.")
     ] = False,
     as_json: JsonOption = False,
-    bucket: BucketOption = "",
-    table: TableOption = "",
-    prefix: PrefixOption = DEFAULT_PREFIX_VALUE,
+    *,
+    where: Where,
 ) -> None:
     """Check a stream of the remote tier; exit with 65 if anything is wrong.
 
@@ -56,11 +50,11 @@ def verify(
     """
     from coldstream.reader.verify import verify_stream
 
-    remote = connect(bucket=bucket, table=table, prefix=prefix)
+    remote = where.connect()
     name = readable(remote.catalog, stream)
     with _progress(f"verifying {name}") as progress:
         report = verify_stream(
-            remote.store, remote.catalog, prefix, name, deep=deep, progress=progress
+            remote.store, remote.catalog, remote.prefix, name, deep=deep, progress=progress
         )
     if not report.sound:
         refuse_if_gone(remote.catalog, name)  # then what is missing is no damage

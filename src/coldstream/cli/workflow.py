@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 from coldstream import errors
 from coldstream.cli.connect import Remote, aws_client
 from coldstream.cli.exit_codes import BY_KIND, ExitCode
+from coldstream.cli.options import JsonOption
 from coldstream.cli.output import many, note, plain, print_json, print_section, print_table, yes_no
 from coldstream.cli.report import ConfigurationError
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
@@ -31,25 +33,43 @@ WorkflowsOption = Annotated[
         rich_help_panel="Where",
     ),
 ]
-ReasonOption = Annotated[
-    str,
-    typer.Option(
-        "--reason",
-        help="Ends the execution's name: what ran for this reason in the last 90 days is not "
-        "started again. Up to 34 letters, digits, - and _.",
-        show_default="cli-yyyymmddThhmm, this minute in UTC",
-    ),
-]
-NoWaitOption = Annotated[
-    bool,
-    typer.Option("--no-wait", help="Print the execution's name and do not wait for its end."),
-]
-DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Only say what would be done; needs rights to read, and writes nothing."
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowOptions:
+    """How a command starts a workflow, and how it tells of it.
+
+    Attributes:
+        reason: ends the execution's name; "" for this minute.
+        no_wait: whether to leave it alone once it is started.
+        as_json: print JSON, of a dry run, too.
+        workflows: what the ARNs of the machines begin with.
+    """
+
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason",
+            help="Ends the execution's name: what ran for this reason in the last 90 days is not "
+            "started again. Up to 34 letters, digits, - and _.",
+            show_default="cli-yyyymmddThhmm, this minute in UTC",
+        ),
+    ] = ""
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Print the execution's name and do not wait for its end."),
+    ] = False
+    as_json: JsonOption = False
+    workflows: WorkflowsOption = ""
+
+    def connect(self) -> Workflows:
+        """The state machines of the stack; nothing is sent yet.
+
+        Raises:
+            As `connect_workflows`.
+        """
+        return connect_workflows(self.workflows)
+
 
 #: Stands for the stream in the name of an execution on all of them.
 ALL_STREAMS = "all"
@@ -125,10 +145,7 @@ def run_workflow(
     workflows: Workflows,
     workflow: str,
     stream: str,
-    *,
-    reason: str,
-    wait: bool,
-    as_json: bool,
+    options: WorkflowOptions,
 ) -> None:
     """Start a workflow, follow it unless told otherwise, and print what it gave.
 
@@ -137,9 +154,7 @@ def run_workflow(
         workflows: the machines.
         workflow: which.
         stream: directory name; "" for all streams.
-        reason: of the start; "" for this minute.
-        wait: whether to follow it.
-        as_json: print JSON.
+        options: of the command.
 
     Raises:
         InvalidInputError: a reason that cannot be in a name.
@@ -147,13 +162,13 @@ def run_workflow(
         WorkflowFailedError: it failed, timed out or was aborted.
         As the `Workflows` port.
     """
-    reason = reason or default_reason()
+    reason = options.reason or default_reason()
     name = execution_name(workflow, stream or ALL_STREAMS, reason)
     work = {"work": [{"stream": stream}]} if stream else {}
     before = remote.catalog.get(stream) if stream else None
     start(workflows, workflow, name, {**work, "reason": reason})
-    if not wait:
-        if as_json:
+    if options.no_wait:
+        if options.as_json:
             print_json({"workflow": workflow, "execution": name, "status": "running"})
         else:
             sys.stdout.write(f"{name}\n")
@@ -163,7 +178,7 @@ def run_workflow(
     failed = _total(output.get("failed"))
     if "failed" in output:
         output = {**output, "failed": failed}
-    _tell(workflow, name, output, before, after, as_json=as_json)
+    _tell(workflow, name, output, before, after, as_json=options.as_json)
     if failed:
         raise WorkflowFailedError(f"{workflow} could not be done on {many(failed, 'stream')}")
 

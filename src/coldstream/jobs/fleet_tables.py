@@ -82,7 +82,7 @@ OBJECTS = SnapshotTable(
         [
             STREAM,
             column("key", _TEXT, "of the object"),
-            column("kind", _TEXT, "fragment, hole, root, group, sightings, quarantine, other"),
+            column("kind", _TEXT, "fragment, hole, root, group, marks, quarantine, other"),
             column("bytes", _NUMBER, "of the object"),
             column("modified", TIME, "when S3 took it"),
             column("referenced", _FLAG, "whether the manifest refers to it"),

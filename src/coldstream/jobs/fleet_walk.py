@@ -283,7 +283,7 @@ def _objects(
     cut_off: CutOff,
     walked: Walked,
 ) -> pa.RecordBatch:
-    judged = [_judge(row.key, prefix, unit, quarantine_key, walked) for row in page]
+    judged = [_classifier(row.key, prefix, unit, quarantine_key, walked) for row in page]
     told = [
         (each, not each[1] and cut_off.keeps(row.key))
         for each, row in zip(judged, page, strict=True)
@@ -303,7 +303,7 @@ def _objects(
     )
 
 
-def _judge(
+def _classifier(
     key: str, prefix: str, unit: Unit, quarantine_key: str, walked: Walked
 ) -> tuple[str, bool, bool]:
     """(kind, whether it is referred to, whether it is ahead of the manifest)."""
@@ -323,4 +323,4 @@ def _judge(
         return "root", False, False
     if isinstance(parsed, GroupKey):
         return "group", parsed.uid in walked.group_uids, False
-    return ("quarantine" if isinstance(parsed, QuarantineKey) else "sightings"), False, False
+    return ("quarantine" if isinstance(parsed, QuarantineKey) else "marks"), False, False

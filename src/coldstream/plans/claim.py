@@ -2,7 +2,7 @@
 
 Same chunk id, same next offset and same chunk epoch in both logs mean the same history below
 (Raft's log matching). A *differing* chunk is evidence of divergence; a local log that is merely
-shorter never is. What differs is found by `usecases.parting`, what follows from it is planned by
+shorter never is. What differs is found by `usecases.divergence`, what follows from it is planned by
 `plans.truncate`.
 """
 

@@ -23,7 +23,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaf_at
-from coldstream.names import DataKey, GroupKey, RootKey, SightingsKey
+from coldstream.names import DataKey, GroupKey, MarkKey, RootKey
 
 
 class Kind(StrEnum):
@@ -94,7 +94,7 @@ Asked = Callable[[DataKey], bool]
 _NOTHING_CUT = QuarantineRecord()
 
 
-def judge_data(
+def classify_data(
     key: DataKey,
     root: Root,
     leaf: Entry | None,
@@ -167,7 +167,7 @@ def survives(before: CatalogItem, now: CatalogItem) -> bool:
     )
 
 
-def judge_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
+def classify_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
     """What a group is: whether the path to its first live offset leads through it."""
     offset = max(key.first_offset, root.first_offset)
     entries = root.entries
@@ -182,7 +182,7 @@ def judge_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
     return Kind.OLD_GROUP
 
 
-def judge_root(key: RootKey, *, version: int, current: bool) -> Kind:
+def classify_root(key: RootKey, *, version: int, current: bool) -> Kind:
     """What a root is.
 
     Args:
@@ -215,7 +215,7 @@ def named_by(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
         CorruptDataError, NotFoundError: a group on the way is damaged or gone.
     """
     if isinstance(key, GroupKey):
-        return judge_group(key, root, fetch) is Kind.REFERENCED
+        return classify_group(key, root, fetch) is Kind.REFERENCED
     leaf = leaf_at(root, max(key.first_offset, root.first_offset), fetch)
     return leaf is not None and leaf.data_key(key.stream) == key
 
@@ -231,7 +231,7 @@ class Record:
         size: bytes.
     """
 
-    key: SightingsKey
+    key: MarkKey
     path: str
     modified_ms: int
     size: int = 0

@@ -21,10 +21,10 @@ from coldstream.remote.context import World
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load_item
 from coldstream.usecases.amend import PLAIN, Terms, amend
+from coldstream.usecases.divergence import Alone, divergence
 from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.ours import holds_ours
 from coldstream.usecases.overlap import Ends
-from coldstream.usecases.parting import Alone, parting
 from coldstream.usecases.quarantine import load_record
 from coldstream.usecases.truncate import cut_off
 
@@ -266,7 +266,7 @@ class _Claiming:
 
     def _claim(self, loaded: Snapshot, extension: Extension) -> _Step:
         world, stream, root = self._world, self._stream, extension.root
-        cut = parting(world, stream, root, self._log, alone=self._alone)
+        cut = divergence(world, stream, root, self._log, alone=self._alone)
         first_written = ""
         if cut is not None:
             root, self._planned = cut_off(
@@ -327,7 +327,7 @@ def _check_history(
     Raises:
         DivergedError: the log is another history than the manifest's.
     """
-    cut = parting(world, stream, root, log)
+    cut = divergence(world, stream, root, log)
     if cut is None:
         return None
     end, chunk = _end_of_data(world, stream, root), cut.evidence

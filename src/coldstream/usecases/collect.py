@@ -25,8 +25,8 @@ from coldstream.plans.collect_order import Phase, Place, draw
 from coldstream.ports import Deleter, ObjectInfo
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
-from coldstream.usecases.judge import Judge
-from coldstream.usecases.sightings import State, list_records, read_header, seen_in, write_record
+from coldstream.usecases.classify import Classifier
+from coldstream.usecases.marks import State, list_records, read_header, seen_in, write_record
 
 _AT_ONCE = 1000  # keys in one DeleteObjects request
 #: Keys in one record; a step ends before it has more.
@@ -158,13 +158,13 @@ class _Step:
         self._held = held
         self._time_left = time_left
         self._loaded = load(world, stream)
-        self._judge = Judge(world, self._loaded, time_left=time_left)
+        self._classifier = Classifier(world, self._loaded, time_left=time_left)
         self._places: dict[str, str] = {}
         self._state = State.of(self._loaded.item)
         #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
         self._listed_by = self._loaded.item.version
         self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
-        self.report = Collection(stream, blind=self._judge.blind)
+        self.report = Collection(stream, blind=self._classifier.blind)
 
     def run(self, cursor: str | None, time_to_list: Callable[[], bool]) -> Collection:
         candidates: list[_Candidate] = []
@@ -172,7 +172,7 @@ class _Step:
         done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
-                kind = Kind.OLD_RECORD if row.key in done else self._judge.kind(row)
+                kind = Kind.OLD_RECORD if row.key in done else self._classifier.kind(row)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:
@@ -253,20 +253,20 @@ class _Step:
 
     def _delete(self, candidates: Sequence[_Candidate]) -> None:
         ripe_ms = self._now_ms - self._grace_ms
-        sightings = {row.key: row for row, kind in candidates if kind is not Kind.OLD_RECORD}
-        ripe = {key: row for key, row in sightings.items() if row.modified_ms <= ripe_ms}
+        marks = {row.key: row for row, kind in candidates if kind is not Kind.OLD_RECORD}
+        ripe = {key: row for key, row in marks.items() if row.modified_ms <= ripe_ms}
         proved: set[str] = set()
         if self._dry_run:
             proved = self._seen(ripe, ripe_ms)
             for key in proved:
-                self.report.provable.add(sightings[key].size)
+                self.report.provable.add(marks[key].size)
         elif ripe:
             # What is seen now is written down first, and the record's own time is S3's now.
             record = write_record(
                 self._world, self._stream, run_ms=self._run_ms, state=self._state, keys=ripe.keys()
             )
             proved = self._seen(ripe, record.modified_ms - self._grace_ms)
-        for key, row in sightings.items():
+        for key, row in marks.items():
             if key not in proved:
                 self.report.waiting.add(row.size)
         if not self._dry_run:
@@ -323,13 +323,15 @@ class _Step:
             if fresh.item.version == self._listed_by:
                 return self._without_held(batch)
             if fresh.item.version != self._loaded.item.version:
-                renewed = self._judge.renewed(fresh)
-                self._judge = renewed or Judge(self._world, fresh, time_left=self._time_left)
+                renewed = self._classifier.renewed(fresh)
+                self._classifier = renewed or Classifier(
+                    self._world, fresh, time_left=self._time_left
+                )
                 self._loaded = fresh
             batch = [
                 (row, kind)
                 for row, kind in batch
-                if kind is Kind.OLD_RECORD or self._judge.kind(row).garbage
+                if kind is Kind.OLD_RECORD or self._classifier.kind(row).garbage
             ]
             now = self._world.catalog.get(self._stream)
             if now is not None and survives(fresh.item, now):

@@ -29,8 +29,8 @@ from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_index, trailer_of
 from coldstream.soundness.chunk import holds_by_itself
+from coldstream.usecases.divergence import has_data
 from coldstream.usecases.extend import Extension
-from coldstream.usecases.parting import has_data
 from coldstream.usecases.quarantine import load_record, write_record
 
 #: Pages of a LIST that are looked through for what no root names; what is not named is kept too.

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.output import JsonOption, note, print_json, print_section, size
+from coldstream.cli.options import JsonOption
+from coldstream.cli.output import note, print_json, print_section, size
 from coldstream.cli.report import ConfigurationError
 from coldstream.errors import InvalidInputError
 

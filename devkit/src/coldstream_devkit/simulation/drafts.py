@@ -32,9 +32,9 @@ from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import amend, claim, commit_runs
 from coldstream.usecases import extend as extending
+from coldstream.usecases.divergence import divergence
 from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.holes import Gap
-from coldstream.usecases.parting import parting
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
 from coldstream_devkit.simulation.cluster import ReplicaFiles
@@ -88,15 +88,15 @@ def _never_anew(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """Where nothing is common there is nothing to compare."""
-    cut = parting(world, stream, root, log, **named)
+    cut = divergence(world, stream, root, log, **named)
     return None if cut is None or cut.anew else cut
 
 
-def _parting_from_entries(
+def _divergence_from_entries(
     world: World, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """What the root remembers of its last chunk does not count, only what it has."""
-    return parting(world, stream, replace(root, last_chunk=None), log, **named)
+    return divergence(world, stream, replace(root, last_chunk=None), log, **named)
 
 
 # --- commits ---
@@ -276,11 +276,11 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "last-chunk": (
             "the root remembers the last chunk below its end",
-            lambda: [(claim, "parting", _parting_from_entries)],
+            lambda: [(claim, "divergence", _divergence_from_entries)],
         ),
         "start-anew": (
             "where nothing is common the manifest begins anew with the local log",
-            lambda: [(claim, "parting", _never_anew)],
+            lambda: [(claim, "divergence", _never_anew)],
         ),
         "neighbours": (
             "only offsets and chunk epochs bind neighbours",

@@ -18,12 +18,12 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.plans.assemble import fragment_of
-from coldstream.plans.collect import judge_root
+from coldstream.plans.collect import classify_root
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
 from coldstream.remote.context import World
-from coldstream.usecases import delete_stream, judge, rebuild, repair
+from coldstream.usecases import classify, delete_stream, rebuild, repair
 from coldstream.usecases import retention as retaining
 from coldstream_devkit.simulation.drafts import Draft
 
@@ -37,7 +37,7 @@ _step = StreamFollower.step
 def _current_is_like_others(key: Any, *, version: int, current: bool) -> Any:
     """No node refers to the current root."""
     del current
-    return judge_root(key, version=version, current=False)
+    return classify_root(key, version=version, current=False)
 
 
 def _of_any_table(world: World, stream: str) -> CatalogItem:
@@ -108,7 +108,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
     {
         "item-refers": (
             "the item is a reference to its root",
-            lambda: [(judge, "judge_root", _current_is_like_others)],
+            lambda: [(classify, "classify_root", _current_is_like_others)],
         ),
         "tombstone-table": (
             "no sweep by an item of another table",

@@ -21,12 +21,12 @@ from coldstream.remote import publish, roots
 from coldstream.usecases import (
     amend,
     claim,
+    classify,
     collect,
     consolidate,
+    divergence,
     extend,
     handle_events,
-    judge,
-    parting,
     references,
     truncate,
 )
@@ -182,12 +182,14 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "divergence-epoch": (
             "a local chunk of a higher epoch below the end is evidence",
-            lambda: edit(parting._Comparison._differs, "if last.epoch > tail.epoch:", "if False:"),
+            lambda: edit(
+                divergence._Comparison._differs, "if last.epoch > tail.epoch:", "if False:"
+            ),
         ),
         "divergence-tail": (
             "the manifest's last chunk is compared with the log's",
             lambda: edit(
-                parting._Comparison._differs,
+                divergence._Comparison._differs,
                 "return last != tail\n",
                 "return False\n",
             ),
@@ -195,7 +197,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "divergence-alone": (
             "a claim that shares nothing asks the other members first",
             lambda: edit(
-                parting._Comparison._cut,
+                divergence._Comparison._cut,
                 "if self._first > root.first_offset:",
                 "if False:",
             ),
@@ -306,7 +308,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             ),
         ),
         "collect-state": (
-            "a change of state makes all sightings void",
+            "a change of state makes all marks void",
             lambda: edit(
                 collect._Step._seen,
                 "if header.state != self._state or header.first > last or header.last < first:",
@@ -324,7 +326,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-quarantine": (
             "what a lost timeline names is kept",
             lambda: edit(
-                judge.Judge._data,
+                classify.Classifier._data,
                 "if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):",
                 "if False:",
             ),
@@ -332,19 +334,19 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-retired": (
             "a fragment that reaches over the first offset is not retired",
             lambda: edit(
-                garbage.judge_data,
+                garbage.classify_data,
                 "dead = key.next_offset <= root.first_offset",
                 "dead = key.first_offset < root.first_offset",
             ),
         ),
         "collect-over-hole": (
             "data over a hole may be the only copy",
-            lambda: edit(garbage.judge_data, "if not dead and over_hole(key):", "if False:"),
+            lambda: edit(garbage.classify_data, "if not dead and over_hole(key):", "if False:"),
         ),
         "collect-ahead": (
             "what ends above the next offset may be appended yet",
             lambda: edit(
-                garbage.judge_data,
+                garbage.classify_data,
                 "ahead = key.next_offset > root.next_offset",
                 "ahead = key.first_offset > root.next_offset",
             ),
@@ -352,7 +354,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-root": (
             "a root above the item's version may be about to land",
             lambda: edit(
-                garbage.judge_root,
+                garbage.classify_root,
                 "return Kind.OLD_ROOT if key.version <= version else Kind.PENDING",
                 "return Kind.OLD_ROOT",
             ),
@@ -360,7 +362,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-group": (
             "a group of the tree is no garbage",
             lambda: edit(
-                garbage.judge_group,
+                garbage.classify_group,
                 "same = (entry.uid, entry.first_offset) == (key.uid, key.first_offset)",
                 "same = entry.uid == key.uid and entry.kind.level < 2",
             ),

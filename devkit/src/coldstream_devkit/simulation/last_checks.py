@@ -155,7 +155,7 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
     for key in store.objects:
         if not key.startswith(under) or key in current.keys or key in kept:
             continue
-        if key.endswith(".sightings") or key in oracle.contents.harmed:
+        if key.endswith(".marks") or key in oracle.contents.harmed:
             continue
         try:
             parsed: DataKey | object = parse_data_key(key, oracle.prefix)

@@ -34,9 +34,9 @@ from coldstream.usecases import (
     adopt,
     amend,
     claim,
+    classify,
     collect,
-    judge,
-    parting,
+    divergence,
     truncate,
 )
 from coldstream_devkit.simulation import drafts, drafts_of_deletion
@@ -195,7 +195,7 @@ def _never_anchored(world: World, stream: str, first_offset: int, name: QueueNam
     return CatalogItem(stream, world.catalog.table_id(), name=name, first_offset=first_offset)
 
 
-def _shorter_is_evidence(self: parting._Comparison) -> Cut | None:
+def _shorter_is_evidence(self: divergence._Comparison) -> Cut | None:
     cut = _compared(self)
     near = self._log.chunks_near(self._root.next_offset)
     if cut is not None or not near or near[-1].next_offset >= self._root.next_offset:
@@ -204,7 +204,7 @@ def _shorter_is_evidence(self: parting._Comparison) -> Cut | None:
     return Cut(last.next_offset, LastChunk(last.chunk_id, last.epoch), last)
 
 
-_compared = parting._Comparison.result
+_compared = divergence._Comparison.result
 
 
 def _beginning_of_the_claim(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
@@ -289,7 +289,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             2000,
             lambda: [(collect, "collect", _collect_at_once)],
         ),
-        "two-sightings": Mutant(
+        "two-marks": Mutant(
             "a record of a grace time ago must name what is deleted",
             2000,
             lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
@@ -302,7 +302,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "rivals": Mutant(
             "what a root refers to that may be adopted yet is kept",
             None,
-            lambda: [(judge, "rivals", lambda world, item, **_: [])],
+            lambda: [(classify, "rivals", lambda world, item, **_: [])],
         ),
         "adopt-complete": Mutant(
             "no root is adopted that misses anything",
@@ -322,7 +322,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "evidence": Mutant(
             "a local log that is merely shorter is no evidence",
             None,
-            lambda: [(parting._Comparison, "result", _shorter_is_evidence)],
+            lambda: [(divergence._Comparison, "result", _shorter_is_evidence)],
         ),
         "claim-proof": Mutant(
             "the log still has a chunk of the claimed epoch when it is compared",
@@ -337,7 +337,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "divergence": Mutant(
             "a claim compares the end of the manifest with the writer's own log",
             2000,
-            lambda: [(claim, "parting", lambda *given, **named: None)],
+            lambda: [(claim, "divergence", lambda *given, **named: None)],
         ),
         "members": Mutant(
             "a hole is declared only over what no other member has",
@@ -359,7 +359,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             "what the ledger refuses is garbage only if the manifest holds its last chunk",
             5000,
             lambda: [
-                (judge, "holds_last_chunk", lambda *given, **named: True),
+                (classify, "holds_last_chunk", lambda *given, **named: True),
                 (truncate, "write_record", lambda world, stream, epoch, record: ""),
             ],
         ),

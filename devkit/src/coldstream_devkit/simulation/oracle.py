@@ -73,7 +73,7 @@ class Known:
 
 @dataclass
 class Oracle:
-    """Judge of one stream in one history.
+    """Classifier of one stream in one history.
 
     Args:
         cluster: that wrote it.

@@ -15,16 +15,16 @@ from coldstream.names import (
     MAX_OFFSET,
     DataKey,
     GroupKey,
+    MarkKey,
     QuarantineKey,
     RootKey,
-    SightingsKey,
     data_prefix,
     list_start,
     metadata_prefix,
     parse_data_key,
     parse_metadata_key,
 )
-from coldstream.plans.collect import Kind, judge_data, judge_group, judge_root
+from coldstream.plans.collect import Kind, classify_data, classify_group, classify_root
 from coldstream.plans.repair import chunks_in, known_of
 from coldstream.ports import ObjectInfo, ObjectStore
 from coldstream.soundness.findings import Finding, FindingKind, Severity
@@ -65,7 +65,7 @@ def listed(store: ObjectStore, prefix: str, stream: str, first: int, following: 
         after = page[-1].key
 
 
-def judge_listed(
+def classify_listed(
     store: ObjectStore,
     tree: Tree,
     prefix: str,
@@ -144,7 +144,9 @@ def _data_finding(
     # Whether a fragment that the ledger refuses is the only copy of something takes requests, and
     # `collect` says it; here it counts as such.
     record = cut_off.record
-    kind = judge_data(key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms)
+    kind = classify_data(
+        key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms
+    )
     if kind is Kind.PENDING and not ages.overdue(row):
         return
     severity = Severity.NOTE
@@ -160,7 +162,7 @@ def _data_finding(
     yield _superfluous(tree, row, key.first_offset, key.next_offset, kind, words, severity)
 
 
-def judge_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
+def classify_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
     """What is wrong with the quarantine record, and with the manifests that it names."""
     for each in cut_off.problems:
         gone = isinstance(each.error, NotFoundError)
@@ -180,7 +182,7 @@ def judge_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
         )
 
 
-def judge_metadata(
+def classify_metadata(
     tree: Tree, prefix: str, store: ObjectStore, fetch: Fetch, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     """Groups and foreign objects beside the roots that nothing refers to.
@@ -210,11 +212,11 @@ def _metadata_finding(
         return
     first, following = tree.first_offset, tree.next_offset
     match key:
-        case SightingsKey():
+        case MarkKey():
             return
         case RootKey():
             current = row.key == tree.item.root_key
-            kind = judge_root(key, version=tree.item.version, current=current)
+            kind = classify_root(key, version=tree.item.version, current=current)
             if kind is Kind.OLD_ROOT and ages.overdue(row) and not cut_off.keeps(row.key):
                 yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
         case QuarantineKey():
@@ -225,7 +227,7 @@ def _metadata_finding(
             if tree.root is None:
                 return
             try:
-                kind = judge_group(key, tree.root, fetch)
+                kind = classify_group(key, tree.root, fetch)
             except (CorruptDataError, NotFoundError):
                 return  # a group above it is damaged, and that is a finding of its own
             if kind is Kind.OLD_GROUP and not cut_off.keeps(row.key):

@@ -10,9 +10,9 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.objects import (
     Ages,
-    judge_listed,
-    judge_metadata,
-    judge_quarantine,
+    classify_listed,
+    classify_metadata,
+    classify_quarantine,
     listed,
 )
 from coldstream.jobs.scrub.reading import Effort, Looked, Reading, ahead
@@ -123,8 +123,8 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
     """Roots, groups, and data below and above the manifest."""
     fetch = fetcher(store, NodeCache(), prefix, tree.stream)
     cut_off = CutOff(store, prefix, tree.quarantine_key, fetch)
-    yield from judge_quarantine(tree, cut_off)
-    yield from judge_metadata(tree, prefix, store, fetch, cut_off, ages)
+    yield from classify_quarantine(tree, cut_off)
+    yield from classify_metadata(tree, prefix, store, fetch, cut_off, ages)
     if tree.root is not None:
         try:
             head = head_of(tree.root.entries, tree.first_offset, fetch) if tree.entries else None
@@ -149,9 +149,9 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
         for row in listed(store, prefix, tree.stream, first, following):
             rows.append(row)
             if len(rows) == 1000:
-                yield from judge_listed(store, tree, prefix, rows, oldest, cut_off, ages)
+                yield from classify_listed(store, tree, prefix, rows, oldest, cut_off, ages)
                 rows = []
-        yield from judge_listed(store, tree, prefix, rows, oldest, cut_off, ages)
+        yield from classify_listed(store, tree, prefix, rows, oldest, cut_off, ages)
 
 
 class _Stream:
@@ -231,7 +231,7 @@ class _Stream:
                 sizes[row.key] = row.size
             else:
                 extra.append(row)
-        for finding in judge_listed(
+        for finding in classify_listed(
             self._store, self._tree, self._prefix, extra, run, self._cut_off, ages
         ):
             self._done.add(finding)

@@ -25,7 +25,7 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.usecases.parting import parting
+from coldstream.usecases.divergence import divergence
 from tests.exhaustive.small_claims import (
     OWNER,
     Expected,
@@ -114,7 +114,7 @@ def check_pair(remote: Remote, root: Root, small: Small, log: Log) -> None:
     asked: list[tuple[int, int]] = []
     wanted = expected(small, log)
     try:
-        cut = parting(
+        cut = divergence(
             remote.world,
             STREAM,
             root,
@@ -191,7 +191,7 @@ def test_a_log_that_is_retired_while_it_is_compared_never_cuts_anything_off() ->
                 object.__setattr__(retiring, "kept", log[lost:])
                 object.__setattr__(retiring, "after", after)
                 try:
-                    cut = parting(remote.world, STREAM, root, retiring)
+                    cut = divergence(remote.world, STREAM, root, retiring)
                 except (DivergedError, UnavailableError):
                     continue
                 if cut is not None:
@@ -268,7 +268,7 @@ def test_manifests_without_data_part_from_what_does_not_fit_their_border() -> No
             asked: list[int] = []
             wanted, ask = expected_of_bare(root, log)
             try:
-                cut = parting(
+                cut = divergence(
                     remote.world,
                     STREAM,
                     root,

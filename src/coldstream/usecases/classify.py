@@ -11,18 +11,18 @@ from coldstream.manifest.tree import leaf_at, over_hole
 from coldstream.names import (
     DataKey,
     GroupKey,
+    MarkKey,
     MetadataKey,
     QuarantineKey,
     RootKey,
-    SightingsKey,
     parse_data_key,
     parse_metadata_key,
 )
 from coldstream.plans.collect import (
     Kind,
-    judge_data,
-    judge_group,
-    judge_root,
+    classify_data,
+    classify_group,
+    classify_root,
     refers,
     survives,
 )
@@ -34,8 +34,8 @@ from coldstream.usecases.quarantine import Quarantine
 from coldstream.usecases.references import rivals
 
 
-class Judge:
-    """Judges objects by one state of a stream, the roots that may be adopted, and the quarantine.
+class Classifier:
+    """Classifies objects by a state of a stream, the roots that may be adopted, the quarantine.
 
     Args:
         world: where.
@@ -67,8 +67,8 @@ class Judge:
         """
         return self._rivals is None
 
-    def renewed(self, loaded: Snapshot) -> Judge | None:
-        """This judge over a later state of the stream, without a LIST; None where that is unsound.
+    def renewed(self, loaded: Snapshot) -> Classifier | None:
+        """This one over a later state of the stream, without a LIST; None where that is unsound.
 
         Nothing of what it has seen beside the tree may have changed (`survives`), and the tree is
         looked at anew: a hole that a repair has put there makes a copy the only one. The roots that
@@ -78,9 +78,9 @@ class Judge:
         same_record = loaded.root.quarantine_key == self._root.quarantine_key
         if not same_record or not survives(self._item, loaded.item):
             return None
-        judge = copy(self)
-        judge._item, judge._root = loaded.item, loaded.root
-        return judge
+        classifier = copy(self)
+        classifier._item, classifier._root = loaded.item, loaded.root
+        return classifier
 
     def kind(self, row: ObjectInfo) -> Kind:
         """What an object is.
@@ -102,17 +102,17 @@ class Judge:
             case DataKey():
                 kind = self._data(key, row)
             case GroupKey():
-                kind = judge_group(key, self._root, self._fetch)
+                kind = classify_group(key, self._root, self._fetch)
                 if kind.garbage and kept.names(key):
                     kind = Kind.QUARANTINED
             case RootKey():
-                kind = judge_root(key, version=item.version, current=path == item.root_key)
+                kind = classify_root(key, version=item.version, current=path == item.root_key)
                 return Kind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
             case QuarantineKey():
                 if path in kept.record_keys:
                     return Kind.REFERENCED
                 return Kind.PENDING if self._rivals is None else Kind.OLD_QUARANTINE
-            case SightingsKey():
+            case MarkKey():
                 return Kind.RECORD
         if kind.garbage and (
             self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
@@ -124,7 +124,7 @@ class Judge:
         root, kept = self._root, self._quarantine
         # A leaf that reaches over the first offset begins below it, and is live all the same.
         leaf = leaf_at(root, max(key.first_offset, root.first_offset), self._fetch)
-        kind = judge_data(
+        kind = classify_data(
             key,
             root,
             leaf,

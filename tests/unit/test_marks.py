@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from coldstream.errors import CorruptDataError
-from coldstream.names import SightingsKey, collect_path
+from coldstream.names import MarkKey, collect_path
 from coldstream.plans.collect import Kind, Record
-from coldstream.usecases import sightings
-from coldstream.usecases.sightings import VERSION, State, read_header, seen_in, write_record
+from coldstream.usecases import marks
+from coldstream.usecases.marks import VERSION, State, read_header, seen_in, write_record
 from tests.support.remote import PREFIX, STREAM, Remote
 from tests.unit.test_collect import GRACE, Tier
 
@@ -37,7 +37,7 @@ def keys(lines: bytes) -> bytes:
 def put(remote: Remote, body: bytes) -> Record:
     path = collect_path(PREFIX, STREAM, 1, 7)
     remote.memory.put(path, body, write_id="w")
-    return Record(SightingsKey(STREAM, 1, 7), path, 0, len(body))
+    return Record(MarkKey(STREAM, 1, 7), path, 0, len(body))
 
 
 def test_a_header_that_is_too_deep_is_damage_like_any_other() -> None:
@@ -116,7 +116,7 @@ def test_a_record_that_is_not_what_it_says_proves_nothing(body: bytes) -> None:
 def test_a_record_that_holds_more_than_any_is_refused_before_all_of_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sightings, "MAX_RECORD", 2**18)
+    monkeypatch.setattr(marks, "MAX_RECORD", 2**18)
     lines = b"".join(b"%0200d\n" % number for number in range(2000))
     remote = Remote()
 

@@ -1,4 +1,4 @@
-"""What a judge asks before it calls an object garbage: quarantine, rivals and the last chunk."""
+"""What is asked before an object counts as garbage: quarantine, rivals and the last chunk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from coldstream.names import quarantine_path, root_path
 from coldstream.plans.collect import Kind
 from coldstream.ports import ObjectInfo
 from coldstream.remote.roots import Snapshot, load
-from coldstream.usecases import judge as module
+from coldstream.usecases import classify as module
+from coldstream.usecases.classify import Classifier
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.judge import Judge
 from coldstream.usecases.references import MAX_RIVALS, rivals
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
@@ -33,8 +33,8 @@ def remote() -> Remote:
 
 
 @pytest.fixture
-def judge(remote: Remote) -> Judge:
-    return Judge(remote.world, load(remote.world, STREAM))
+def classifier(remote: Remote) -> Classifier:
+    return Classifier(remote.world, load(remote.world, STREAM))
 
 
 def quarantine(*, listed: tuple[str, ...] = (), roots: tuple[Any, ...] = ()) -> Any:
@@ -53,48 +53,50 @@ def row(path: str) -> ObjectInfo:
 
 
 def test_what_a_quarantine_record_lists_is_kept_also_where_it_is_a_copy(
-    remote: Remote, judge: Judge
+    remote: Remote, classifier: Classifier
 ) -> None:
     # An adoption asks for all that the record names.
     (copy,) = remote.upload(piece(0, 10, uid=900))
-    assert judge.kind(row(copy)).garbage
+    assert classifier.kind(row(copy)).garbage
 
-    judge._quarantine = quarantine(listed=(copy,))
+    classifier._quarantine = quarantine(listed=(copy,))
 
-    assert judge.kind(row(copy)) is Kind.QUARANTINED
+    assert classifier.kind(row(copy)) is Kind.QUARANTINED
 
 
-def test_a_record_that_no_root_names_is_kept_while_nobody_knows_the_roots(judge: Judge) -> None:
+def test_a_record_that_no_root_names_is_kept_while_nobody_knows_the_roots(
+    classifier: Classifier,
+) -> None:
     path = quarantine_path(PREFIX, STREAM, 1, 5)
 
-    assert judge.kind(row(path)) is Kind.OLD_QUARANTINE
-    judge._rivals = None
-    assert judge.kind(row(path)) is Kind.PENDING
+    assert classifier.kind(row(path)) is Kind.OLD_QUARANTINE
+    classifier._rivals = None
+    assert classifier.kind(row(path)) is Kind.PENDING
 
 
 def test_a_leaf_that_reaches_over_the_first_offset_is_referenced(
-    remote: Remote, judge: Judge
+    remote: Remote, classifier: Classifier
 ) -> None:
     loaded = load(remote.world, STREAM)
-    judge._root = replace(loaded.root, first_offset=15)
+    classifier._root = replace(loaded.root, first_offset=15)
     dead, alive = (piece(n, n + 10) for n in (0, 10))
 
-    assert judge.kind(row(alive.path(PREFIX))) is Kind.REFERENCED
-    assert judge.kind(row(dead.path(PREFIX))) is Kind.RETIRED
+    assert classifier.kind(row(alive.path(PREFIX))) is Kind.REFERENCED
+    assert classifier.kind(row(dead.path(PREFIX))) is Kind.RETIRED
 
 
 @pytest.fixture
-def refused(remote: Remote, judge: Judge) -> str:
+def refused(remote: Remote, classifier: Classifier) -> str:
     """A fragment [20, 30) that the ledger refuses, and whose last chunk the manifest lacks."""
     loaded = load(remote.world, STREAM)
     (path,) = remote.upload(piece(20, 30, epoch=1, uid=901))
-    judge._root = replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 10)]), epoch=2)
+    classifier._root = replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 10)]), epoch=2)
     return path
 
 
-def only_in_a_timeline(judge: Judge) -> Callable[..., bool]:
+def only_in_a_timeline(classifier: Classifier) -> Callable[..., bool]:
     """The manifest lacks the chunk, and whatever else is asked has it."""
-    return lambda world, stream, root, path: root is not judge._root
+    return lambda world, stream, root, path: root is not classifier._root
 
 
 def timeline_root(remote: Remote, **changes: Any) -> Root:
@@ -105,26 +107,26 @@ def timeline_root(remote: Remote, **changes: Any) -> Root:
     ("floor", "expected"), [(10, Kind.FENCED), (29, Kind.FENCED), (30, Kind.UNIQUE)]
 )
 def test_a_lost_timeline_speaks_only_of_what_it_was_cut_off_with(
-    remote: Remote, judge: Judge, refused: str, floor: int, expected: Kind,
+    remote: Remote, classifier: Classifier, refused: str, floor: int, expected: Kind,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(judge))
+    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(classifier))
     timeline = Timeline(epoch=2, floor=floor, next_offset=60)
-    judge._quarantine = quarantine(roots=((timeline, timeline_root(remote)),))
+    classifier._quarantine = quarantine(roots=((timeline, timeline_root(remote)),))
 
-    assert judge.kind(row(refused)) is expected
+    assert classifier.kind(row(refused)) is expected
 
 
 def test_a_lost_timeline_with_a_hole_holds_no_chunk_of_it(
-    remote: Remote, judge: Judge, refused: str, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, classifier: Classifier, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(judge))
+    monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(classifier))
     root = timeline_root(remote)
     entries = [
         replace(each, kind=EntryKind.HOLE, size=0, records=0) if each.first_offset == 20 else each
         for each in root.entries
     ]
-    judge._quarantine = quarantine(
+    classifier._quarantine = quarantine(
         roots=(
             (
                 Timeline(epoch=2, floor=10, next_offset=60),
@@ -133,13 +135,13 @@ def test_a_lost_timeline_with_a_hole_holds_no_chunk_of_it(
         )
     )
 
-    assert judge.kind(row(refused)) is Kind.UNIQUE
+    assert classifier.kind(row(refused)) is Kind.UNIQUE
 
 
 def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fragment(
-    remote: Remote, judge: Judge, refused: str, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, classifier: Classifier, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = Snapshot(judge._item, judge._root)
+    loaded = Snapshot(classifier._item, classifier._root)
     leaf = next(each for each in loaded.root.entries if each.first_offset == 20)
     answers = iter([True, False])
     asked = []
@@ -149,23 +151,23 @@ def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fr
         return next(answers)
 
     monkeypatch.setattr(module, "holds_last_chunk", holds)
-    assert judge.kind(row(refused)) is Kind.FENCED
-    assert judge.kind(row(refused)) is Kind.FENCED
+    assert classifier.kind(row(refused)) is Kind.FENCED
+    assert classifier.kind(row(refused)) is Kind.FENCED
     assert len(asked) == 1  # nothing is read twice
 
     entries = [replace(each, uid=7) if each == leaf else each for each in loaded.root.entries]
-    judge._root = replace(loaded.root, entries=Entries.of(entries))
+    classifier._root = replace(loaded.root, entries=Entries.of(entries))
 
-    assert judge.kind(row(refused)) is Kind.UNIQUE
+    assert classifier.kind(row(refused)) is Kind.UNIQUE
     assert len(asked) == 2
 
 
-def test_a_judge_is_not_renewed_over_a_claim(remote: Remote, judge: Judge) -> None:
+def test_a_classifier_is_not_renewed_over_a_claim(remote: Remote, classifier: Classifier) -> None:
     loaded = load(remote.world, STREAM)
     claimed = replace(loaded.item, version=loaded.item.version + 1, epoch=2)
 
-    assert judge.renewed(Snapshot(loaded.item, loaded.root)) is not None
-    assert judge.renewed(Snapshot(claimed, loaded.root)) is None
+    assert classifier.renewed(Snapshot(loaded.item, loaded.root)) is not None
+    assert classifier.renewed(Snapshot(claimed, loaded.root)) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_RIVALS, MAX_RIVALS + 1, MAX_RIVALS + 9])
@@ -178,12 +180,12 @@ def test_with_too_many_roots_that_may_be_adopted_only_roots_are_garbage(
         path = root_path(PREFIX, STREAM, 1, version, uid)
         remote.memory.put(path, replace(loaded.root, version=version).encode(), write_id="r")
     (copy,) = remote.upload(piece(0, 10, uid=900))
-    judge = Judge(remote.world, loaded)
+    classifier = Classifier(remote.world, loaded)
     old = root_path(PREFIX, STREAM, 1, 1, 1)
 
-    assert judge.blind == (count > MAX_RIVALS)
-    assert judge.kind(row(copy)) is (Kind.PENDING if judge.blind else Kind.SUPERSEDED)
-    assert judge.kind(row(old)) is Kind.OLD_ROOT
+    assert classifier.blind == (count > MAX_RIVALS)
+    assert classifier.kind(row(copy)) is (Kind.PENDING if classifier.blind else Kind.SUPERSEDED)
+    assert classifier.kind(row(old)) is Kind.OLD_ROOT
 
 
 def test_without_time_to_list_the_roots_only_roots_are_garbage(remote: Remote) -> None:
@@ -193,11 +195,11 @@ def test_without_time_to_list_the_roots_only_roots_are_garbage(remote: Remote) -
     (copy,) = remote.upload(piece(0, 10, uid=900))
     world = replace(remote.new_world(), page_size=2)
 
-    blind = Judge(world, load(world, STREAM), time_left=lambda: False)
+    blind = Classifier(world, load(world, STREAM), time_left=lambda: False)
 
     assert blind.blind
     assert blind.kind(row(copy)) is Kind.PENDING
-    assert not Judge(world, load(world, STREAM)).blind
+    assert not Classifier(world, load(world, STREAM)).blind
 
 
 def test_the_current_root_is_no_rival(remote: Remote) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.names import (
-    SightingsKey,
+    MarkKey,
     collect_path,
     collect_prefix,
     parse_metadata_key,
@@ -84,7 +84,7 @@ def list_records(world: World, stream: str) -> list[Record]:
                 key = parse_metadata_key(row.key, world.prefix)
             except InvalidInputError:
                 continue
-            if isinstance(key, SightingsKey):
+            if isinstance(key, MarkKey):
                 records.append(Record(key, row.key, row.modified_ms, row.size))
     return records
 
@@ -114,7 +114,7 @@ def write_record(
     body += gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
     world.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
     for row in world.store.list(path, limit=1):
-        return Record(SightingsKey(stream, run_ms, uid), path, row.modified_ms, row.size)
+        return Record(MarkKey(stream, run_ms, uid), path, row.modified_ms, row.size)
     raise NotFoundError("a record that was just written is not listed", stream=stream, key=path)
 
 

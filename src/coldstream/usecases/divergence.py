@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Alone = Callable[[int, int], object]
 
 
-def parting(
+def divergence(
     world: World,
     stream: str,
     root: Root,

@@ -29,13 +29,13 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.names import DataKey, SightingsKey, collect_path, root_path, stream_prefix
+from coldstream.names import DataKey, MarkKey, collect_path, root_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, mature, replaced
 from coldstream.remote.context import World
 from coldstream.usecases import collect as module
-from coldstream.usecases import sightings as records_module
+from coldstream.usecases import marks as records_module
 from coldstream.usecases.collect import Collection, collect
-from coldstream.usecases.sightings import VERSION, State, read_header, seen_in, write_record
+from coldstream.usecases.marks import VERSION, State, read_header, seen_in, write_record
 from tests.exhaustive.small_trees import PREFIX, STREAM, masks
 
 STEP = 1000
@@ -348,7 +348,7 @@ def test_steps_of_every_length_see_every_object_once_and_delete_all_garbage(
                     break
             if moment == 2:
                 assert found == 2
-        left = {each for each in place.store.objects if not each.endswith(".sightings")}
+        left = {each for each in place.store.objects if not each.endswith(".marks")}
         assert left == {key_of(Y), place.items.items[STREAM].root_key}
 
 
@@ -457,7 +457,7 @@ def test_a_record_is_ripe_after_a_grace_time_and_goes_when_a_later_run_or_four_h
     for number in range(4):
         for chosen in combinations(moments, number):
             some = [
-                Record(SightingsKey(STREAM, run, n), f"r{n}", at * STEP)
+                Record(MarkKey(STREAM, run, n), f"r{n}", at * STEP)
                 for n, (run, at) in enumerate(chosen)
             ]
             for now in (0, 1, 2, 3, 4, 8, 9, 10, 11):
@@ -478,7 +478,7 @@ def record_of(document: object, lines: bytes, *, tail: bytes = b"") -> tuple[Wor
     body += gzip.compress(lines, mtime=0) + tail
     path = collect_path(PREFIX, STREAM, 1, 7)
     place.store.put(path, body, write_id="w")
-    return place.world, Record(SightingsKey(STREAM, 1, 7), path, 0, len(body))
+    return place.world, Record(MarkKey(STREAM, 1, 7), path, 0, len(body))
 
 
 def said(**more: object) -> dict[str, object]:

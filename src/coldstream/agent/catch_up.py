@@ -33,7 +33,7 @@ _LONGEST = 600.0
 
 
 @dataclass(slots=True)
-class Pursuit:
+class CatchUp:
     """Makes the manifest of one stream follow what was uploaded. Times are monotonic seconds.
 
     Args:

@@ -19,7 +19,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.truncate import Cut
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.parting import parting
+from coldstream.usecases.divergence import divergence
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
@@ -43,7 +43,7 @@ def holding(*fragments: SyntheticFragment, epoch: int = 5, branching: int = 0) -
 
 
 def found(remote: Remote, log: KnownHistory, root: Root | None = None) -> Cut | None:
-    return parting(remote.new_world(), STREAM, root or remote.root(), log)
+    return divergence(remote.new_world(), STREAM, root or remote.root(), log)
 
 
 def history(*chunks: LocalChunk) -> KnownHistory:
@@ -240,7 +240,7 @@ def test_a_log_that_begins_inside_a_hole_at_the_end_leaves_the_claim_to_a_longer
         raise LostRangeError("another member's log begins at 0", stream=STREAM, offset=begin)
 
     with pytest.raises(LostRangeError):
-        parting(
+        divergence(
             remote.new_world(),
             STREAM,
             with_hole_at_the_end(remote, 150),
@@ -308,7 +308,7 @@ def test_a_divergence_at_the_tail_of_a_long_stream_costs_a_few_requests() -> Non
     root, world = remote.root(), remote.new_world()
     remote.forget()
 
-    cut = parting(world, STREAM, root, log)
+    cut = divergence(world, STREAM, root, log)
 
     assert cut is not None
     assert cut.offset == 1990
@@ -323,7 +323,7 @@ def test_a_divergence_anywhere_in_a_tree_is_found_with_bounded_work(keep: int) -
     root, world = remote.root(), remote.new_world()
     remote.forget()
 
-    cut = parting(world, STREAM, root, log)
+    cut = divergence(world, STREAM, root, log)
 
     assert cut is not None
     assert (cut.offset, cut.anew) == (10 * keep, False)
@@ -360,4 +360,4 @@ def test_a_log_that_is_retired_while_it_is_compared_cuts_nothing_off() -> None:
     log = Retiring(diverged(90))
 
     with pytest.raises(UnavailableError, match="retention has moved on"):
-        parting(remote.new_world(), STREAM, remote.root(), log)
+        divergence(remote.new_world(), STREAM, remote.root(), log)

@@ -1,4 +1,4 @@
-"""Every small bucket: a `Judge` keeps what the item, a root, a record or a lost timeline names.
+"""Every small bucket: what the item, a root, a record or a lost timeline names is no garbage.
 
 Scope: a stream of three offsets in two shapes, with retention or not, whose second epoch holds the
 chunks of the first or others; beside it no root, one that lost the race for the version, one that
@@ -33,7 +33,7 @@ from coldstream.ports import ObjectInfo
 from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases import references
-from coldstream.usecases.judge import Judge
+from coldstream.usecases.classify import Classifier
 from coldstream_devkit.fragments import build_fragment
 from tests.exhaustive.small_trees import PREFIX, STREAM
 
@@ -336,20 +336,20 @@ def every_bucket() -> Iterator[tuple[Bucket, int]]:
 
 def test_in_every_bucket_garbage_is_exactly_what_nothing_names_and_nothing_can_need() -> None:
     for made, floor in every_bucket():
-        judge = Judge(made.world(), made.loaded())
-        assert not judge.blind
+        classifier = Classifier(made.world(), made.loaded())
+        assert not classifier.blind
         for path, leaf in made.asked.items():
-            garbage = judge.kind(row(path)).garbage
+            garbage = classifier.kind(row(path)).garbage
             assert garbage == (path not in made.named and not needed(leaf, made, floor)), path
         for path in made.groups:
-            assert judge.kind(row(path)).garbage == (path not in made.named), path
+            assert classifier.kind(row(path)).garbage == (path not in made.named), path
         for path, (version, current) in made.roots.items():
             stays = current or version > VERSION or path in made.named
-            assert judge.kind(row(path)).garbage == (not stays), path
+            assert classifier.kind(row(path)).garbage == (not stays), path
         for path in made.records:
-            assert judge.kind(row(path)).garbage == (path not in made.named), path
-        assert judge.kind(row(collect_path(PREFIX, STREAM, 1, 1))) is Kind.RECORD
-        assert judge.kind(row(f"{PREFIX}stream/{STREAM}/data/x")) is Kind.FOREIGN
+            assert classifier.kind(row(path)).garbage == (path not in made.named), path
+        assert classifier.kind(row(collect_path(PREFIX, STREAM, 1, 1))) is Kind.RECORD
+        assert classifier.kind(row(f"{PREFIX}stream/{STREAM}/data/x")) is Kind.FOREIGN
 
 
 def test_a_lost_timeline_with_a_hole_there_has_no_chunk_of_it() -> None:
@@ -363,9 +363,9 @@ def test_a_lost_timeline_with_a_hole_there_has_no_chunk_of_it() -> None:
             recorded="current",
             cut_hole=True,
         )
-        judge = Judge(made.world(), made.loaded())
+        classifier = Classifier(made.world(), made.loaded())
         for path, leaf in made.asked.items():
-            garbage = judge.kind(row(path)).garbage
+            garbage = classifier.kind(row(path)).garbage
             assert garbage == (path not in made.named and not needed(leaf, made, floor)), path
 
 
@@ -377,15 +377,15 @@ def test_where_the_roots_cannot_all_be_looked_at_nothing_but_roots_is_garbage(
     for rival in ("lost", "ahead"):
         made = bucket(shape=1, first=1, floor=1, same=True, rival=rival, recorded="current")
         world = replace(made.world(), page_size=1) if late else made.world()
-        judge = Judge(world, made.loaded(), time_left=lambda: not late)
-        assert judge.blind
+        classifier = Classifier(world, made.loaded(), time_left=lambda: not late)
+        assert classifier.blind
         for path in (*made.asked, *made.groups, *made.records):
-            assert not judge.kind(row(path)).garbage
+            assert not classifier.kind(row(path)).garbage
         older = root_path(PREFIX, STREAM, 1, 2, 9)
-        assert judge.kind(row(older)) is Kind.OLD_ROOT
+        assert classifier.kind(row(older)) is Kind.OLD_ROOT
 
 
-def test_a_renewed_judge_says_of_every_object_what_a_new_one_would() -> None:
+def test_a_renewed_classifier_says_of_every_object_what_a_new_one_would() -> None:
     """The tree moves on under it: appended, retained, one leaf copied, rewritten or lost."""
     for same, record, at, change in product(
         (True, False),
@@ -395,9 +395,9 @@ def test_a_renewed_judge_says_of_every_object_what_a_new_one_would() -> None:
     ):
         recorded: Recorded = "current" if record == "current" else "none"
         made = bucket(shape=0, first=0, floor=1, same=same, rival="none", recorded=recorded)
-        judge = Judge(made.world(), made.loaded())
+        classifier = Classifier(made.world(), made.loaded())
         for path in made.asked:
-            judge.kind(row(path))
+            classifier.kind(row(path))
         before = made.current
         leaves = list(before.leaves)
         first, floor, key = 0, 1, before.root.quarantine_key
@@ -434,10 +434,10 @@ def test_a_renewed_judge_says_of_every_object_what_a_new_one_would() -> None:
             ledger=after.root.ledger,
         )
         loaded = Snapshot(item, after.root)
-        renewed = judge.renewed(loaded)
+        renewed = classifier.renewed(loaded)
         assert (renewed is None) == (change in ("claimed", "record", "state"))
         if renewed is None:
             continue
-        fresh = Judge(made.world(), loaded)
+        fresh = Classifier(made.world(), loaded)
         for each in (*made.asked, *made.groups, *made.records, path, made.item.root_key):
             assert renewed.kind(row(each)) is fresh.kind(row(each)), (each, change)

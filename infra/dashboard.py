@@ -1,0 +1,165 @@
+"""One page to look at: rows of graphs, the alarms above them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from coldstream import names
+from infra.commit import CommitQueue
+from infra.metrics import MINUTE, most, oldest, own, waiting
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A graph of metrics that the handlers and the jobs report.
+
+    Attributes:
+        title: above it.
+        sums: metrics whose values are added up.
+        most: metrics of which the largest value counts; drawn before `sums`.
+    """
+
+    title: str
+    sums: tuple[str, ...] = ()
+    most: tuple[str, ...] = ()
+
+
+#: What the workflows and the jobs do; each row has its graphs side by side.
+_WORK = (
+    (
+        _Graph("Rebalance", (names.METRIC_REBALANCES, names.METRIC_GROUPS_WRITTEN)),
+        _Graph("Consolidation: fragments", (names.METRIC_FRAGMENTS_CONSOLIDATED,)),
+    ),
+    (
+        _Graph("Retention: fragments retired", (names.METRIC_FRAGMENTS_RETIRED,)),
+        _Graph("Retention: bytes retired", (names.METRIC_BYTES_RETIRED,)),
+    ),
+    (
+        _Graph(
+            "Garbage: objects seen and deleted",
+            (names.METRIC_GARBAGE_OBJECTS, names.METRIC_GARBAGE_DELETED),
+        ),
+        _Graph("Garbage: bytes", (names.METRIC_GARBAGE_BYTES,)),
+    ),
+    (
+        _Graph("Deleted streams", (names.METRIC_STREAMS_SWEPT, names.METRIC_OBJECTS_SWEPT)),
+        _Graph("Deleted streams: bytes", (names.METRIC_BYTES_SWEPT,)),
+    ),
+    (
+        _Graph("Tables: rows added", (names.METRIC_ROWS_MATERIALISED,)),
+        _Graph(
+            "Tables: seconds behind, dead letters",
+            (names.METRIC_DEAD_LETTER_ROWS,),
+            most=(names.METRIC_MATERIALISE_LAG,),
+        ),
+    ),
+    (
+        _Graph("Scrubbed: bytes", (names.METRIC_BYTES_SCRUBBED,)),
+        _Graph("Scrubbed: findings", (names.METRIC_SCRUB_FINDINGS,)),
+    ),
+    (
+        _Graph(
+            "Fleet: bytes of all streams, of objects without reference",
+            most=(names.METRIC_STREAM_BYTES, names.METRIC_ORPHAN_BYTES),
+        ),
+        _Graph("Fleet: streams, holes", most=(names.METRIC_STREAMS, names.METRIC_HOLES)),
+    ),
+)
+
+
+def dashboard(
+    scope: Construct,
+    *,
+    alarms: Sequence[cloudwatch.Alarm],
+    commit_queue: CommitQueue,
+    commit_runs: lambda_.IFunction,
+    machines: Mapping[str, sfn.IStateMachine],
+) -> None:
+    """Make the page.
+
+    Args:
+        scope: where it belongs.
+        alarms: shown first.
+        commit_queue: between uploads and commits.
+        commit_runs: the function that commits.
+        machines: the state machines by their workflow's name.
+    """
+    jobs = [most(names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: n}) for n in names.JOBS]
+    cloudwatch.Dashboard(
+        scope,
+        "Dashboard",
+        widgets=[
+            [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24)],
+            *_commits(commit_queue, commit_runs),
+            [
+                _widget(
+                    "Workflows that succeeded",
+                    *(_total(each.metric_succeeded(label=n)) for n, each in machines.items()),
+                ),
+                _widget(
+                    "Workflows: streams and steps given up",
+                    own(names.METRIC_WORKFLOW_FAILURES),
+                    own(names.METRIC_STREAMS_FAILED),
+                ),
+            ],
+            *([_drawn(graph) for graph in row] for row in _WORK),
+            [_widget("Glue jobs: seconds", *jobs)],
+        ],
+    )
+
+
+def _commits(
+    commit_queue: CommitQueue, commit_runs: lambda_.IFunction
+) -> list[list[cloudwatch.IWidget]]:
+    """From an event to the commit: the rows for what every deployment does all the time."""
+    queue = commit_queue.queue
+    return [
+        [
+            _widget("Bytes committed", own(names.METRIC_BYTES_COMMITTED)),
+            _widget(
+                "Commits and fragments",
+                own(names.METRIC_COMMITS),
+                own(names.METRIC_CONFLICTS),
+                own(names.METRIC_FRAGMENTS_COMMITTED),
+            ),
+        ],
+        [
+            _widget(
+                "Refused",
+                own(names.METRIC_FRAGMENTS_REFUSED),
+                own(names.METRIC_EVENTS_REFUSED),
+                waiting(commit_queue.dead_letters),
+            ),
+            _widget("Events waiting: oldest, seconds", oldest(queue)),
+        ],
+        [
+            _widget(
+                "Events",
+                _total(queue.metric_number_of_messages_sent()),
+                _total(queue.metric_number_of_messages_deleted()),
+            ),
+            _widget(
+                "Functions",
+                _total(commit_runs.metric_invocations(label="commit_runs")),
+                _total(commit_runs.metric_errors(label="commit_runs errors")),
+            ),
+        ],
+    ]
+
+
+def _drawn(graph: _Graph) -> cloudwatch.IWidget:
+    return _widget(graph.title, *map(most, graph.most), *map(own, graph.sums))
+
+
+def _widget(title: str, *metrics: cloudwatch.IMetric) -> cloudwatch.IWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=12)
+
+
+def _total(metric: cloudwatch.Metric) -> cloudwatch.Metric:
+    return metric.with_(period=MINUTE, statistic="Sum")

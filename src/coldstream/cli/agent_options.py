@@ -1,0 +1,115 @@
+"""What `coldstream agent run` is told, whether by its command line or by a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.errors import InvalidInputError
+from coldstream.names import ENV_QUEUE_URL
+
+if TYPE_CHECKING:
+    from coldstream.agent.settings import AgentSettings
+
+_MIB = 2**20
+_MAX = 2.0**31  # MiB or seconds: nobody means more
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The options of the command, which say what each is; no value here is checked before use."""
+
+    data_dir: Annotated[
+        str,
+        typer.Option(
+            "--data-dir",
+            help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
+        ),
+    ]
+    committed: Annotated[
+        str,
+        typer.Option(
+            help='What is committed: "all" if you know that everything in the files is, or a JSON'
+            " file {directory: last committed offset}, read again when it changes."
+        ),
+    ]
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Upload what is committed at the start, wait until the manifests have it, end."
+            " What comes meanwhile, or a stream that appears, is for the next run.",
+        ),
+    ] = False
+    names: Annotated[
+        Path | None,
+        typer.Option(help='JSON file {directory: {"vhost": V, "queue": Q}} for listings.'),
+    ] = None
+    cluster: Annotated[str, typer.Option(help="Cluster name for listings.")] = ""
+    fragment_mib: Annotated[float, typer.Option(help="Size of a full fragment, MiB.")] = 64
+    flush_seconds: Annotated[
+        float, typer.Option(help="A chunk waits at most this long for its fragment to fill.")
+    ] = 60
+    memory_mib: Annotated[float, typer.Option(help="All upload buffers together, MiB.")] = 256
+    uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3
+    last_copy: Annotated[
+        bool,
+        typer.Option(
+            "--last-copy",
+            help="You say that no other node has older data of these streams. What was lost here"
+            " before it was uploaded is then declared lost for ever, as a hole that every reader is"
+            " told of, and the stream goes on.",
+        ),
+    ] = False
+    queue_url: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_QUEUE_URL, help="Commit queue, asked when a manifest does not follow."
+        ),
+    ] = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on stdout.")] = False
+
+    def directory(self) -> Path:
+        """Where the streams are.
+
+        Raises:
+            InvalidInputError: it is empty; as a path it would be the working directory.
+        """
+        if not self.data_dir:
+            raise InvalidInputError(
+                "--data-dir is empty; give the directory that holds one directory a stream"
+            )
+        return Path(self.data_dir)
+
+    def settings(self, bucket: str) -> AgentSettings:
+        """The agent's own settings.
+
+        Args:
+            bucket: what messages call the bucket.
+
+        Raises:
+            InvalidInputError: a number is outside its limits.
+        """
+        from coldstream.agent.settings import AgentSettings
+
+        for option, number, least in (
+            ("--fragment-mib", self.fragment_mib, 0.0001),
+            ("--flush-seconds", self.flush_seconds, 0),
+            ("--memory-mib", self.memory_mib, 0.0001),
+        ):
+            if not least <= number <= _MAX:
+                raise InvalidInputError(
+                    f"{option} {number} is no number from {least} to {_MAX:.0f}"
+                )
+        return AgentSettings(
+            target_size=int(self.fragment_mib * _MIB),
+            flush_ms=int(self.flush_seconds * 1000),
+            memory_budget=int(self.memory_mib * _MIB),
+            uploads=self.uploads,
+            once=self.once,
+            last_copy=self.last_copy,
+            bucket=bucket,
+        )

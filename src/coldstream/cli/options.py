@@ -1,0 +1,109 @@
+"""Options that several commands share, as frozen values: a command takes one as a parameter.
+
+typer reads every option from a parameter of the function. `with_options` gives it the fields of
+these values instead, in their place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from coldstream.cli.connect import Remote, connect
+from coldstream.names import DEFAULT_PREFIX, ENV_BRANCHING, ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Only say what would be done; needs rights to read, and writes nothing."
+    ),
+]
+
+
+def _branching(about: str) -> Any:
+    return typer.Option("--branching", envvar=ENV_BRANCHING, min=2, max=4096, help=about)
+
+
+#: For commands that write here, and not by a workflow of the stack, which knows its own.
+OwnBranchingOption = Annotated[int, _branching("Entries of a group, as the stack has it.")]
+BranchingOption = Annotated[
+    int, _branching("Entries of a group, as the stack has it; only for --dry-run.")
+]
+DEFAULT_BRANCHING = 1024
+
+
+def _where(name: str, envvar: str, about: str) -> Any:
+    return typer.Option(f"--{name}", envvar=envvar, help=about, rich_help_panel="Where")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which remote tier.
+
+    Attributes:
+        bucket: of the fragments.
+        table: of the catalog.
+        prefix: of all keys of the cluster.
+    """
+
+    bucket: Annotated[str, _where("bucket", ENV_BUCKET, "S3 bucket of the fragments.")] = ""
+    table: Annotated[str, _where("table", ENV_TABLE, "DynamoDB table of the catalog.")] = ""
+    prefix: Annotated[
+        str, _where("prefix", ENV_PREFIX, "What all keys of the cluster begin with.")
+    ] = DEFAULT_PREFIX
+
+    def connect(self) -> Remote:
+        """The adapters for it; nothing is sent yet.
+
+        Raises:
+            As `connect`.
+        """
+        return connect(bucket=self.bucket, table=self.table, prefix=self.prefix)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of typer of a function whose parameters may be such values.
+
+    A parameter whose type is a dataclass gives way to one option for each field; the function gets
+    the value made of them. Such parameters are keyword-only, because they have no default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    values = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    }
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command).parameters.values():
+        if each.name in values:
+            parameters += _parameters(values[each.name])
+        else:
+            annotation = hints[each.name]
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY, annotation=annotation))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in values.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(kind)
+    ]
