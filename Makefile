@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
+# Three workers on two cores: that with the embedded AWS often waits. Which test is whose: tests/conftest.py.
+LANES := -q -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .PHONY: help
 help: ## List the targets
@@ -38,12 +40,19 @@ rooms: setup ## Lines and modules of each package, circles of imports, long func
 	$(BIN)/python -m coldstream_devkit.rooms
 
 .PHONY: test
-test: lint ## All checks and tests (what CI runs)
-	$(PYTEST) -q -n 2 --dist loadfile --durations=10 tests
+test: setup ## All checks, and all tests but the full matrices
+	@mkdir -p build
+	@$(MAKE) --no-print-directory lint >build/lint.txt 2>&1 & lint=$$!; failed=0; \
+	$(PYTEST) $(LANES) -m "not slow" tests || failed=1; \
+	wait $$lint || failed=1; cat build/lint.txt; exit $$failed
+
+.PHONY: test-slow
+test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both)
+	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "slow or hypothesis" tests
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no embedded AWS
-	$(PYTEST) -q -n 2 --dist loadfile -m "not emulator" tests
+	$(PYTEST) $(LANES) -m "not emulator and not slow" tests
 
 .PHONY: simulate
 simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=40)

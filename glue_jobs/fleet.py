@@ -10,21 +10,22 @@ from coldstream.jobs.arguments import (
     WAREHOUSE,
     WHERE,
     Argument,
-    duration_seconds,
     flag,
     parse,
     where,
 )
 from coldstream.jobs.fleet import Settings, run
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.quantities import parse_duration
 
 OBJECTS = Argument(
     "objects", flag, "LIST every object, too, to find those without a reference.", default=False
 )
 GRACE = Argument(
-    "grace", duration_seconds, "How old an object without a reference is an orphan.", 86_400
+    "grace", parse_duration, "How old an object without a reference is an orphan.", 86_400
 )
 ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, OBJECTS, GRACE)
 
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             objects=given[OBJECTS],
             grace_ms=given[GRACE] * 1000,
         )
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         run(spark_session("fleet"), remote, settings, tables, report)
 
 

@@ -12,25 +12,23 @@ from coldstream.jobs.arguments import (
     WHERE,
     Argument,
     decimal_number,
-    duration_seconds,
     parse,
     positive_number,
-    size_bytes,
     where,
 )
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.profile import Settings, run
 from coldstream.jobs.profile_tables import Prices
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.quantities import parse_duration, parse_size
 
-WINDOW = Argument(
-    "window", duration_seconds, "How far back to look, such as 24h or 30d.", 7 * 86400
-)
-BUCKET = Argument("bucket-length", duration_seconds, "Length of a span in profile_rates.", 3600)
+WINDOW = Argument("window", parse_duration, "How far back to look, such as 24h or 30d.", 7 * 86400)
+BUCKET = Argument("bucket-length", parse_duration, "Length of a span in profile_rates.", 3600)
 SAMPLE = Argument(
     "sample-bytes",
-    size_bytes,
+    parse_size,
     "How much of each stream is read for messages, codecs and tracking; 0 for nothing.",
     256 * 2**20,
 )
@@ -62,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             max_fragments=given[FRAGMENTS],
             prices=Prices(storage=given[STORAGE], put=given[PUT]),
         )
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         run(spark_session("profile"), remote, settings, tables, report)
 
 

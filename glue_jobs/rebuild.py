@@ -16,10 +16,11 @@ from coldstream.jobs.arguments import (
     parse,
     where,
 )
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.rebuild import Settings, run_shadow
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.names import ENV_BRANCHING
 
 STREAMS = Argument(
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             branching=given[BRANCHING],
         )
         spark = spark_session("rebuild")
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         worst = run_shadow(spark, remote, given[STREAMS], settings, tables, report)
     if worst is not None:
         raise worst

@@ -11,35 +11,33 @@ from coldstream.jobs.arguments import (
     WAREHOUSE,
     WHERE,
     Argument,
-    duration_seconds,
     flag,
     parse,
-    size_bytes,
     where,
 )
+from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.scrub.job import Place, run_job
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import Settings
-from coldstream.jobs.session import client, connect, metric_sink, spark_session
-from coldstream.jobs.snapshots import GlueTables, Snapshot
+from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.quantities import parse_duration, parse_size
 
 MAX_BYTES = Argument(
     "max-bytes",
-    size_bytes,
+    parse_size,
     "Read at most so much of fragments in this run, the longest unchecked first.",
     2**40,
 )
 EVERY = Argument(
-    "every", duration_seconds, "Leave alone what was checked within this time.", 30 * 86_400
+    "every", parse_duration, "Leave alone what was checked within this time.", 30 * 86_400
 )
 QUICK = Argument(
     "quick", flag, "Manifests, objects, trailers and indexes only, no messages.", default=False
 )
-GRACE = Argument(
-    "grace", duration_seconds, "Grace time of collect; what is overdue is told.", 86_400
-)
-TASK_BYTES = Argument("task-bytes", size_bytes, "What one task reads.", 2**30)
+GRACE = Argument("grace", parse_duration, "Grace time of collect; what is overdue is told.", 86_400)
+TASK_BYTES = Argument("task-bytes", parse_size, "What one task reads.", 2**30)
 ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, MAX_BYTES, EVERY, QUICK, GRACE, TASK_BYTES)
 
 
@@ -61,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         place = Place(
             Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint), given[STREAMS]
         )
-        tables = GlueTables(client=client("glue", tier), database=given[DATABASE])
+        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
         worst = run_job(spark_session("scrub"), remote, place, settings, tables, report)
     # After metrics and report: an alarm and a table know of it, and the run itself does, too.
     if worst is not None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from aws_cdk import Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -39,7 +38,6 @@ class JobPlan:
         every_minutes: how often a schedule starts it; 0 for never.
         retries: how often a run that failed is tried again.
         timeout_minutes: the longest run.
-        more: rights beside those that every job has.
         arguments: beside those that every job has, without dashes.
     """
 
@@ -48,7 +46,6 @@ class JobPlan:
     every_minutes: int = 0
     retries: int = 1
     timeout_minutes: int = _LONG_MINUTES
-    more: tuple[iam.PolicyStatement, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -92,11 +89,6 @@ class Jobs(Construct):
                 arguments={"rules": settings.materialise_rules}
                 if settings.materialise_rules
                 else {},
-                more=(
-                    rights.replace_partitions(
-                        catalog=catalog_arn(Stack.of(self)), database=warehouse.database
-                    ),
-                ),
             ),
             "scrub": JobPlan(
                 "Checks every byte of the streams, the longest unchecked first",
@@ -157,7 +149,6 @@ class Jobs(Construct):
                     database=warehouse.database,
                     tables=plan.tables,
                 ),
-                *plan.more,
             ],
             log_group=self._logs,
             workers=site.settings.job_workers,

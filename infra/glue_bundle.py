@@ -22,7 +22,17 @@ from coldstream.names import JOBS, job_script
 from infra.bundle import BundleError, run_uv, staged
 
 #: The direct dependencies of the jobs beside Spark; what these need in turn, pip finds.
-PACKAGES = ("boto3", "cramjam", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg", "zlib-ng")
+PACKAGES = (
+    "boto3",
+    "cramjam",
+    "google-re2",
+    "numpy",
+    "obstore",
+    "pandas",
+    "pyarrow",
+    "pyiceberg",
+    "zlib-ng",
+)
 _EXTRAS = {"pyiceberg": "pyiceberg[glue]"}
 
 #: What no job imports.

@@ -200,35 +200,14 @@ def keep_tables(
         iam.PolicyStatement(
             sid="KeepTables",
             actions=[
-                "glue:CreatePartition",
                 "glue:CreateTable",
                 "glue:GetDatabase",
-                "glue:GetPartition",
                 "glue:GetTable",
-                "glue:GetTables",
                 "glue:UpdateTable",
             ],
             resources=_tables(catalog, database, tables),
         ),
     ]
-
-
-def replace_partitions(*, catalog: str, database: str) -> iam.PolicyStatement:
-    """Make a table's partitions in the catalog those that its own log has.
-
-    Args:
-        catalog: what the ARNs of the account's databases and tables begin with.
-        database: whose tables they are.
-    """
-    return iam.PolicyStatement(
-        sid="ReplacePartitions",
-        actions=[
-            "glue:BatchCreatePartition",
-            "glue:BatchDeletePartition",
-            "glue:GetPartitions",
-        ],
-        resources=_tables(catalog, database, "*"),
-    )
 
 
 def _tables(catalog: str, database: str, tables: str) -> list[str]:

@@ -114,6 +114,8 @@ INDEX_SUFFIX = ".index"
 FRAGMENT_SUFFIX = ".fragment"
 HOLE_SUFFIX = ".hole"
 
+#: RabbitMQ's own limit for names of virtual hosts and queues, in bytes.
+MAX_NAME = 255
 MAX_OFFSET = 2**64 - 1
 MAX_EPOCH = 2**32 - 1  # ten digits in a key, 32 bits in a manifest entry
 

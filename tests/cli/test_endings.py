@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from coldstream.cli import verify
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
-from coldstream_devkit.demo import __main__ as demo
 from tests.cli.conftest import Run
 from tests.support.tier import Tier, chunk
 
@@ -137,6 +136,8 @@ def test_ctrl_c_while_python_imports_is_no_traceback() -> None:
 def test_ctrl_c_in_the_demo_says_what_stays_up_and_how_to_stop_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from coldstream_devkit.demo import __main__ as demo
+
     def interrupted() -> int:
         raise KeyboardInterrupt
 

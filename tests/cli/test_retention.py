@@ -168,7 +168,7 @@ def test_set_reads_standard_input(orders: Tier, run: Run, policies: MemoryPolici
 @pytest.mark.parametrize(
     "text",
     [b"", b"{", b"[]", b"\xff\xfe", b'{"rules": [{}]}', b'{"rules": [{"name": "a", "max-age": 5}]}',
-     b'{"rules": [{"name": "a", "queue": "(a+)+"}]}', b"x" * 2_000_000],
+     b'{"rules": [{"name": "a", "queue": "(a"}]}', b"x" * 2_000_000],
     ids=lambda text: repr(text[:20]),
 )  # fmt: skip
 def test_a_document_that_is_none_changes_nothing(

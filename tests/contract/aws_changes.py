@@ -38,7 +38,7 @@ from tests.support import faults
 from tests.support.aws import BUCKET, PREFIX, TABLE
 
 ROLE = "arn:aws:iam::000000000000:role/states"
-STACK = "coldstream-"
+STACK = "contract-"
 WAITING = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 9999, "End": True}}}
 
 

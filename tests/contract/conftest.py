@@ -14,11 +14,9 @@ from moto import mock_aws
 from moto.core.responses import ActionResult
 from moto.s3 import responses
 
-from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator
 from tests.contract.bridge import Bridge
 from tests.support.aws import BUCKET, create_table
-
-__all__ = ["emulator"]
 
 REGION = "us-east-1"
 #: One attempt: the tests say what is repeated.

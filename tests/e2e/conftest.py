@@ -22,10 +22,8 @@ from coldstream.remote.context import World
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream_devkit.bucket import listed, referenced
-from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.steps import publish_before_delete
-
-__all__ = ["emulator"]
 
 COLDSTREAM = Path(sys.executable).with_name("coldstream")
 

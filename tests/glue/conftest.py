@@ -14,10 +14,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
 from coldstream.remote.context import World
-from coldstream_devkit.emulator import emulator
 from tests.glue.streams import fill
-
-__all__ = ["emulator"]
 
 PREFIX = "rabbitmq/"
 

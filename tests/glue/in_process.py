@@ -5,7 +5,6 @@ A job is its script's real `main`, on a local Spark session that the tests of on
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 from collections.abc import Iterator
@@ -13,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 
 from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
-from coldstream.jobs.snapshots import SnapshotTable
+from coldstream.jobs.arguments import Where
+from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.snapshots import PARTITION, SNAPSHOT_PROPERTY, SnapshotTable
 from coldstream.manifest.tree import leaves
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
@@ -66,17 +67,27 @@ class Site:
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of the newest snapshot of a table, by way of the catalog."""
-        glue, s3 = self.emulator.client("glue"), self.emulator.client("s3")
-        partitions = glue.get_partitions(
-            DatabaseName=self.outputs[names.OUTPUT_DATABASE], TableName=table.name
-        )["Partitions"]
-        newest = max(partitions, key=lambda each: each["Values"])
-        bucket, _, under = newest["StorageDescriptor"]["Location"][5:].partition("/")
-        found = s3.list_objects_v2(Bucket=bucket, Prefix=under).get("Contents", [])
-        bodies = [s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in found]
-        return [
-            row for body in bodies for row in pq.ParquetFile(io.BytesIO(body)).read().to_pylist()
-        ]
+        found = snapshots_of(self.emulator, f"{self.outputs[names.OUTPUT_DATABASE]}.{table.name}")
+        return found[max(found)]
+
+
+def snapshots_of(emulator: Emulator, name: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every snapshot that a run has made part of a table, also of those without."""
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in emulator.environment().items():
+            patch.setenv(key, value)
+        where = Where("", "", "", "us-east-1", emulator.endpoint)
+        try:
+            table = glue_catalog(where, "s3://unused/").load_table(name)
+        except NoSuchTableError:
+            return {}
+        commits = [each.summary for each in table.snapshots() if each.summary is not None]
+        found: dict[str, list[dict[str, Any]]] = {
+            each.additional_properties[SNAPSHOT_PROPERTY]: [] for each in commits
+        }
+        for row in table.scan().to_arrow().to_pylist():
+            found[row.pop(PARTITION)].append(row)
+        return found
 
 
 @contextmanager

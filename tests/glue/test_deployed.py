@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from coldstream import names
@@ -21,14 +17,15 @@ from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.profile_tables import ALL
-from coldstream.jobs.snapshots import SnapshotTable, hive_type
+from coldstream.jobs.snapshots import SnapshotTable
 from coldstream.remote.context import World
 from coldstream_devkit.emulator import Emulator
-from coldstream_devkit.local import process
-from coldstream_devkit.local.progress import silent
+from tests.glue.in_process import snapshots_of
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY, fill
 
 pytestmark = pytest.mark.emulator
+
+PREFIX = "started/"
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,7 @@ class Site:
         """Start a job and wait for its end."""
         glue = self.emulator.client("glue")
         name = f"{names.STACK_NAME}-{job}"
+        arguments["prefix"] = PREFIX
         given = {f"--{key.replace('_', '-')}": value for key, value in arguments.items()}
         run_id = glue.start_job_run(JobName=name, Arguments=given)["JobRunId"]
         deadline = time.monotonic() + 90
@@ -62,22 +60,13 @@ class Site:
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of a table's newest snapshot, found by way of the catalog, as Athena does."""
-        glue, s3 = self.emulator.client("glue"), self.emulator.client("s3")
         database = self.outputs[names.OUTPUT_DATABASE]
-        found = glue.get_table(DatabaseName=database, Name=table.name)["Table"]
-        columns = {each["Name"]: each["Type"] for each in found["StorageDescriptor"]["Columns"]}
-        assert columns == {each.name: hive_type(each.type) for each in table.schema}
-        partitions = glue.get_partitions(DatabaseName=database, TableName=table.name)["Partitions"]
-        newest = max(partitions, key=lambda each: each["Values"])
-        bucket, _, under = newest["StorageDescriptor"]["Location"][5:].partition("/")
-        files = s3.list_objects_v2(Bucket=bucket, Prefix=under).get("Contents", [])
-        bodies = [s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in files]
-        if not bodies:
-            return []
-        read: list[dict[str, Any]] = pa.concat_tables(
-            [pq.ParquetFile(io.BytesIO(body)).read() for body in bodies]
-        ).to_pylist()
-        return read
+        found = self.emulator.client("glue").get_table(DatabaseName=database, Name=table.name)
+        columns = found["Table"]["StorageDescriptor"]["Columns"]
+        assert {each["Name"] for each in columns} == set(table.columns.names)
+        assert found["Table"]["Parameters"]["table_type"] == "ICEBERG"
+        snapshots = snapshots_of(self.emulator, f"{database}.{table.name}")
+        return snapshots[max(snapshots)]
 
     def total(self, metric: str, **dimensions: str) -> float:
         """Sum of a metric."""
@@ -97,35 +86,24 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def alone(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Emulator]:
-    """A server that no other test uses: fleet looks at all streams that there are."""
-    state_dir = tmp_path_factory.mktemp("alone")
-    server = process.start(pytestconfig.rootpath, state_dir, exit_with_parent=True, progress=silent)
-    yield Emulator(server, pytestconfig.rootpath)
-    process.stop(state_dir)
-
-
-@pytest.fixture(scope="module")
-def site(alone: Emulator) -> Site:
-    emulator = alone
+def site(emulator: Emulator) -> Site:
+    """Streams below a prefix that no other test uses: fleet looks at all that there are."""
     outputs = emulator.deploy_app().outputs
-    bucket, table, prefix = (
-        outputs[name] for name in (names.OUTPUT_BUCKET, names.OUTPUT_TABLE, names.OUTPUT_PREFIX)
-    )
+    bucket, table = outputs[names.OUTPUT_BUCKET], outputs[names.OUTPUT_TABLE]
     s3, dynamodb = emulator.client("s3"), emulator.client("dynamodb")
     world = World(
         BotoObjectStore(client=s3, bucket=bucket),
-        DynamoCatalog(client=dynamodb, table=table, prefix=prefix),
-        prefix,
+        DynamoCatalog(client=dynamodb, table=table, prefix=PREFIX),
+        PREFIX,
         lambda: secrets.randbits(64),
     )
-    fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=prefix))
+    fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=PREFIX))
     return Site(emulator, outputs)
 
 
 def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(site: Site) -> None:
+    streams_told = site.total(names.METRIC_STREAMS, job="fleet")
+    holes_told = site.total(names.METRIC_HOLES)
     run = site.run("fleet", objects="true")
 
     assert run["JobRunState"] == "SUCCEEDED", run["ErrorMessage"]
@@ -140,8 +118,8 @@ def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(si
     assert len(fragments) == 44
     objects = {row["key"]: row for row in site.rows(OBJECTS)}
     assert all(objects[row["key"]]["referenced"] for row in fragments)
-    assert site.total(names.METRIC_STREAMS, job="fleet") == 3
-    assert site.total(names.METRIC_HOLES) == 1
+    assert site.total(names.METRIC_STREAMS, job="fleet") == streams_told + 3
+    assert site.total(names.METRIC_HOLES) == holes_told + 1
 
 
 def test_profile_writes_its_tables_and_its_page(site: Site) -> None:

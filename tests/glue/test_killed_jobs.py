@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import random
 import signal
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from coldstream import names
@@ -32,9 +30,10 @@ from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream.jobs.scrub.findings import FINDINGS
 from coldstream.jobs.snapshots import SnapshotTable
 from coldstream_devkit.emulator import Emulator
-from tests.glue.in_process import MARKS, Site, deployed
+from tests.glue.in_process import MARKS, Site, deployed, snapshots_of
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
+from tests.support.slow import in_part_and_in_full, slow, some
 
 pytestmark = MARKS
 
@@ -109,21 +108,11 @@ def run(module: str, given: list[str]) -> None:
 
 def snapshots(site: Site, table: SnapshotTable, database: str) -> list[list[dict[str, Any]]]:
     """The rows of every snapshot that the catalog shows, without what depends on its time."""
-    glue, s3 = site.emulator.client("glue"), site.emulator.client("s3")
-    try:
-        partitions = glue.get_partitions(DatabaseName=database, TableName=table.name)["Partitions"]
-    except glue.exceptions.EntityNotFoundException:
-        return []
-    found = []
-    for each in sorted(partitions, key=lambda one: str(one["Values"])):
-        bucket, _, under = each["StorageDescriptor"]["Location"][5:].partition("/")
-        rows = []
-        for one in s3.list_objects_v2(Bucket=bucket, Prefix=under).get("Contents", []):
-            body = s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()
-            rows += pq.ParquetFile(io.BytesIO(body)).read().to_pylist()
-        kept = [{k: v for k, v in row.items() if k not in _OF_THE_RUN} for row in rows]
-        found.append(sorted(kept, key=repr))
-    return found
+    found = snapshots_of(site.emulator, f"{database}.{table.name}")
+    return [
+        sorted(({k: v for k, v in row.items() if k not in _OF_THE_RUN} for row in rows), key=repr)
+        for _, rows in sorted(found.items())
+    ]
 
 
 @pytest.fixture
@@ -134,9 +123,10 @@ def database(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@in_part_and_in_full
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
-    site: Site, wire: Tripwire, database: str, name: str
+    site: Site, wire: Tripwire, database: str, name: str, full: bool
 ) -> None:
     job, given = JOBS[name], arguments(site, wire, name, database)
     wire.arm()
@@ -146,7 +136,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     assert len(writes) >= 2
     assert any(rows[0] for rows in expected.values())
 
-    for number in range(len(writes)):
+    for number in some(len(writes), full):
         wire.arm(number)
         with pytest.raises(Exception):  # noqa: B017 - however its library tells of a death
             run(job.module, given)
@@ -161,7 +151,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
             assert rows == expected[table.name][0]
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", ["scrub", *slow(name for name in JOBS if name != "scrub")])
 def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
     site: Site, wire: Tripwire, database: str, name: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+)
 
 from coldstream.errors import (
     AlreadyExistsError,
-    InternalError,
+    InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
 )
+from coldstream.jobs import snapshots
+from coldstream.jobs.materialise.iceberg import FILE_IO
 from coldstream.jobs.snapshots import (
+    SNAPSHOT_PROPERTY,
     TIME,
-    GlueTables,
     Snapshot,
     SnapshotTable,
+    SnapshotTables,
     column,
-    hive_type,
     part_file,
     register,
 )
-from coldstream_devkit.emulator import Emulator
 
 TABLE = SnapshotTable("t", "Rows", pa.schema([column("n", pa.int64(), "a number")]))
 
@@ -43,7 +50,7 @@ def batch(*numbers: int) -> pa.RecordBatch:
 
 def test_a_snapshot_is_called_by_its_time_so_that_the_newest_sorts_last() -> None:
     assert snapshot().id == "20231114T221320999Z"
-    assert snapshot().directory(TABLE) == "s3://w/t/snapshot=20231114T221320999Z/"
+    assert snapshot().directory(TABLE) == "s3://w/t/data/20231114T221320999Z/"
     assert snapshot(taken_ms=10**12).id < snapshot().id
     assert "20231114T221320Z" > snapshot().id > "20231114T221319Z"  # as older versions called them
 
@@ -56,7 +63,7 @@ def test_a_file_has_all_rows_that_were_added(tmp_path: Path) -> None:
 
     (path,) = tmp_path.rglob("*.parquet")
     assert path.name == "part-00003.parquet"
-    assert pq.ParquetFile(path).read().to_pylist() == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert pq.ParquetFile(path).read().column("n").to_pylist() == [1, 2, 3]
 
 
 def test_a_task_without_rows_or_that_fails_leaves_no_file(tmp_path: Path) -> None:
@@ -75,87 +82,106 @@ def test_a_task_without_rows_or_that_fails_leaves_no_file(tmp_path: Path) -> Non
     assert list(tmp_path.rglob("*.*")) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (pa.int64(), "bigint"),
-        (TIME, "timestamp"),
-        (pa.list_(pa.string()), "array<string>"),
-        (
-            pa.list_(pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.bool_())])),
-            "array<struct<a:int,b:boolean>>",
-        ),
-    ],
-)
-def test_types_have_the_names_that_athena_knows(kind: pa.DataType, name: str) -> None:
-    assert hive_type(kind) == name
-
-
-def test_a_type_that_no_table_has_is_our_bug() -> None:
-    with pytest.raises(InternalError, match="uint64"):
-        hive_type(pa.uint64())
-
-
 @pytest.fixture
-def database(emulator: Emulator) -> str:
-    name = f"d{secrets.token_hex(6)}"
-    emulator.client("glue").create_database(DatabaseInput={"Name": name})
-    return name
+def catalog(tmp_path: Path) -> SqlCatalog:
+    catalog = SqlCatalog("tests", uri=f"sqlite:///{tmp_path}/catalog.db", **{"py-io-impl": FILE_IO})
+    catalog.create_namespace("db")
+    return catalog
 
 
-@pytest.mark.emulator
-def test_registering_twice_is_registering_once(emulator: Emulator, database: str) -> None:
-    glue = emulator.client("glue")
-    tables = GlueTables(client=glue, database=database)
-
-    for _ in range(2):
-        register(tables, snapshot(), [TABLE])
-    register(tables, snapshot(taken_ms=1_800_000_000_000), [TABLE])
-
-    table = glue.get_table(DatabaseName=database, Name="t")["Table"]
-    partitions = glue.get_partitions(DatabaseName=database, TableName="t")["Partitions"]
-    assert [each["Name"] for each in table["PartitionKeys"]] == ["snapshot"]
-    assert sorted(each["Values"] for each in partitions) == [
-        ["20231114T221320999Z"],
-        ["20270115T080000000Z"],
-    ]
-    assert partitions[0]["StorageDescriptor"]["Location"].startswith("s3://w/t/snapshot=")
+def taken(
+    tmp_path: Path, taken_ms: int, *numbers: int, table: SnapshotTable = TABLE, place: str = "w"
+) -> Snapshot:
+    """A snapshot whose file is written and in no table yet."""
+    made = snapshot(f"file://{tmp_path}/{place}/", taken_ms)
+    with part_file(made, table, 0) as part:
+        rows = pa.Table.from_pylist([{"n": each} for each in numbers], table.schema)
+        part.add(rows)
+    return made
 
 
-@pytest.mark.emulator
-def test_two_runs_at_one_moment_never_hide_each_others_rows(
-    emulator: Emulator, database: str
+def rows(catalog: Catalog) -> list[tuple[str, int]]:
+    found = catalog.load_table("db.t").scan().to_arrow().to_pylist()
+    return sorted((row["snapshot"][:8], row["n"]) for row in found)
+
+
+def test_adding_twice_is_adding_once(catalog: SqlCatalog, tmp_path: Path) -> None:
+    for made in (taken(tmp_path, 10**12, 1, 2), taken(tmp_path, 2 * 10**12, 3)):
+        for _ in range(2):
+            register(SnapshotTables(catalog, "db"), made, [TABLE])
+
+    assert rows(catalog) == [("20010909", 1), ("20010909", 2), ("20330518", 3)]
+    assert len(catalog.load_table("db.t").snapshots()) == 2
+
+
+def test_a_snapshot_without_rows_is_known_and_added_once(
+    catalog: SqlCatalog, tmp_path: Path
 ) -> None:
-    tables = GlueTables(client=emulator.client("glue"), database=database)
-    tables.register(TABLE, snapshot())
+    for _ in range(2):
+        register(SnapshotTables(catalog, "db"), taken(tmp_path, 10**12), [TABLE])
 
-    with pytest.raises(AlreadyExistsError, match="20231114T221320999Z already, at s3://w/t/"):
-        tables.register(TABLE, snapshot("s3://elsewhere/"))
+    (commit,) = catalog.load_table("db.t").snapshots()
+    assert commit.summary is not None
+    said = commit.summary.additional_properties[SNAPSHOT_PROPERTY]
+    assert said == taken(tmp_path, 10**12).id
 
 
-@pytest.mark.emulator
-def test_a_column_that_is_new_is_added_to_the_table(emulator: Emulator, database: str) -> None:
-    glue = emulator.client("glue")
-    tables = GlueTables(client=glue, database=database)
+def test_a_snapshot_that_another_run_adds_at_the_same_time_is_kept_and_ours_too(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = taken(tmp_path, 10**12, 1), taken(tmp_path, 2 * 10**12, 2)
+    tables = SnapshotTables(catalog, "db", pause=lambda _: None)
+    tables.add(TABLE, taken(tmp_path, 10**11, 0))
+    commit = snapshots._commit
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(snapshots, "_commit", commit)
+        tables.add(TABLE, theirs)
+        commit(*given)
+
+    monkeypatch.setattr(snapshots, "_commit", late)
+    tables.add(TABLE, ours)
+
+    assert [n for _, n in rows(catalog)] == [0, 1, 2]
+
+
+def test_a_commit_that_landed_without_an_answer_is_not_done_again(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, commit = taken(tmp_path, 10**12, 1), snapshots._commit
+
+    def silent(*given: Any) -> None:
+        monkeypatch.setattr(snapshots, "_commit", commit)
+        commit(*given)
+        raise CommitFailedException
+
+    monkeypatch.setattr(snapshots, "_commit", silent)
+    SnapshotTables(catalog, "db", pause=lambda _: None).add(TABLE, made)
+
+    assert rows(catalog) == [("20010909", 1)]
+
+
+def test_two_runs_at_one_moment_never_hide_each_others_rows(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    tables = SnapshotTables(catalog, "db")
+    tables.add(TABLE, taken(tmp_path, 10**12, 1))
+
+    with pytest.raises(AlreadyExistsError, match="20010909T014640000Z already, at file:"):
+        tables.add(TABLE, taken(tmp_path, 10**12, 2, place="elsewhere"))
+
+
+def test_a_column_that_is_new_is_added_to_the_table(catalog: SqlCatalog, tmp_path: Path) -> None:
     wider = SnapshotTable("t", "Rows", TABLE.schema.append(column("more", TIME, "a time")))
+    tables = SnapshotTables(catalog, "db")
 
-    tables.register(TABLE, snapshot())
-    tables.register(wider, snapshot(taken_ms=1_800_000_000_000))
+    tables.add(TABLE, taken(tmp_path, 10**12, 1))
+    tables.add(wider, taken(tmp_path, 2 * 10**12, 2, table=wider))
 
-    found = glue.get_table(DatabaseName=database, Name="t")["Table"]["StorageDescriptor"]
-    assert [(each["Name"], each["Type"]) for each in found["Columns"]] == [
-        ("n", "bigint"),
-        ("more", "timestamp"),
-    ]
-    assert found["Columns"][1]["Comment"] == "a time"
-
-
-@pytest.mark.emulator
-def test_a_database_that_is_not_there_is_named(emulator: Emulator) -> None:
-    tables = GlueTables(client=emulator.client("glue"), database="absent")
-
-    with pytest.raises(NotFoundError, match=r"absent\.t"):
-        tables.register(TABLE, snapshot())
+    schema = catalog.load_table("db.t").schema()
+    assert set(schema.column_names) == {"n", "snapshot", "more"}
+    assert schema.find_field("more").doc == "a time"
+    assert [n for _, n in rows(catalog)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +190,18 @@ def test_a_database_that_is_not_there_is_named(emulator: Emulator) -> None:
         (ClientError({"Error": {"Code": "AccessDeniedException"}}, "x"), PermissionDeniedError),
         (ClientError({"Error": {"Code": "ThrottlingException"}}, "x"), UnavailableError),
         (EndpointConnectionError(endpoint_url="http://127.0.0.1"), UnavailableError),
+        (NoSuchNamespaceError(), NotFoundError),
+        (NoSuchIcebergTableError(), InvalidInputError),
     ],
 )
 def test_errors_of_glue_are_told_in_our_words(error: Exception, expected: type[Exception]) -> None:
     class Failing:
-        def create_table(self, **_: Any) -> None:
+        def load_table(self, _: str) -> None:
             raise error
 
+    catalog: Any = Failing()
     with pytest.raises(expected):
-        GlueTables(client=Failing(), database="d").register(TABLE, snapshot())
+        SnapshotTables(catalog, "d").add(TABLE, snapshot())
 
 
 def test_without_a_catalog_nothing_is_registered() -> None:

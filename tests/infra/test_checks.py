@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from cfnlint.api import ManualArgs, lint
 
 from coldstream import names
 
@@ -64,6 +63,8 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
 
 @pytest.mark.parametrize("which", ["assembly", "customised"])
 def test_cfn_lint_finds_nothing(which: str, request: pytest.FixtureRequest) -> None:
+    from cfnlint.api import ManualArgs, lint  # seconds, which only who runs this should pay
+
     assembly: Assembly = request.getfixturevalue(which)
 
     findings = lint(assembly.template_path.read_text(), config=ManualArgs(regions=["eu-central-1"]))

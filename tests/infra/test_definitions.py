@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,6 @@ from coldstream import errors
 from coldstream.names import WORKFLOWS
 from coldstream_devkit.local.install import exclusive
 from infra.config import PUBLISHING_TIMEOUT_SECONDS
-from infra.workflow import DEFINITIONS
-from infra.workflows import surveying
-from infra.workflows.surveying import definition
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -55,6 +52,12 @@ def validator() -> Path:
     return program
 
 
+def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
+    from infra.workflows import surveying  # brings the CDK, which takes seconds
+
+    return surveying.definition(name, numbers)
+
+
 @pytest.mark.parametrize("which", ["assembly", "customised"])
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_every_definition_is_valid_as_it_is_deployed(
@@ -79,6 +82,9 @@ def test_the_validator_refuses_what_is_invalid(validator: Path, tmp_path: Path) 
 
 
 def test_each_workflow_has_its_definition_its_module_and_its_machine(assembly: Assembly) -> None:
+    from infra.workflow import DEFINITIONS
+    from infra.workflows import surveying
+
     own = {*WORKFLOWS} - {*surveying.WORKFLOWS}
     assert {path.name.split(".")[0] for path in DEFINITIONS.glob("*.asl.json")} == {
         *own,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
-from infra.commit import COMMIT_TIMEOUT_SECONDS
 from tests.infra.conftest import flat
 
 if TYPE_CHECKING:
@@ -130,6 +129,8 @@ def test_an_event_that_fails_five_times_is_kept_for_a_person_for_two_weeks(
 def test_no_event_is_handed_out_again_while_a_function_may_still_hold_it(
     assembly: Assembly,
 ) -> None:
+    from infra.commit import COMMIT_TIMEOUT_SECONDS
+
     visible_after = assembly.only(QUEUE, "CommitQueue5")["Properties"]["VisibilityTimeout"]
     timeout = assembly.only(FUNCTION, "CommitRuns")["Properties"]["Timeout"]
 

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coldstream_devkit.emulator import Emulator, emulator
-from coldstream_devkit.local import process
-from coldstream_devkit.local.progress import silent
+from coldstream_devkit.emulator import Emulator, serving
 from tests.support.probe_stack import Probe, deploy_probe
-
-__all__ = ["emulator"]
 
 # All that can be switched off on a server that is otherwise like the other one. The rest have
 # servers of their own in test_durability and test_loopback.
@@ -34,12 +30,7 @@ def uncorrected(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Probe]:
     """The same stack on a server without our corrections."""
-    root, state_dir = pytestconfig.rootpath, tmp_path_factory.mktemp("uncorrected")
-    server = process.start(
-        root, state_dir, skip=LATE_CORRECTIONS, exit_with_parent=True, progress=silent
-    )
-    try:
-        deployment = deploy_probe(server, tmp_path_factory.mktemp("assembly"))
-        yield Probe(Emulator(server, root), deployment.outputs)
-    finally:
-        process.stop(state_dir)
+    state_dir = tmp_path_factory.mktemp("uncorrected")
+    with serving(pytestconfig.rootpath, state_dir, skip=LATE_CORRECTIONS) as emulator:
+        deployment = deploy_probe(emulator.server, tmp_path_factory.mktemp("assembly"))
+        yield Probe(emulator, deployment.outputs)

@@ -67,7 +67,7 @@ def test_new_code_is_what_runs_after_the_next_deployment(
     shutil.copytree(HERE / "probe", changed)
     (changed / "probe.py").write_text("def handler(event, context):\n    return 'changed'\n")
 
-    second = bring(server, write_assembly(tmp_path / "second", probe_template(), changed))
+    second = bring(server, write_assembly(tmp_path / "second", probe_template(), code=changed))
 
     assert (second.change, second.outputs) == ("updated", first.outputs)
     assert invoke(server, second.outputs["Function"], b"{}") == b'"changed"'

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.columns.decode import Decoder
@@ -16,6 +16,7 @@ from coldstream.columns.schema import COLUMNS, PROPERTIES, select
 from coldstream.osiris.chunk import iter_chunks
 from coldstream_devkit.fuzz_columns import check_alone
 from coldstream_devkit.messages import any_chunks, cut_values, headers_and_bounds
+from tests.support.examples import examples
 
 EVERYTHING = tuple(COLUMNS)
 SOME = [
@@ -86,7 +87,7 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
-@settings(max_examples=300, deadline=None)
+@examples(3)
 def test_every_column_of_every_message_is_that_of_the_plain_decoder(seed: int, count: int) -> None:
     data = any_chunks(random.Random(seed), count, first=seed % 1000)
     assert_same(fast(data, EVERYTHING), plain(data, EVERYTHING))
@@ -100,7 +101,7 @@ def test_every_column_of_every_message_is_that_of_the_plain_decoder(seed: int, c
     st.sampled_from([1, 50, 1000, 2**20]),
     st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@examples(3)
 def test_neither_columns_nor_pieces_nor_the_size_of_batches_change_a_row(
     seed: int, names: tuple[str, ...], cuts: int, rows: int, size: int, reuse: bool
 ) -> None:
@@ -110,7 +111,7 @@ def test_neither_columns_nor_pieces_nor_the_size_of_batches_change_a_row(
 
 
 @given(st.integers(0, 2**32), st.integers(0, 150), st.integers(0, 150), st.sampled_from(SOME))
-@settings(max_examples=200, deadline=None)
+@examples(2)
 def test_a_range_of_offsets_gives_exactly_its_rows(
     seed: int, start: int, end: int, names: tuple[str, ...]
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_field_of_properties_alone_is_what_it_is_among_the_others(name: str) -
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@examples(0.3)
 def test_messages_that_lie_alone_in_memory_are_decoded_whatever_room_texts_have(seed: int) -> None:
     assert check_alone(seed) == 20
 

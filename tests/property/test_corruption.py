@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError
@@ -26,6 +26,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import HEADER_SIZE, ROOT_SIZE, Head, LastChunk, Root, parse_root
 from coldstream.names import DataKey
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+from tests.support.examples import examples
 
 FRAGMENT = build_fragment(
     100, 143, epoch=7, floor=50, chunk_epochs=[5, 6], timestamps=[1000, 900, 2000]
@@ -111,7 +112,7 @@ def numbers(bits: int) -> st.SearchStrategy[int]:
     )
 
 
-@settings(max_examples=400)
+@examples(4)
 @given(st.data())
 def test_a_trailer_that_lies_under_a_good_checksum_is_refused_or_agrees_with_everything(
     data: st.DataObject,
@@ -312,7 +313,7 @@ def test_a_flip_under_a_checksum_made_anew_is_refused_or_another_root_but_never_
             assert root.encode() == damaged, "what is accepted is all that the bytes say"
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(
     st.integers(0, HEADER_SIZE + ROOT_SIZE - 4),
     st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.manifest.entries import Entry, EntryKind
@@ -15,6 +15,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import declare, find_gap
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.fragments import SyntheticFragment
+from tests.support.examples import examples
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 
 
@@ -47,7 +48,7 @@ def data_in_holes(remote: Remote, entries: list[Entry]) -> list[DataKey]:
     return found
 
 
-@settings(max_examples=250, deadline=None)
+@examples(2.5)
 @given(st.lists(steps, max_size=25))
 def test_no_commit_takes_a_hole_over_good_data_and_a_rebuild_reaches_as_far(
     given_steps: list[tuple[str, int, int, int]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError
@@ -29,6 +29,7 @@ from coldstream.osiris import (
 from coldstream.osiris.entry import inflate
 from coldstream.osiris.tracking import encode_tracked
 from coldstream_devkit.generator import build_chunk, join_chunk
+from tests.support.examples import examples
 
 bodies = st.lists(st.binary(max_size=200), min_size=1, max_size=20)
 batches = st.lists(st.tuples(st.sampled_from([None, *Codec]), bodies), min_size=1, max_size=6)
@@ -229,7 +230,7 @@ amqp_bytes = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=500)
+@examples(5)
 @given(content=amqp_bytes, section=st.integers(0x70, 0x78))
 def test_any_bytes_are_a_message_or_are_refused(content: bytes, section: int) -> None:
     for wire in (content, b"\x00\x53" + bytes([section]) + content):

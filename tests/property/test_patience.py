@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.manifest.ledger import Ledger
@@ -18,6 +18,7 @@ from coldstream.names import DataKey
 from coldstream.plans.resolve import Candidates, Listed, resolve_run
 from coldstream.usecases import extend as module
 from coldstream.usecases.commit_runs import commit_runs
+from tests.support.examples import examples
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 
 
@@ -59,7 +60,7 @@ def filled(given: list[Upload], page_size: int) -> Remote:
     return remote
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(uploads, st.integers(1, 30))
 def test_haste_and_patience_end_with_the_same_manifest(given: list[Upload], page_size: int) -> None:
     found = []
@@ -84,7 +85,7 @@ keys = st.builds(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(st.data(), st.lists(keys, max_size=16, unique=True))
 def test_what_is_settled_begins_every_run_whatever_is_refused_after_it(
     data: st.DataObject, found: list[DataKey]
@@ -108,7 +109,7 @@ def test_what_is_settled_begins_every_run_whatever_is_refused_after_it(
     assert resolve_run(0, ledger, listed, without=without)[:count] == settled
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.data(), st.lists(keys, max_size=16, unique=True))
 def test_candidates_that_are_dropped_one_by_one_are_as_if_they_had_never_come(
     data: st.DataObject, found: list[DataKey]

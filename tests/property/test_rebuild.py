@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import (
@@ -32,6 +32,7 @@ from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
 from coldstream.plans.resolve import Listed, Verified, resolve_run
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.ports import ObjectInfo
+from tests.support.examples import examples
 
 STREAM, PREFIX, M = "__orders_1", "rabbitmq/", 4
 OPEN = Ledger.of([(1, 0)])
@@ -107,7 +108,7 @@ ledgers = st.dictionaries(st.integers(1, 3), st.integers(0, 20), max_size=3).map
 )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(st.integers(0, 8), st.just(OPEN) | ledgers, listings, st.integers(1, 9), st.integers(0, 3))
 def test_a_rebuild_chooses_the_run_that_resolve_run_chooses(
     at: int, ledger: Ledger, listed: list[Listed], length: int, without: int
@@ -138,7 +139,7 @@ def test_a_rebuild_chooses_the_run_that_resolve_run_chooses(
     assert rebuilt.beyond == min(beyond, default=None)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(st.lists(st.tuples(st.integers(1, 3), lengths, st.booleans()), min_size=1, max_size=300))
 def test_long_chains_of_many_uploads_are_resolved_alike(
     pieces: list[tuple[int, int, bool]],
@@ -306,7 +307,7 @@ GOOD = row(12, 345, epoch=7, uid=0xFEDCBA9876543210).path
 characters = st.sampled_from([*"0123456789abcdefABCDEF-./ghtn\n\x00+_ é٣🙂"])
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(15)
 @given(
     st.lists(
         st.one_of(

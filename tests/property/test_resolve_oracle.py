@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET, DataKey, parse_data_key
 from coldstream.plans.resolve import Listed, resolve_run
+from tests.support.examples import examples
 from tests.support.naive_run import best_run
 
 STREAM, PREFIX = "__orders_1", "rabbitmq/"
@@ -31,7 +32,7 @@ ledgers = st.dictionaries(st.integers(1, 3), st.integers(0, 8), max_size=3).map(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(st.data(), st.integers(0, 6), ledgers, listings)
 def test_a_run_is_the_one_that_an_oracle_finds_among_all(
     data: st.DataObject, at: int, claims: list[tuple[int, int]], listed: list[Listed]
@@ -50,7 +51,7 @@ def test_a_run_is_the_one_that_an_oracle_finds_among_all(
     assert run == best_run(at, claims, listed, without)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.integers(0, 6), listings)
 def test_with_one_epoch_the_run_reaches_as_far_as_any(at: int, listed: list[Listed]) -> None:
     everything = [

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
@@ -20,6 +20,7 @@ from coldstream.spark.plan import Part, Sizes, Split, chunks_of, cut, leaves, pl
 from coldstream.spark.window import Window
 from coldstream_devkit.fragments import build_fragment
 from tests.property.test_tree import M, Tree, _retain, entries_after, pieces
+from tests.support.examples import examples
 
 spans = st.lists(st.tuples(st.integers(-5, 250), st.integers(-5, 250)), max_size=3)
 
@@ -56,7 +57,7 @@ def check_tiling(found: list[list[Part]], expected: list[Entry]) -> None:
     assert [ends[each.uid] for each in expected] == [each.size for each in expected]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(0.8)
 @given(
     st.lists(st.lists(pieces, min_size=1, max_size=12), min_size=1, max_size=14),
     st.integers(1, 400),
@@ -77,7 +78,7 @@ def test_splits_of_a_whole_stream_tile_its_bytes_and_cost_no_group(
     check_evenness(splits, partition_bytes, most)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(1)
 @given(
     st.lists(st.lists(pieces, min_size=1, max_size=12), min_size=1, max_size=14),
     spans,
@@ -220,7 +221,7 @@ def test_a_stream_without_bytes_still_has_its_holes_read() -> None:
     assert [part.entry for part in split.parts] == holes
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.integers(1, 12), st.integers(0, 200), st.lists(st.integers(0, 3000), max_size=6))
 def test_every_chunk_of_a_fragment_belongs_to_exactly_one_part(
     chunks: int, body_size: int, cuts: list[int]
@@ -245,7 +246,7 @@ def test_every_chunk_of_a_fragment_belongs_to_exactly_one_part(
     assert INDEX_RECORD_SIZE * len(index) < entry.size
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(spans, spans, st.integers(-6, 251), st.integers(1, 30))
 def test_intervals_are_sets_of_numbers(
     one: list[tuple[int, int]], two: list[tuple[int, int]], low: int, length: int

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -24,6 +24,7 @@ from coldstream.manifest.tree import (
 from coldstream.plans.rebalance import Rebalance, crowd, rebalance
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.plans.splice import splice
+from tests.support.examples import examples
 
 M = 4
 
@@ -108,7 +109,7 @@ def entries_after(tree: Tree, drawn: list[tuple[int, int, int, bool]]) -> list[E
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(
     st.lists(st.lists(pieces, min_size=1, max_size=12), min_size=1, max_size=14),
     st.randoms(use_true_random=False),

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
@@ -34,6 +34,7 @@ from coldstream.remote.context import World
 from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import build_chunk
+from tests.support.examples import examples
 
 PREFIX, STREAM = "rabbitmq/", "__orders_1"
 DIRECTORY = Path("/data") / STREAM
@@ -236,7 +237,7 @@ def histories(draw: st.DrawFn) -> list[Given]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(
     histories(),
     st.sampled_from([(900, 250), (1_500, 350), (10**6, 300), (400, 600)]),

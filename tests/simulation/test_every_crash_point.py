@@ -55,6 +55,7 @@ from tests.simulation.crash_cases import (
     wait,
 )
 from tests.support.crashes import WRITES, Crash, Wire
+from tests.support.slow import in_part_and_in_full, some
 from tests.support.stage import (
     PREFIX,
     STREAM,
@@ -301,15 +302,18 @@ def test_whatever_happens_before_a_dead_use_case_is_begun_again_it_ends_the_same
     assert not trouble, f"{name} {wanted.calls}:\n" + "\n".join(trouble)
 
 
+@in_part_and_in_full
 @pytest.mark.parametrize("name", CASES)
-def test_a_use_case_that_dies_twice_ends_as_if_nothing_had_been(name: str) -> None:
-    """At any call; and the process after it at any call that writes, or at its first."""
+def test_a_use_case_that_dies_twice_ends_as_if_nothing_had_been(name: str, full: bool) -> None:
+    """At any call that writes; and the process after it at any call that writes.
+
+    In part: the first death is at the first, the middle or the last of them.
+    """
     case = CASES[name]
     wanted = Undisturbed.of(case)
     trouble, looked = [], 0
-    for number, mode in wanted.points():
-        if wanted.calls[number] not in WRITES:
-            continue
+    deaths = [(n, mode) for n, mode in wanted.points() if wanted.calls[n] in WRITES]
+    for number, mode in (deaths[at] for at in some(len(deaths), full)):
         first = fresh(wanted.begin)
         disturb(case, first, number, mode)
         wire, dry = Wire(), fresh(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,6 +17,18 @@ from tests.simulation.scenarios import (
     a_collection_among_others,
     a_rebalance_among_others,
 )
+from tests.support.slow import slow
+
+#: What has so many orders that `make test-slow` goes through them.
+LONG = ("and one that joins elsewhere", "two committers", "two committers, and an answer is lost")
+
+
+def _long_ones_slow(cases: Collection[str]) -> list[Any]:
+    return [
+        *(each for each in cases if each not in LONG),
+        *slow(each for each in cases if each in LONG),
+    ]
+
 
 #: A writer's claim, while commits run and uploads of the old writer come in.
 CLAIMS: dict[str, dict[str, Any]] = {
@@ -33,7 +46,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize("name", _long_ones_slow(CLAIMS))
 def test_a_claim_among_commits_ends_well_in_every_order(name: str) -> None:
     explored = explore(a_claim_among_commits(**CLAIMS[name]))
 
@@ -68,7 +81,7 @@ REBALANCES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REBALANCES)
+@pytest.mark.parametrize("name", _long_ones_slow(REBALANCES))
 def test_rebalance_commit_and_retain_end_well_in_every_order(name: str) -> None:
     explored = explore(a_rebalance_among_others(**REBALANCES[name]))
 

@@ -42,6 +42,7 @@ from coldstream_devkit.simulation.explore import (
 )
 from coldstream_devkit.simulation.points import Place
 from tests.support import stage
+from tests.support.slow import in_part_and_in_full, slow
 from tests.support.stage import (
     CHUNK,
     PREFIX,
@@ -254,7 +255,7 @@ MEETINGS = [
 ]
 
 
-@pytest.mark.parametrize("tasks", MEETINGS, ids=", ".join)
+@pytest.mark.parametrize("tasks", [MEETINGS[2], *slow(MEETINGS[:2] + MEETINGS[3:])], ids=", ".join)
 def test_three_that_meet_end_well_in_every_order(tasks: tuple[str, ...]) -> None:
     in_all_orders(*tasks)
 
@@ -266,7 +267,7 @@ def test_two_that_meet_end_well_in_every_order_though_an_answer_is_lost(
     in_all_orders(*tasks[:2], lost_answers=1)
 
 
-@pytest.mark.parametrize("other", ["consolidate", "retain", "collect", "rebalance"])
+@pytest.mark.parametrize("other", ["retain", "rebalance", *slow(["consolidate", "collect"])])
 def test_a_repair_and_another_end_well_in_every_order(other: str) -> None:
     in_all_orders("repair", other, "commit", begin=damaged)
 
@@ -274,9 +275,12 @@ def test_a_repair_and_another_end_well_in_every_order(other: str) -> None:
 @pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
 @pytest.mark.parametrize("other", ["commit", "rebalance", "retain", "consolidate", "collect"])
 @pytest.mark.parametrize("where", ["at a border", "a fragment", "in a group"])
-def test_a_claim_that_cuts_and_another_end_well_in_every_order(where: str, other: str) -> None:
-    in_all_orders(f"claim that cuts {where}", other, lost_answers=1)
-    if other != "commit":
+@in_part_and_in_full
+def test_a_claim_that_cuts_and_another_end_well_in_every_order(
+    where: str, other: str, full: bool
+) -> None:
+    in_all_orders(f"claim that cuts {where}", other, lost_answers=full or other == "commit")
+    if other != "commit" and full:
         in_all_orders(f"claim that cuts {where}", other, "commit")
 
 

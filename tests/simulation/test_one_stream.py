@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, pairwise
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -51,6 +50,7 @@ from coldstream_devkit.bucket import compare, referenced
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from coldstream_devkit.steps import contiguous_advance, immutability, prefix_retention
 from tests.support.crashes import Crash, OverWire, Wire
+from tests.support.examples import examples
 
 STREAM = "__orders_1"
 PREFIX = "rabbitmq/"
@@ -629,7 +629,5 @@ def _none(violations: list[Violation]) -> None:
     )
 
 
-OneStream.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True
-)
+OneStream.TestCase.settings = examples(0.6, stateful_step_count=50, print_blob=True)
 TestOneStream = OneStream.TestCase

@@ -21,7 +21,7 @@ from coldstream.columns.schema import select
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import iter_chunks
-from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.messages import any_chunks
 from tests.support.aws import create_table
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
@@ -29,9 +29,7 @@ from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["emulator"]
-
-BUCKET, TABLE = "fragments", "catalog"
+BUCKET, TABLE = "spark-fragments", "spark-catalog"
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
     "spark.master": "local[2]",

@@ -14,7 +14,7 @@ from coldstream.columns.schema import COLUMNS, select
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.names import DataKey
-from tests.spark.conftest import Site, Stream, collected, in_groups, plain_chunks
+from tests.spark.conftest import BUCKET, Site, Stream, collected, in_groups, plain_chunks
 from tests.support.tier import FIXTURES, PREFIX, fragment_of
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def test_a_query_outlives_consolidation_and_tells_of_retention(
 
 def delete(site: Site, *keys: str) -> None:
     for key in keys:
-        site.emulator.client("s3").delete_object(Bucket="fragments", Key=key)
+        site.emulator.client("s3").delete_object(Bucket=BUCKET, Key=key)
 
 
 def test_damage_and_holes_are_rows_with_an_error(spark: SparkSession, site: Site) -> None:

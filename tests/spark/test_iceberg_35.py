@@ -9,6 +9,7 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.commit import commit
@@ -22,6 +23,7 @@ from tests.spark.test_spark35 import python35
 __all__ = ["python35"]
 
 
+@pytest.mark.slow
 def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
     python35: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from tests.spark.conftest import ROOT, SETTINGS, Site, Stream, collected
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
 PARQUET = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -65,7 +65,9 @@ def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
     return seen
 
 
-def write_assembly(directory: Path, template: dict[str, Any], code: Path = HERE / "probe") -> Path:
+def write_assembly(
+    directory: Path, template: dict[str, Any], stack: str = STACK, *, code: Path = HERE / "probe"
+) -> Path:
     """A cloud assembly as the CDK writes it, with one code asset."""
     directory.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -79,7 +81,7 @@ def write_assembly(directory: Path, template: dict[str, Any], code: Path = HERE 
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     text = json.dumps(template).replace("@ASSET@", f"{asset}.zip")
-    (directory / f"{STACK}.template.json").write_text(text)
+    (directory / f"{stack}.template.json").write_text(text)
     bucket = "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"
     files = {
         asset: {
@@ -87,7 +89,7 @@ def write_assembly(directory: Path, template: dict[str, Any], code: Path = HERE 
             "destinations": {"here": {"bucketName": bucket, "objectKey": f"{asset}.zip"}},
         },
         "template": {
-            "source": {"path": f"{STACK}.template.json", "packaging": "file"},
+            "source": {"path": f"{stack}.template.json", "packaging": "file"},
             "destinations": {
                 "here": {
                     "bucketName": bucket,
@@ -96,7 +98,7 @@ def write_assembly(directory: Path, template: dict[str, Any], code: Path = HERE 
             },
         },
     }
-    (directory / f"{STACK}.assets.json").write_text(json.dumps({"files": files}))
+    (directory / f"{stack}.assets.json").write_text(json.dumps({"files": files}))
     return directory
 
 

@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from bench import synthetic_stream as synthetic
 from bench.scale_cost import FULLEST
 from coldstream.manifest.entries import Entries
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"scale-rebuild", "scale-rebuild-bare-xml"}  # says something of long streams only
 
 
+@pytest.mark.slow
 def test_a_quick_run_meets_every_goal_that_does_not_depend_on_time() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "bench.scale", "--quick"],

@@ -233,7 +233,7 @@ def test_a_stream_that_is_not_live_cannot_be_claimed(state: StreamState) -> None
         remote.claim(2)
 
 
-# Divergence; see test_parting.py and test_truncate.py for what becomes of it.
+# Divergence; see test_divergence_of_logs.py and test_truncate.py for what becomes of it.
 
 
 def test_a_log_that_agrees_claims() -> None:

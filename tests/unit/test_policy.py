@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import warnings
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
@@ -108,40 +112,47 @@ def test_a_name_that_is_longer_than_names_can_be_is_refused_and_not_matched() ->
 @pytest.mark.parametrize(
     ("pattern", "word"),
     [
-        ("(", "regular expression"),
-        ("[a", "regular expression"),
-        ("a**", "regular expression"),
-        ("x" * 257, "characters"),
-        ("(a+)+", "repeats a group"),
-        ("((a|b))*", "repeats a group"),
-        ("(?:a?)*", "repeats a group"),
-        ("(?:(?:a{2})){50}", "repeats a group"),
-        ("a*a*a*a*", "more than"),
-        ("a?a?a?a?a?", "more than"),
-        ("(a|a)" * 17, "more than"),
-        (r"(a)\1", "back-reference"),
-        ("(?=a)a", "has a group"),
-        ("(?i)a", "has a group"),
-        ("(?P<x>a)", "has a group"),
-        ("(?:|[ab])" * 16 + ".*.*.*x", "together"),
-        ("(a|aa)" * 13 + "a*a*b", "together"),
-        ("(a|b|c|d|e)" * 3 + ".*.*.*x", "together"),
-        ("a?a?a?a?" + "(a|aa)" * 16 + "a*b", "together"),
+        ("(", r"missing \)"),
+        ("a" * 257, "257 characters"),
+        (r"(a)\1", "invalid escape"),
+        ("(?=a)a", "perl operator"),
+        ("a{1001}", "repetition size"),
+        ("((a{99}){99}){99}", "repetition size"),
+        (r"audit\Z", "invalid escape"),
         ("\ud800", "surrogate"),
     ],
 )
-def test_a_pattern_that_is_none_or_may_never_end_is_refused(pattern: str, word: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"'case'.*'vhost'") as caught:
+def test_a_pattern_that_is_none_is_refused(pattern: str, word: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"'case'.*'vhost'.*{word}"):
         Rule("case", vhost=pattern)
 
-    assert word in str(caught.value)
+
+@pytest.mark.parametrize(
+    ("pattern", "instead"),
+    [
+        (r"audit-\d+", "write [0-9]"),
+        (r"[\w-]+", "write [A-Za-z0-9_]"),
+        (r"a\sb", "write a space"),
+        (r"\D+", "write the characters"),
+        (r"\baudit", "write the characters"),
+        ("a{,3}", "write {0,3}"),
+        ("[[:alpha:]]+", "write the characters"),
+    ],
+)
+def test_a_pattern_that_meant_other_names_before_is_refused_and_never_matched(
+    pattern: str, instead: str
+) -> None:
+    """Retention deletes by these: an old rule that silently meant less would lift a hold."""
+    with pytest.raises(InvalidInputError, match=re.escape(instead)):
+        Rule("case", queue=pattern)
 
 
 @pytest.mark.parametrize(
     "pattern",
     [
-        "", ".*", "(eu|us)-.*", r"audit-\d+(\.dlq)?", "(?:ab)+", r"\(\*\+\?\{1\}", "[(|)*+?{}]+",
+        "", ".*", "(eu|us)-.*", r"audit-[0-9]+(\.dlq)?", "(?:ab)+", r"\(\*\+\?\{1\}", "[(|)*+?{}]+",
         "[]a]+", "[^]a]+", "a|b|c|d|e", "a{2,5}", "naïve.*", "(eu|us|ap)-.*-.*-(in|out)-.*",
+        "orders[:/].*", r"\\d", "(eu|us)+",
         "|".join("abcdefghijklmnopqrstuvwxyz") + "|.*a.*b.*c",
         "(a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p).*",
     ],
@@ -153,24 +164,48 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        ".*.*.*b",
-        "a?a?a?a?a*a*a*b",
-        "(a*)(a*)(a*)(?:a?)(?:a?)(a?)(a?)b",
-        "(a|aa)" * 8 + "a*a*b",
-        "(?:|[ab])" * 6 + ".*.*.*[xy]",
-        "(?:|[ab])" * 12 + ".*.*[xy]",
-        "(?:|[ab])" * 16 + ".*[xy]",
-        "(?:|(?:|(?:|(?:|[ab]*))))(?:|[ab])(?:|[ab]).*.*x",
-        "(?:|[ab])" * 16 + "[xy]",
+        "(a+)+b",
+        "(a|aa)+b",
+        ".*.*.*.*.*.*.*.*b",
+        "(a|aa)" * 40 + "b",
+        "(?:|[ab])" * 28 + "[xy]",
+        "(((a*)*)*)*b",
     ],
 )
-def test_the_slowest_patterns_that_are_taken_end(pattern: str) -> None:
+def test_no_pattern_takes_long(pattern: str) -> None:
     assert problem(pattern) is None
     begin = time.monotonic()
 
-    compiled(pattern).fullmatch("a" * 255)
+    assert not compiled(pattern).fullmatch("a" * 255)
 
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 1
+
+
+_PARTS = st.sampled_from(
+    ["a", "b", "é", "-", ".", ",", ":", "]", "[", "^", "$", "|", "(", ")", "(?:", "*", "+", "?",
+     "{", "}", "{2}", "{1,}", "{,2}", "{1,2}", "[ab]", "[^a]", "[a-c]", "[[:alpha:]]", "\\", r"\.",
+     r"\d", r"\w", r"\b", r"\-", r"\A", r"\x61", r"\101", "1", "&&", "--"]
+)  # fmt: skip
+
+
+@settings(max_examples=1500, deadline=None)
+@given(
+    pattern=st.lists(_PARTS, max_size=7).map("".join),
+    names=st.lists(st.text("abé-.,:]^$|1{}2&", max_size=5), min_size=8, max_size=8),
+)
+def test_a_pattern_means_what_it_meant_to_python_or_is_refused(
+    pattern: str, names: list[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            before = re.compile(pattern)
+        except re.error:
+            return
+    if problem(pattern) is not None:
+        return
+    for name in names:
+        assert bool(compiled(pattern).fullmatch(name)) == bool(before.fullmatch(name)), name
 
 
 @pytest.mark.parametrize("field", ["cluster", "vhost", "queue", "directory"])
@@ -226,7 +261,7 @@ def test_what_is_written_is_read_back() -> None:
     ("text", "ms"),
     [
         ("7D", 7 * DAY), ("12h", DAY // 2), ("30m", 1_800_000), ("90s", 90_000),
-        ("1M", 30 * DAY), ("1Y", 365 * DAY),
+        ("1M", 30 * DAY), ("1Y", 365 * DAY), ("7d", 7 * DAY),
     ],
 )  # fmt: skip
 def test_an_age_is_what_rabbitmq_takes_it_for(text: str, ms: int) -> None:
@@ -234,7 +269,9 @@ def test_an_age_is_what_rabbitmq_takes_it_for(text: str, ms: int) -> None:
     assert parse_age(age(ms)) == ms
 
 
-@pytest.mark.parametrize("text", ["", "7", "D", "7d", "7 D", "-7D", "+7D", "7.5D", "7D1h", "٧D"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "D", "7H", "7S", "7y", "-7D", "+7D", "7.5D", "7D1h", "٧D", "٧", "7W"]
+)
 def test_anything_else_is_no_age(text: str) -> None:
     with pytest.raises(InvalidInputError):
         parse_age(text)

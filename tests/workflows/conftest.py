@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from coldstream.names import WORKFLOWS
-from coldstream_devkit.emulator import Emulator, emulator
+from coldstream_devkit.emulator import Emulator, serving
 from coldstream_devkit.local.deploy import deploy
 from coldstream_devkit.local.progress import silent
-from infra.workflows import surveying
-from tests.support.probe_stack import STACK, eventually, probe_template, write_assembly
+from tests.support.probe_stack import eventually, probe_template, write_assembly
 from tests.workflows.site import Site, deployed
 
-__all__ = ["emulator"]
-
+STACK = "machines"
 NUMBERS = {
     "TimeoutSeconds": 60,
     "StepTimeoutSeconds": 30,
@@ -79,8 +78,10 @@ def mark() -> str:
 
 
 @pytest.fixture(scope="session")
-def site(emulator: Emulator) -> Site:
-    return deployed(emulator)
+def site(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The app with settings of its own, on a server of its own: names on one server are taken."""
+    with serving(pytestconfig.rootpath, tmp_path_factory.mktemp("tuned")) as tuned:
+        yield deployed(tuned)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +89,7 @@ def machines(
     emulator: Emulator, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Machines:
     steps = pytestconfig.rootpath / "tests" / "workflows" / "steps"
-    assembly = write_assembly(tmp_path_factory.mktemp("machines"), template(), code=steps)
+    assembly = write_assembly(tmp_path_factory.mktemp("machines"), template(), STACK, code=steps)
     deployment = deploy(emulator.server, assembly, STACK, timeout_seconds=60, progress=silent)
     return Machines(emulator, deployment.outputs)
 
@@ -113,6 +114,8 @@ def template() -> dict[str, Any]:
 
 def machine(name: str) -> dict[str, Any]:
     """The resource of one workflow, as the CDK makes it."""
+    from infra.workflows import surveying  # brings the CDK, which takes seconds
+
     wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
     wanted |= {"SurveyTimeoutSeconds", "MaxConcurrency"} if name in SURVEYED else set()
     wanted |= {"SettleSeconds"} if name == "delete" else set()

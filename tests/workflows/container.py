@@ -29,6 +29,10 @@ _CACHES = (
 )
 
 
+#: Begins of the names of operations that change something.
+_CHANGES = ("Put", "Update", "Delete", "BatchWrite", "TransactWrite", "Start")
+
+
 class Killed(BaseException):
     """The container is gone. No error of ours: nothing may catch it and go on."""
 
@@ -52,6 +56,9 @@ class Containers:
     Args:
         site: the deployed app.
         patch: undoes what is changed here: the environment, and how the functions make clients.
+
+    Attributes:
+        writes: of each request of the last call, whether it changes something.
     """
 
     def __init__(self, site: Site, patch: pytest.MonkeyPatch) -> None:
@@ -59,6 +66,7 @@ class Containers:
         self._patch = patch
         self._lock = threading.Lock()
         self._left: int | None = None
+        self.writes: list[bool] = []
         self._clients: dict[str, Any] = {}
         self._environments: dict[str, dict[str, str]] = {}
         for name, value in site.emulator.environment().items():
@@ -95,7 +103,7 @@ class Containers:
         for name, value in {**self._environment(step), **(settings or {})}.items():
             self._patch.setenv(name, value)
         self.forget()
-        self._left = requests
+        self._left, self.writes = requests, []
         try:
             handler = importlib.import_module(f"functions.{step}").handler
             answer: dict[str, Any] = handler(dict(event), Context(step))
@@ -116,10 +124,19 @@ class Containers:
             self._environments[step] = found["Environment"]["Variables"]
         return self._environments[step]
 
-    def _count(self, **_: Any) -> None:
+    def _count(self, request: Any, **_: Any) -> None:
         with self._lock:
+            self.writes.append(_changes(request))
             if self._left is None:
                 return
             if self._left == 0:
                 raise Killed  # and so does every request of its other threads
             self._left -= 1
+
+
+def _changes(request: Any) -> bool:
+    """Whether a request of boto3 changes something: by its operation, or else by its method."""
+    operation = request.headers.get("X-Amz-Target", b"").decode().rpartition(".")[2]
+    if operation:
+        return operation.startswith(_CHANGES)
+    return request.method not in ("GET", "HEAD")

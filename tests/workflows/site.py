@@ -190,20 +190,25 @@ class Site:
         for _ in range(4):
             time.sleep(GRACE_SECONDS + 0.2)
             self.run("collect", *streams)
+            if not any(map(self.wrong, streams)):
+                return
+
+    def wrong(self, stream: str) -> Sequence[object]:
+        """What is missing of a stream or too much, but for the records of `collect`."""
+        world, loaded = self.fresh(), self.load(stream)
+        return compare(
+            world.store,
+            world.prefix,
+            loaded.item,
+            loaded.root,
+            world.fetch(stream),
+            accounted_for={key for key in self.keys(stream) if key.endswith(".marks")},
+        )
 
     def assert_sound(self, *streams: str) -> None:
         """All that a stream should have is there and reads back; the rest is collect's records."""
         for stream in streams:
-            world, loaded = self.fresh(), self.load(stream)
-            records = {key for key in self.keys(stream) if key.endswith(".marks")}
-            wrong = compare(
-                world.store,
-                world.prefix,
-                loaded.item,
-                loaded.root,
-                world.fetch(stream),
-                accounted_for=records,
-            )
+            wrong, world = self.wrong(stream), self.fresh()
             assert not wrong, wrong
             report = verify_stream(world.store, world.catalog, world.prefix, stream, deep=True)
             assert report.sound, report.violations

@@ -1,4 +1,4 @@
-"""Every workflow killed at every one of its requests, and finished by the machine's next run."""
+"""Every workflow killed at any of its requests, and finished by the machine's next run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.steps import contiguous_advance, prefix_retention
 from tests.support.probe_stack import eventually
 from tests.support.remote import no_pause
+from tests.support.slow import in_part_and_in_full
 from tests.workflows.container import Containers, Killed
 from tests.workflows.site import GRACE_SECONDS, M, Site, neighbours
 
@@ -44,8 +45,10 @@ def containers(site: Site) -> Iterator[Containers]:
 
 def killed_everywhere(
     site: Site,
+    containers: Containers,
     streams: Iterator[str],
-    invoke: Callable[[str, int], Any],
+    invoke: Callable[[str, int | None], Any],
+    full: bool,
 ) -> tuple[list[str], int]:
     """Do a step again and again, killed one request later each time, until it gets through.
 
@@ -53,17 +56,22 @@ def killed_everywhere(
 
     Args:
         site: the deployed app.
+        containers: what `invoke` calls.
         streams: all in the same state, each is taken once.
         invoke: does the step on a stream, and kills it after so many requests.
+        full: at every request; else only around the first, the middle and the last write.
 
     Returns:
-        The streams on which a killed step has left something, with the one that it got through
-        on; and the number of requests that it needs.
+        The streams on which a killed step has left something, with those that it got through on;
+        and the number of requests that it needs.
     """
-    touched: list[str] = []
     stream = next(streams)
+    invoke(stream, None)
+    writes = [number for number, change in enumerate(containers.writes) if change]
+    points = {writes[0] + 1, writes[len(writes) // 2], writes[-1]}
+    touched, stream = [stream], next(streams)
     before = traces(site, stream)
-    for requests in count():
+    for requests in count() if full else chain(sorted(points), [None]):
         try:
             invoke(stream, requests)
         except Killed:
@@ -72,7 +80,7 @@ def killed_everywhere(
                 stream = next(streams)
                 before = traces(site, stream)
         else:
-            return [*touched, stream], requests
+            return [*touched, stream], len(containers.writes)
     raise AssertionError
 
 
@@ -123,13 +131,18 @@ def grouped(site: Site, fragments: int, **more: Any) -> str:
     return stream
 
 
-def test_a_killed_rebalance_is_finished_by_the_next(site: Site, containers: Containers) -> None:
+@in_part_and_in_full
+def test_a_killed_rebalance_is_finished_by_the_next(
+    site: Site, containers: Containers, full: bool
+) -> None:
     make = Before(site, lambda: site.stream(2 * M))
 
     streams, requests = killed_everywhere(
         site,
+        containers,
         endless(make),
         lambda stream, after: containers.invoke("rebalance", work(stream), requests=after),
+        full,
     )
     assert requests >= 6  # item, table, root; group, root, item
     assert len(streams) >= 3
@@ -142,7 +155,10 @@ def test_a_killed_rebalance_is_finished_by_the_next(site: Site, containers: Cont
         assert_nothing_lost(site, stream, make.of[stream], begin=0, end=20 * M)
 
 
-def test_a_killed_retention_is_finished_by_the_next(site: Site, containers: Containers) -> None:
+@in_part_and_in_full
+def test_a_killed_retention_is_finished_by_the_next(
+    site: Site, containers: Containers, full: bool
+) -> None:
     make = Before(site, lambda: grouped(site, 3 * M))
     first = make()
     size = make.of[first][0].total_size
@@ -150,8 +166,10 @@ def test_a_killed_retention_is_finished_by_the_next(site: Site, containers: Cont
     try:
         streams, requests = killed_everywhere(
             site,
+            containers,
             endless(make),
             lambda stream, after: containers.invoke("retention", work(stream), requests=after),
+            full,
         )
         assert requests >= 6
         assert len(streams) >= 2
@@ -175,8 +193,9 @@ def test_a_killed_retention_is_finished_by_the_next(site: Site, containers: Cont
     ],
     ids=["read and written", "copied"],
 )
+@in_part_and_in_full
 def test_a_killed_consolidation_is_finished_by_the_next(
-    site: Site, containers: Containers, shape: dict[str, Any], left: int
+    site: Site, containers: Containers, shape: dict[str, Any], left: int, full: bool
 ) -> None:
     make = Before(site, lambda: grouped(site, **shape))
     size = 2**20 if left == 1 else 16 * 2**20
@@ -184,10 +203,12 @@ def test_a_killed_consolidation_is_finished_by_the_next(
 
     streams, requests = killed_everywhere(
         site,
+        containers,
         endless(make),
         lambda stream, after: containers.invoke(
             "consolidate", work(stream), requests=after, settings=settings
         ),
+        full,
     )
     assert requests > 3 * shape["fragments"]
     assert len(streams) >= 3
@@ -204,7 +225,10 @@ def test_a_killed_consolidation_is_finished_by_the_next(
         assert_nothing_lost(site, stream, make.of[stream], begin=0, end=10 * shape["fragments"])
 
 
-def test_a_killed_collect_is_finished_by_the_next(site: Site, containers: Containers) -> None:
+@in_part_and_in_full
+def test_a_killed_collect_is_finished_by_the_next(
+    site: Site, containers: Containers, full: bool
+) -> None:
     def make() -> str:
         stream = grouped(site, 2 * M)
         site.upload(neighbours(stream, 2))  # again, under other ids: superseded
@@ -218,8 +242,10 @@ def test_a_killed_collect_is_finished_by_the_next(site: Site, containers: Contai
 
     streams, requests = killed_everywhere(
         site,
+        containers,
         iter(prepared),
         lambda stream, after: containers.invoke("collect", work(stream), requests=after),
+        full,
     )
     assert requests >= 10
     assert len(streams) >= 3
@@ -231,7 +257,10 @@ def test_a_killed_collect_is_finished_by_the_next(site: Site, containers: Contai
         assert_nothing_lost(site, stream, before.of[stream], begin=0, end=20 * M)
 
 
-def test_a_killed_sweep_is_finished_by_the_next(site: Site, containers: Containers) -> None:
+@in_part_and_in_full
+def test_a_killed_sweep_is_finished_by_the_next(
+    site: Site, containers: Containers, full: bool
+) -> None:
     functions = site.emulator.client("lambda")
     (mapping,) = functions.list_event_source_mappings(FunctionName=site.function("tombstone"))[
         "EventSourceMappings"
@@ -253,8 +282,10 @@ def test_a_killed_sweep_is_finished_by_the_next(site: Site, containers: Containe
     try:
         streams, requests = killed_everywhere(
             site,
+            containers,
             endless(make),
             lambda stream, after: containers.invoke("delete", swept(stream), requests=after),
+            full,
         )
     finally:
         functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
@@ -268,7 +299,10 @@ def test_a_killed_sweep_is_finished_by_the_next(site: Site, containers: Containe
     assert [site.keys(stream) for stream in streams] == [set()] * len(streams)
 
 
-def test_a_killed_reconcile_is_finished_by_the_next(site: Site, containers: Containers) -> None:
+@in_part_and_in_full
+def test_a_killed_reconcile_is_finished_by_the_next(
+    site: Site, containers: Containers, full: bool
+) -> None:
     def make() -> str:
         stream = site.claimed()
         site.upload(neighbours(stream, 2 * M))
@@ -278,8 +312,10 @@ def test_a_killed_reconcile_is_finished_by_the_next(site: Site, containers: Cont
 
     streams, requests = killed_everywhere(
         site,
+        containers,
         endless(before),
         lambda stream, after: containers.invoke("reconcile", work(stream), requests=after),
+        full,
     )
     assert requests >= 6 + 2 * M
     assert len(streams) >= 3

@@ -1,8 +1,11 @@
 """A pytest fixture: the embedded AWS for the tests of one process, and its clients.
 
-In a conftest.py:
+In the topmost conftest.py, once: pytest makes a fixture, hence a server, for each conftest that
+imports it.
 
-    from coldstream_devkit.emulator import emulator  # noqa: F401 - a fixture
+    from coldstream_devkit.emulator import emulator
+
+    __all__ = ["emulator"]
 
 Every pytest-xdist worker is a process of its own, so it gets a server of its own, on a free port
 and with an empty state directory. The fixture stops the server; if the process is killed, the
@@ -12,6 +15,7 @@ server notices and ends by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -63,14 +67,26 @@ class Emulator:
         return LocalAws(self.server, deployment.outputs, started=False, change=deployment.change)
 
 
+@contextmanager
+def serving(root: Path, state_dir: Path, *, skip: str | None = None) -> Iterator[Emulator]:
+    """A server of its own, for tests that cannot share one.
+
+    Args:
+        root: the project.
+        state_dir: where it keeps everything; empty.
+        skip: corrections that it goes without, as in `process.start`.
+    """
+    server = process.start(root, state_dir, skip=skip, exit_with_parent=True, progress=silent)
+    try:
+        yield Emulator(server, root)
+    finally:
+        process.stop(state_dir)
+
+
 @pytest.fixture(scope="session")
 def emulator(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Emulator]:
     """The embedded AWS, empty, on a free port; stopped at the end of the session."""
-    state_dir = tmp_path_factory.mktemp("emulator")
-    server = process.start(pytestconfig.rootpath, state_dir, exit_with_parent=True, progress=silent)
-    try:
-        yield Emulator(server, pytestconfig.rootpath)
-    finally:
-        process.stop(state_dir)
+    with serving(pytestconfig.rootpath, tmp_path_factory.mktemp("emulator")) as made:
+        yield made

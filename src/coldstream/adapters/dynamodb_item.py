@@ -16,8 +16,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import MAX_KEY
-from coldstream.names import CATALOG_PARTITION_KEY, MAX_EPOCH, MAX_OFFSET, check_stream
-from coldstream.plans.name_pattern import MAX_NAME
+from coldstream.names import CATALOG_PARTITION_KEY, MAX_EPOCH, MAX_NAME, MAX_OFFSET, check_stream
 
 _ZERO = {"N": "0"}
 _U64, _U128 = 2**64 - 1, 2**128 - 1

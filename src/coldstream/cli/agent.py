@@ -22,8 +22,7 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import Where, with_options
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
-from coldstream.names import check_stream
-from coldstream.plans.name_pattern import MAX_NAME
+from coldstream.names import MAX_NAME, check_stream
 
 if TYPE_CHECKING:
     from coldstream.agent.progress import Progress

@@ -1,7 +1,7 @@
 """The arguments of a job, as Glue passes them: `--key value`, text only, Glue's own among them.
 
     STREAM = Argument("stream", text, "Queue name, directory or pattern.")
-    LIMIT = Argument("max-bytes", size_bytes, "Read at most so much.", default=2**30)
+    LIMIT = Argument("max-bytes", parse_size, "Read at most so much.", default=2**30)
 
     given = parse("scrub", "Check every byte.", (*WHERE, STREAM, LIMIT), sys.argv[1:])
     given[STREAM]    # a str, and `given[LIMIT]` an int: the type is that of the argument
@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import Action as ParserAction
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from textwrap import fill
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import (
@@ -37,67 +38,25 @@ from coldstream.plans.name_pattern import problem
 T = TypeVar("T")
 
 #: What Glue itself reads or adds: the job parameters of its developer guide, and those that it
-#: passes to every script.
+#: passes to every script. Beside these it has switches that begin with `enable-`.
 GLUE_OWN = frozenset(
     {
-        "JOB_ID",
-        "JOB_NAME",
-        "JOB_RUN_ID",
-        "RedshiftTempDir",
-        "SECURITY_CONFIGURATION",
-        "TempDir",
-        "additional-python-modules",
-        "auto-scale-within-microbatch",
-        "auto-tune",
-        "class",
-        "conf",
-        "continuous-log-conversionPattern",
-        "continuous-log-logGroup",
-        "continuous-log-logStreamPrefix",
-        "custom-logGroup-prefix",
-        "custom-logStream-prefix",
-        "customer-driver-env-vars",
-        "customer-executor-env-vars",
-        "datalake-formats",
-        "disable-proxy",
-        "encryption-type",
-        "executor-cores",
-        "extra-files",
-        "extra-jars",
-        "extra-py-files",
-        "job-bookmark-from",
-        "job-bookmark-option",
-        "job-bookmark-to",
-        "job-language",
-        "mode",
-        "python-modules-installer-option",
-        "scriptLocation",
-        "spark-event-logs-path",
-        "user-jars-first",
-        "use-postgres-driver",
-        "write-shuffle-files-to-s3",
-        "write-shuffle-spills-to-s3",
+        "JOB_ID", "JOB_NAME", "JOB_RUN_ID", "RedshiftTempDir", "SECURITY_CONFIGURATION", "TempDir",
+        "additional-python-modules", "auto-scale-within-microbatch", "auto-tune", "class", "conf",
+        "continuous-log-conversionPattern", "continuous-log-logGroup",
+        "continuous-log-logStreamPrefix", "custom-logGroup-prefix", "custom-logStream-prefix",
+        "customer-driver-env-vars", "customer-executor-env-vars", "datalake-formats",
+        "disable-proxy", "encryption-type", "executor-cores", "extra-files", "extra-jars",
+        "extra-py-files", "job-bookmark-from", "job-bookmark-option", "job-bookmark-to",
+        "job-language", "mode", "python-modules-installer-option", "scriptLocation",
+        "spark-event-logs-path", "user-jars-first", "use-postgres-driver",
+        "write-shuffle-files-to-s3", "write-shuffle-spills-to-s3",
     }
-)
-_GLUE_SWITCH = "enable-"
+)  # fmt: skip
+_GLUE_SWITCH = "--enable-"
 _RUN_ID = "JOB_RUN_ID"
-
-_UNITS = {
-    "": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
-_SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(r"([0-9]{1,12})\s*([smhd]?)")
-_TRUE = frozenset({"", "true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
+_FLAG = {"": True, "true": True, "1": True, "yes": True, "on": True}
+_FLAG |= {"false": False, "0": False, "no": False, "off": False}
 
 
 class _Required:
@@ -141,6 +100,24 @@ class Given:
         return cast(T, self._values[argument.name])
 
 
+class _Parser(ArgumentParser):
+    """Raises what every command here raises, instead of leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInputError(f"{self.prog}: {message.removeprefix('argument ')}")
+
+
+class _Once(ParserAction):
+    """Takes the text of an argument; a second one is not silently the one that counts."""
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: Any, option: Any = None
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option} is given twice")
+        setattr(namespace, self.dest, values)
+
+
 def parse(
     job: str,
     description: str,
@@ -161,86 +138,70 @@ def parse(
         InvalidInputError: one is unknown, missing or malformed, or given twice.
         SystemExit: help was asked for.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
     variables = os.environ if environment is None else environment
-    by_name = {each.name: each for each in arguments}
-    texts: dict[str, str] = {}
-    run_id, strays = "", []
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        if word in ("-h", "--help"):
-            print(usage(job, description, arguments))  # noqa: T201 - what was asked for
-            raise SystemExit(0)
-        if not word.startswith("--"):
-            strays.append(word)
-            continue
-        name, separate, text = word[2:].partition("=")
-        argument = by_name.get(name.replace("_", "-"))
-        follows = position < len(words) and not words[position].startswith("--")
-        if not separate and follows:
-            text = words[position]
-            position += 1
-        if argument is None:
-            if name == _RUN_ID:
-                run_id = text
-            elif name not in GLUE_OWN and not name.startswith(_GLUE_SWITCH):
-                raise InvalidInputError(f"{job}: {_unknown(name, by_name)}")
-            continue
-        if argument.name in texts:
-            raise InvalidInputError(f"{job}: --{argument.name} is given twice")
-        if not separate and not follows and argument.read is not flag:
-            raise InvalidInputError(f"{job}: --{argument.name} has no value")
-        # A switch counts by being there; everything else that is empty was left empty.
-        if text or argument.read is flag:
-            texts[argument.name] = text
-    # Glue is free to add words of its own; a person who does so has forgotten dashes or quotes.
-    if strays and not run_id:
-        raise InvalidInputError(f"{job}: {strays[0]!r} is no argument: each is --key value")
-    values = {each.name: _value(job, each, texts, variables) for each in arguments}
+    parser = _Parser(job, description=description, allow_abbrev=False)
+    for each in arguments:
+        # As in Python, "_" and "-" are the same between words.
+        parser.add_argument(
+            *dict.fromkeys((f"--{each.name}", f"--{each.name.replace('-', '_')}")),
+            dest=each.name,
+            action=_Once,
+            nargs="?" if each.read is flag else None,
+            const="",
+            metavar="VALUE",
+            help=_help(each).replace("%", "%%"),
+        )
+    for name in GLUE_OWN:
+        parser.add_argument(f"--{name}", dest=name, nargs="?", help=SUPPRESS)
+    found, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    run_id = getattr(found, _RUN_ID) or ""
+    _refuse(parser, rest, {each.name for each in arguments}, by_person=not run_id)
+    values = {each.name: _value(parser, each, found, variables) for each in arguments}
     return Given(values, run_id)
 
 
+def _refuse(parser: _Parser, rest: Sequence[str], known: set[str], *, by_person: bool) -> None:
+    """Refuse what is left over and is not Glue's."""
+    before = ""
+    for word in rest:
+        if word.startswith("--") and not word.startswith(_GLUE_SWITCH):
+            name = word[2:].partition("=")[0]
+            near = get_close_matches(name.replace("_", "-"), known, n=1)
+            hint = f"did you mean --{near[0]}?" if near else "see --help"
+            parser.error(f"there is no argument --{name[:100]}; {hint}")
+        # Glue is free to add words of its own; a person who does so has forgotten dashes or quotes.
+        if by_person and not word.startswith("--") and not before.startswith(_GLUE_SWITCH):
+            parser.error(f"{word!r} is no argument: each is --key value")
+        before = word
+
+
 def _value(
-    job: str, argument: Argument[Any], texts: Mapping[str, str], variables: Mapping[str, str]
+    parser: _Parser, argument: Argument[Any], found: Namespace, variables: Mapping[str, str]
 ) -> Any:
-    text = texts.get(argument.name)
-    source = f"--{argument.name}"
-    if text is None and argument.env and variables.get(argument.env):
-        text, source = variables[argument.env], argument.env
-    if text is None:
+    text, source = getattr(found, argument.name), f"--{argument.name}"
+    # A switch counts by being there; everything else that is empty was left empty in the console.
+    given = bool(text) or (text is not None and argument.read is flag)
+    if not given and argument.env and variables.get(argument.env):
+        text, source, given = variables[argument.env], argument.env, True
+    if not given:
         if isinstance(argument.default, _Required):
             instead = f" (or {argument.env})" if argument.env else ""
-            raise InvalidInputError(f"{job}: --{argument.name}{instead} must be given")
+            parser.error(f"--{argument.name}{instead} must be given")
         return argument.default
     try:
         return argument.read(text)
     except ValueError as exc:
-        reason = exc.reason if isinstance(exc, InvalidInputError) else str(exc)
-        raise InvalidInputError(f"{job}: {source} {text[:100]!r}: {reason}") from exc
+        reason = exc.reason if isinstance(exc, InvalidInputError) else f"{exc}, not {text[:100]!r}"
+        raise InvalidInputError(f"{parser.prog}: {source}: {reason}") from exc
 
 
-def _unknown(name: str, known: Mapping[str, Argument[Any]]) -> str:
-    near = get_close_matches(name.replace("_", "-"), known, n=1)
-    hint = f"did you mean --{near[0]}?" if near else "see --help"
-    return f"there is no argument --{name[:100]}; {hint}"
-
-
-def usage(job: str, description: str, arguments: Sequence[Argument[Any]]) -> str:
-    """What `--help` prints."""
-    lines = [f"usage: {job} --key value ...", "", fill(description, 100), ""]
-    for each in arguments:
-        about = each.help
-        if isinstance(each.default, _Required):
-            about += " Required."
-        elif each.default not in (None, "", False):
-            about += f" Default: {each.default}."
-        if each.env:
-            about += f" From the environment: {each.env}."
-        lines.append(f"  --{each.name}")
-        lines.append(fill(about, 100, initial_indent=" " * 6, subsequent_indent=" " * 6))
-    return "\n".join(lines)
+def _help(argument: Argument[Any]) -> str:
+    about = argument.help
+    if isinstance(argument.default, _Required):
+        about += " Required."
+    elif argument.default not in (None, "", False):
+        about += f" Default: {argument.default}."
+    return f"{about} From the environment: {argument.env}." if argument.env else about
 
 
 def text(value: str) -> str:
@@ -250,12 +211,9 @@ def text(value: str) -> str:
 
 def flag(value: str) -> bool:
     """A switch: true by being there, or by its value."""
-    lowered = value.strip().lower()
-    if lowered in _TRUE:
-        return True
-    if lowered in _FALSE:
-        return False
-    raise ValueError("must be true or false")
+    if value.strip().lower() not in _FLAG:
+        raise ValueError("must be true or false")
+    return _FLAG[value.strip().lower()]
 
 
 def whole_number(value: str) -> int:
@@ -286,24 +244,6 @@ def decimal_number(value: str) -> float:
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value.strip()):
         raise ValueError("must be a number such as 0.023")
     return float(value)
-
-
-def size_bytes(value: str) -> int:
-    """Bytes: `1000`, `64MiB`, `1 TB`."""
-    match = _SIZE.fullmatch(value.strip())
-    unit = match[2].upper() if match else "?"
-    factor = _UNITS.get(unit[:-1] if unit == "B" else unit)
-    if match is None or factor is None:
-        raise ValueError("must be a size such as 1000, 64MiB or 1TB")
-    return int(match[1]) * factor
-
-
-def duration_seconds(value: str) -> int:
-    """Seconds: `90`, `15m`, `6h`, `30d`."""
-    match = _DURATION.fullmatch(value.strip())
-    if match is None:
-        raise ValueError("must be a time such as 90s, 15m, 6h or 30d")
-    return int(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

@@ -32,7 +32,7 @@ from coldstream.jobs.fleet_walk import (
 )
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect_in_worker
-from coldstream.jobs.snapshots import GlueTables, PartFile, Snapshot, part_file, register
+from coldstream.jobs.snapshots import PartFile, Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries
@@ -94,7 +94,7 @@ def run(
     spark: SparkSession,
     remote: Remote,
     settings: Settings,
-    tables: GlueTables | None,
+    tables: SnapshotTables | None,
     report: Report,
 ) -> None:
     """Write a snapshot of all streams and register it.

@@ -29,7 +29,7 @@ from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect_in_worker
-from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -95,7 +95,7 @@ def run(
     spark: SparkSession,
     remote: Remote,
     settings: Settings,
-    catalog: GlueTables | None,
+    catalog: SnapshotTables | None,
     report: Report,
 ) -> None:
     """Profile the streams that match, write the tables and the page, and register the tables.
@@ -285,7 +285,7 @@ def _sample(fragments: Fragments, opened: OpenFragment, sample: Sample, *, from_
 def write(
     profiles: Iterable[Profile],
     settings: Settings,
-    catalog: GlueTables | None,
+    catalog: SnapshotTables | None,
     report: Report,
 ) -> None:
     """Write the tables and the page, register the tables, and tell where they are."""

@@ -5,7 +5,7 @@ Names of queues, publishers and consumers come from clients, so all text is esca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -166,9 +166,6 @@ def _detail(
     consumers: Sequence[Row],
     taken_ms: int,
 ) -> str:
-    def bars(kind: str) -> list[tuple[int, int]]:
-        return [(each["below"], each["count"]) for each in sizes if each["kind"] == kind]
-
     title = escape(row["queue"] or row["stream"])
     where = escape(" · ".join(each for each in (row["vhost"], row["stream"]) if each))
     parts = [f'<section id="{escape(row["stream"])}"><h2>{title}</h2><p class="soft">{where}</p>']
@@ -176,57 +173,66 @@ def _detail(
         parts.append(f'<p class="warn">{escape(row["error"])}</p>')
     parts.append(f"<p>{_sentence(row)}</p>")
     parts.append('<div class="charts">')
-    if rates:
-        step = round(rates[0]["seconds"] * 1000)
-        begin = _ms(rates[0]["time"])
-        end = max(_ms(rates[-1]["time"]) + step, min(taken_ms, begin + 10**10))
-        for column, label, text in (
-            ("bytes_per_second", "Bytes a second", size),
-            ("offsets_per_second", "Offsets a second", number),
-        ):
-            points = [(_ms(each["time"]), each[column]) for each in rates]
-            chart = time_bars(
-                points, step_ms=step, begin_ms=begin, end_ms=end, label=label, text=text
-            )
-            parts.append(f"<div><h3>{label}</h3>{chart}</div>")
+    parts += _rate_charts(rates, taken_ms)
+    parts += _histograms(sizes)
+    if producers:
+        parts.append(_producers(producers))
+    if consumers:
+        parts.append(_consumers(consumers))
+    parts.append("</div></section>")
+    return "".join(parts)
+
+
+def _rate_charts(rates: Sequence[Row], taken_ms: int) -> Iterator[str]:
+    if not rates:
+        return
+    step = round(rates[0]["seconds"] * 1000)
+    begin = _ms(rates[0]["time"])
+    end = max(_ms(rates[-1]["time"]) + step, min(taken_ms, begin + 10**10))
+    for column, label, text in (
+        ("bytes_per_second", "Bytes a second", size),
+        ("offsets_per_second", "Offsets a second", number),
+    ):
+        points = [(_ms(each["time"]), each[column]) for each in rates]
+        chart = time_bars(points, step_ms=step, begin_ms=begin, end_ms=end, label=label, text=text)
+        yield f"<div><h3>{label}</h3>{chart}</div>"
+
+
+def _histograms(sizes: Sequence[Row]) -> Iterator[str]:
     for kind, label, text in (
         ("message", "Message size (sample)", size),
         ("chunk", "Chunk size", size),
         ("chunk_offsets", "Offsets in a chunk: how well producers batch", number),
     ):
-        if found := bars(kind):
-            parts.append(f"<div><h3>{label}</h3>{histogram(found, label=label, text=text)}</div>")
-    if producers:
-        newest = sorted(producers, key=lambda each: each["seen"], reverse=True)
-        parts.append(
-            _table(
-                "Named producers, the last seen first",
-                ("Reference", "Last id", "Seen"),
-                [
-                    (each["reference"], f"{each['last_sequence']:,}", _at(each["seen"]))
-                    for each in newest
-                ],
+        bars = [(each["below"], each["count"]) for each in sizes if each["kind"] == kind]
+        if bars:
+            yield f"<div><h3>{label}</h3>{histogram(bars, label=label, text=text)}</div>"
+
+
+def _producers(producers: Sequence[Row]) -> str:
+    newest = sorted(producers, key=lambda each: each["seen"], reverse=True)
+    return _table(
+        "Named producers, the last seen first",
+        ("Reference", "Last id", "Seen"),
+        [(each["reference"], f"{each['last_sequence']:,}", _at(each["seen"])) for each in newest],
+    )
+
+
+def _consumers(consumers: Sequence[Row]) -> str:
+    behind = sorted(consumers, key=lambda each: each["lag_now"], reverse=True)
+    return _table(
+        "Consumers that store their offset here, the furthest behind first",
+        ("Reference", "Stored offset", "Behind the end in S3", "Seen"),
+        [
+            (
+                each["reference"],
+                f"{each['stored_offset']:,}",
+                f"{each['lag_now']:,}",
+                _at(each["seen"]),
             )
-        )
-    if consumers:
-        behind = sorted(consumers, key=lambda each: each["lag_now"], reverse=True)
-        parts.append(
-            _table(
-                "Consumers that store their offset here, the furthest behind first",
-                ("Reference", "Stored offset", "Behind the end in S3", "Seen"),
-                [
-                    (
-                        each["reference"],
-                        f"{each['stored_offset']:,}",
-                        f"{each['lag_now']:,}",
-                        _at(each["seen"]),
-                    )
-                    for each in behind
-                ],
-            )
-        )
-    parts.append("</div></section>")
-    return "".join(parts)
+            for each in behind
+        ],
+    )
 
 
 def _sentence(row: Row) -> str:

@@ -18,7 +18,7 @@ from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differe
 from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
 from coldstream.jobs.session import Remote, connect_in_worker
-from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
 from coldstream.remote.context import World
@@ -51,7 +51,7 @@ def run_shadow(
     remote: Remote,
     pattern: str,
     settings: Settings,
-    tables: GlueTables | None,
+    tables: SnapshotTables | None,
     report: Report,
 ) -> ColdstreamError | None:
     """Compare the manifests of streams with what the bucket has.
@@ -147,7 +147,7 @@ def _compare_in_worker(where: Where, settings: Settings, parts: Sequence[Part]) 
 def _save(
     settings: Settings,
     differences: Sequence[Difference],
-    tables: GlueTables | None,
+    tables: SnapshotTables | None,
     report: Report,
 ) -> None:
     with part_file(settings.snapshot, DIFFERENCES, 0) as part:

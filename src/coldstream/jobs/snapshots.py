@@ -1,44 +1,63 @@
-"""Tables that get one partition a run: `<warehouse><table>/snapshot=<id>/part-<task>.parquet`.
+"""Iceberg tables to which a run adds its rows once: `<warehouse><table>/data/<snapshot>/part-*`.
 
-Workers write the files, the driver registers the partition in the Glue Data Catalog when all of
-them are there, so a query sees a snapshot whole or not at all. A file's name is that of its task
-and is never overwritten: a task that Spark runs twice writes what it has written before.
+Workers write the files, the driver makes all of them part of the table in one commit when they are
+there, so a query sees a snapshot whole or not at all. A file's name is that of its task and is
+never overwritten: a task that Spark runs twice writes what it has written before.
 """
 
 from __future__ import annotations
 
+import random
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
-    InternalError,
+    InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
 )
 from coldstream.jobs.materialise.files import Files, StoredFiles
 
-#: The column that every snapshot table is partitioned by; sorts by time.
+#: The last column of every table, by which its files are divided; sorts by time.
 PARTITION = "snapshot"
 _COMPRESSION = "zstd"
 _FORBIDDEN = frozenset(
     {"AccessDeniedException", "ExpiredTokenException", "UnrecognizedClientException"}
 )
-_EXISTS = "AlreadyExistsException"
 _MISSING = "EntityNotFoundException"
-_INPUT_FORMAT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat"
-_OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
-_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+#: In the summary of the commit that a run makes.
+SNAPSHOT_PROPERTY = "coldstream.snapshot"
+_RETRIES = "commit.retry.num-retries"
+_ATTEMPTS = 10
+_PROPERTIES = {
+    # pyiceberg would repeat a commit that landed without an answer; `add` looks first.
+    _RETRIES: "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.parquet.compression-codec": _COMPRESSION,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +67,18 @@ class SnapshotTable:
     Attributes:
         name: in its database.
         about: a sentence on what a row is.
-        schema: its columns without the partition's; the metadata "comment" of a field says what it
-            is. Columns are only ever added, at the end.
+        schema: its columns without `snapshot`; the metadata "doc" of a field says what it is.
+            Columns are only ever added.
     """
 
     name: str
     about: str
     schema: pa.Schema
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns, as files have them."""
+        return self.schema.append(column(PARTITION, pa.string(), "when it was taken, UTC"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +105,7 @@ class Snapshot:
 
     def directory(self, table: SnapshotTable) -> str:
         """URL of the table's files of this snapshot; ends in "/"."""
-        return f"{self.warehouse}{table.name}/{PARTITION}={self.id}/"
+        return f"{self.warehouse}{table.name}/data/{self.id}/"
 
     def files(self) -> StoredFiles:
         """Takes files below the warehouse."""
@@ -90,7 +114,7 @@ class Snapshot:
 
 def column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
     """A column with a comment that the catalog shows."""
-    return pa.field(name, kind, metadata={"comment": comment})
+    return pa.field(name, kind, metadata={"doc": comment})
 
 
 TIME = pa.timestamp("us", "UTC")
@@ -105,19 +129,21 @@ class PartFile:
         rows: added so far.
     """
 
-    def __init__(self, table: SnapshotTable) -> None:
+    def __init__(self, snapshot: Snapshot, table: SnapshotTable) -> None:
         self._schema = table.schema
+        self._snapshot = snapshot.id
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `part_file`
         self._writer = pq.ParquetWriter(
-            self._file, table.schema, compression=_COMPRESSION, coerce_timestamps=None
+            self._file, table.columns, compression=_COMPRESSION, coerce_timestamps=None
         )
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add rows, whose columns are those of the table in its order."""
+        """Add rows, whose columns are those of the table in its order, without `snapshot`."""
         if batch.num_rows:
             rows = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch
-            self._writer.write_table(rows.cast(self._schema))
+            which = pa.repeat(self._snapshot, rows.num_rows)
+            self._writer.write_table(rows.cast(self._schema).append_column(PARTITION, which))
             self.rows += batch.num_rows
 
     def save(self, files: Files, url: str) -> None:
@@ -136,7 +162,7 @@ class PartFile:
 @contextmanager
 def part_file(snapshot: Snapshot, table: SnapshotTable, task: int) -> Iterator[PartFile]:
     """A file that is saved at the end of the block, unless that fails or no row was added."""
-    part = PartFile(table)
+    part = PartFile(snapshot, table)
     try:
         yield part
         if part.rows:
@@ -146,130 +172,127 @@ def part_file(snapshot: Snapshot, table: SnapshotTable, task: int) -> Iterator[P
         part.close()
 
 
-class GlueTables:
-    """Tables of a database in the Glue Data Catalog.
+class SnapshotTables:
+    """Tables of a database in a catalog of Iceberg.
 
     Args:
-        client: a boto3 Glue client.
+        catalog: whose file access never deletes (`open_tables.glue_catalog`).
         database: that exists.
+        pause: waits after attempt n of a commit.
     """
 
-    def __init__(self, *, client: Any, database: str) -> None:
-        self._client = client
+    def __init__(
+        self, catalog: Catalog, database: str, pause: Callable[[int], None] | None = None
+    ) -> None:
+        self._catalog = catalog
         self._database = database
+        self._pause = pause or (lambda attempt: time.sleep(random.uniform(0, 0.2 * 2**attempt)))
 
-    def register(self, table: SnapshotTable, snapshot: Snapshot) -> None:
-        """Make a snapshot visible; creates the table, and adds the columns that it lacks.
+    def add(self, table: SnapshotTable, snapshot: Snapshot) -> None:
+        """Make the files of a snapshot part of its table, once; the table is made if need be.
+
+        It is read again before every attempt: if our files are in it, an earlier attempt had landed
+        and only its answer was lost. A snapshot without rows leaves a commit that names it, too.
 
         Raises:
             AlreadyExistsError: a run with another warehouse has made a snapshot of this name.
+            InvalidInputError: a table of this name exists and is not one of ours.
             NotFoundError: there is no such database.
-            PermissionDeniedError, UnavailableError: from Glue.
+            UnavailableError: others changed the table all the time, or no answer from S3 or Glue.
+            PermissionDeniedError: from Glue.
         """
-        where = f"{snapshot.warehouse}{table.name}/"
+        name = f"{self._database}.{table.name}"
         try:
-            self._create_or_update(table, where)
-            storage = self._storage(table, snapshot.directory(table))
-            partition = {"Values": [snapshot.id], "StorageDescriptor": storage}
-            place = {"DatabaseName": self._database, "TableName": table.name}
-            if self._ignoring(
-                _EXISTS, self._client.create_partition, **place, PartitionInput=partition
-            ):
-                return
-            found = self._client.get_partition(**place, PartitionValues=[snapshot.id])["Partition"]
-        except (ClientError, BotoCoreError) as exc:
-            raise _translated(exc, f"{self._database}.{table.name}") from exc
-        # A step that is run again finds its own; findings of another run must not hide ours.
-        if found["StorageDescriptor"]["Location"] != storage["Location"]:
-            raise AlreadyExistsError(
-                f"{self._database}.{table.name} has a snapshot {snapshot.id} already, at "
-                f"{found['StorageDescriptor']['Location']}; run the job again"
+            for attempt in range(1, _ATTEMPTS + 1):
+                loaded = self._load(name, table, snapshot)
+                paths = _paths(loaded, snapshot.directory(table))
+                if _has(loaded, snapshot, paths):
+                    return
+                with suppress(CommitFailedException):
+                    _commit(loaded, table, snapshot, paths)
+                    return
+                self._pause(attempt)
+        except (ClientError, BotoCoreError, OSError, NoSuchNamespaceError) as exc:
+            raise _translated(exc, name) from exc
+        raise UnavailableError(f"{name} was changed by others {_ATTEMPTS} times in a row")
+
+    def _load(self, name: str, table: SnapshotTable, snapshot: Snapshot) -> Table:
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchIcebergTableError as exc:
+            raise InvalidInputError(
+                f"the table {name} is not one of Iceberg, as those of earlier releases were not:"
+                " drop it (its files stay) and run the job again"
+            ) from exc
+        except NoSuchTableError:
+            pass
+        with suppress(TableAlreadyExistsError, CommitFailedException):
+            new = self._catalog.create_table_transaction(
+                name,
+                schema=table.columns,
+                location=f"{snapshot.warehouse}{table.name}",
+                properties={**_PROPERTIES, "Description": table.about},
             )
-
-    def _create_or_update(self, table: SnapshotTable, location: str) -> None:
-        storage = self._storage(table, location)
-        wanted = {
-            "Name": table.name,
-            "Description": table.about,
-            "TableType": "EXTERNAL_TABLE",
-            "Parameters": {"classification": "parquet", "EXTERNAL": "TRUE"},
-            "PartitionKeys": [
-                {"Name": PARTITION, "Type": "string", "Comment": "when it was taken, UTC"}
-            ],
-            "StorageDescriptor": storage,
-        }
-        arguments = {"DatabaseName": self._database, "TableInput": wanted}
-        if self._ignoring(_EXISTS, self._client.create_table, **arguments):
-            return
-        found = self._client.get_table(DatabaseName=self._database, Name=table.name)["Table"]
-        if found["StorageDescriptor"]["Columns"] != storage["Columns"]:
-            self._client.update_table(**arguments)
-
-    def _storage(self, table: SnapshotTable, location: str) -> dict[str, Any]:
-        return {
-            "Columns": [
-                {
-                    "Name": each.name,
-                    "Type": hive_type(each.type),
-                    "Comment": (each.metadata or {}).get(b"comment", b"").decode(),
-                }
-                for each in table.schema
-            ],
-            "Location": location,
-            "InputFormat": _INPUT_FORMAT,
-            "OutputFormat": _OUTPUT_FORMAT,
-            "SerdeInfo": {"SerializationLibrary": _SERDE, "Parameters": {}},
-        }
-
-    def _ignoring(self, code: str, call: Any, **arguments: Any) -> bool:
-        """Call; whether it did not fail with `code`."""
-        try:
-            call(**arguments)
-        except ClientError as exc:
-            if exc.response.get("Error", {}).get("Code") == code:
-                return False
-            raise
-        return True
+            with new, new.update_spec() as spec:
+                spec.add_identity(PARTITION)
+        return self._catalog.load_table(name)
 
 
 def register(
-    tables: GlueTables | None, snapshot: Snapshot, written: Sequence[SnapshotTable]
+    tables: SnapshotTables | None, snapshot: Snapshot, written: Sequence[SnapshotTable]
 ) -> None:
-    """Register a snapshot in all its tables; nothing where there is no catalog."""
+    """Add a snapshot to all its tables; nothing where there is no catalog."""
     if tables is not None:
         for table in written:
-            tables.register(table, snapshot)
+            tables.add(table, snapshot)
 
 
-def hive_type(kind: pa.DataType) -> str:
-    """The type of a column in Hive's words, which Athena takes.
+def _paths(table: Table, directory: str) -> list[str]:
+    """URLs of the files of a snapshot."""
+    io = cast(PyArrowFileIO, table.io)
+    scheme, place, path = io.parse_location(directory)
+    found = io.fs_by_scheme(scheme, place).get_file_info(
+        FileSelector(path.rstrip("/"), allow_not_found=True)
+    )
+    return sorted(directory + each.base_name for each in found if each.type == FileType.File)
 
-    Raises:
-        InternalError: no column of ours has this type.
-    """
-    simple = {
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.float64(): "double",
-        pa.bool_(): "boolean",
-        pa.string(): "string",
-        TIME: "timestamp",
-    }
-    if kind in simple:
-        return simple[kind]
-    if pa.types.is_list(kind):
-        return f"array<{hive_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{each.name}:{hive_type(each.type)}' for each in kind)}>"
-    raise InternalError(f"no type of a table in the catalog: {kind}")
+
+def _has(table: Table, snapshot: Snapshot, paths: Sequence[str]) -> bool:
+    """Whether the table has this snapshot, with or without rows."""
+    wanted = f"{PARTITION} == '{snapshot.id}'"
+    there = {task.file.file_path for task in table.scan(row_filter=wanted).plan_files()}
+    if there - set(paths):
+        raise AlreadyExistsError(
+            f"{'.'.join(table.name())} has a snapshot {snapshot.id} already, at {min(there)};"
+            " run the job again"
+        )
+    said = (each.summary for each in table.snapshots())
+    return bool(there) or any(
+        each is not None and each.additional_properties.get(SNAPSHOT_PROPERTY) == snapshot.id
+        for each in said
+    )
+
+
+def _commit(loaded: Table, table: SnapshotTable, snapshot: Snapshot, paths: Sequence[str]) -> None:
+    with loaded.transaction() as change:
+        names = set(loaded.schema().column_names)
+        if not set(table.columns.names) <= names:
+            with change.update_schema() as update:
+                update.union_by_name(table.columns)
+        said = {SNAPSHOT_PROPERTY: snapshot.id}
+        if paths:
+            change.add_files(list(paths), snapshot_properties=said, check_duplicate_files=False)
+        else:
+            with change.update_snapshot(snapshot_properties=said).fast_append():
+                pass
 
 
 def _translated(exc: Exception, what: str) -> ColdstreamError:
     code = (
         str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
     )
-    if code == _MISSING:
+    if code == _MISSING or isinstance(exc, NoSuchNamespaceError):
         return NotFoundError(f"the catalog has no database for {what}")
     if code in _FORBIDDEN:
         return PermissionDeniedError(f"Glue refused to change {what}: {code}")
-    return UnavailableError(f"Glue did not answer properly about {what}: {exc}")
+    return UnavailableError(f"no proper answer about {what}: {exc}")

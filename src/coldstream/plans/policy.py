@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
-from coldstream.plans.name_pattern import MAX_NAME, compiled, problem
+from coldstream.names import MAX_NAME
+from coldstream.plans.name_pattern import compiled, problem
 
 MAX_RULES = 2000
 MAX_LIMIT = 2**63 - 1

@@ -7,33 +7,23 @@
         {"name": "case-17", "queue": "audit-payments", "hold": true}
     ]}
 
-Ages are a whole number and Y, M, D, h, m or s as in RabbitMQ's `max-age`: years of 365 days, months
-of 30.
+Ages and sizes are written as in `coldstream.quantities`; ages so have the units of RabbitMQ. An age
+has a unit, and a size may be a number of bytes.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from coldstream.errors import InvalidInputError
 from coldstream.plans.policy import PolicySet, Rule, refusal
+from coldstream.quantities import DURATIONS, duration_text, parse_duration, parse_size
 
 #: A DynamoDB item holds 400 KB with everything in it.
 MAX_DOCUMENT = 300_000
-
-_MS = {
-    "Y": 365 * 86_400_000,
-    "M": 30 * 86_400_000,
-    "D": 86_400_000,
-    "h": 3_600_000,
-    "m": 60_000,
-    "s": 1000,
-}
-_AGE = re.compile(r"([0-9]{1,18})([YMDhms])", re.ASCII)
 
 #: Fields of a rule: the word in JSON, the attribute of `Rule`, the type in JSON.
 _FIELDS: Mapping[str, tuple[str, type]] = {
@@ -92,20 +82,19 @@ def parse_age(text: str) -> int:
     """Milliseconds of an age such as "7D".
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: it is none, or has no unit: of 30 days a rule must not make 30 seconds.
     """
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise InvalidInputError(
-            f'an age is a whole number and Y, M, D, h, m or s, such as "7D": {text[:80]!r}'
-        )
-    return int(match[1]) * _MS[match[2]]
+    if text.strip().isdecimal():
+        raise InvalidInputError(f"has no unit: must be {DURATIONS}, not {text[:80]!r}")
+    return 1000 * parse_duration(text)
 
 
 def age(max_age_ms: int) -> str:
     """An age in the largest unit from days down that leaves no rest."""
-    unit = next(each for each in "Dhms" if max_age_ms % _MS[each] == 0)
-    return f"{max_age_ms // _MS[unit]}{unit}"
+    return duration_text(max_age_ms // 1000)
+
+
+_QUANTITIES = {"max-age": parse_age, "max-length-bytes": parse_size}
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -129,17 +118,20 @@ def _rule(number: int, fields: Any) -> Rule:
         if word not in _FIELDS:
             raise refusal(called, word[:80], f"is none of {', '.join(_FIELDS)}")
         attribute, expected = _FIELDS[word]
+        if word in _QUANTITIES and isinstance(value, str):
+            arguments[attribute] = _quantity(called, word, value)
+            continue
         if type(value) is not expected:  # a bool is an int to Python, and not to an operator
             raise refusal(called, word, f"must be {_TYPE_WORDS[expected]}")
-        arguments[attribute] = _age_of(called, value) if word == "max-age" else value
+        arguments[attribute] = value
     return Rule(**arguments)
 
 
-def _age_of(rule: str, text: Any) -> int:
+def _quantity(rule: str, word: str, text: str) -> int:
     try:
-        return parse_age(text)
+        return _QUANTITIES[word](text)
     except InvalidInputError as exc:
-        raise refusal(rule, "max-age", exc.reason) from exc
+        raise refusal(rule, word, exc.reason) from exc
 
 
 def _fields(rule: Rule) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.quantities import SIZES, parse_size
 from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec
 from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
 from coldstream.spark.window import MOST
@@ -44,8 +45,6 @@ NAMES = (
     "maxOffsetsPerTrigger",
 )
 _STREAMING = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?")
 _VERSION = re.compile(r"([0-9]{1,12})(?:\.([0-9a-f]{16}))?")
 _SWITCH = {"true": True, "false": False}
 FILE_SCHEME = "file://"
@@ -225,15 +224,15 @@ def refuse_for(options: Options, *, streaming: bool, given: Mapping[str, str]) -
 
 
 def size(text: str) -> int:
-    """A positive number, with k, m, g or t for powers of 1024.
+    """A positive size.
 
     Raises:
         InvalidInputError: it is none.
     """
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None or not int(match[1]):
-        raise InvalidInputError(f"expected a number such as 1048576 or 64m, not {text[:80]!r}")
-    return int(match[1]) * _UNITS[match[2]]
+    number = parse_size(text)
+    if not number:
+        raise InvalidInputError(f"must be {SIZES}, not 0")
+    return number
 
 
 def _place(found: Mapping[str, str], environment: Mapping[str, str]) -> Place:

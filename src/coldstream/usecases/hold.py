@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 from coldstream.errors import ConflictError
-from coldstream.plans.name_pattern import MAX_NAME
+from coldstream.names import MAX_NAME
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Policies
 

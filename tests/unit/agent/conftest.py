@@ -12,6 +12,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.agent.committed import AllCommitted
+from coldstream.agent.host import Host
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
@@ -19,6 +20,8 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
+
+from .machine import Machine
 
 
 def no_pause(attempt: int) -> None:
@@ -51,8 +54,15 @@ class Site:
         commit_runs(self.world(), stream, pause=no_pause)
 
     def agent(
-        self, *, committed: Any = None, store: Any = None, members: Any = None, **settings: Any
+        self,
+        *,
+        committed: Any = None,
+        store: Any = None,
+        members: Any = None,
+        host: Host | None = None,
+        **settings: Any,
     ) -> Agent:
+        """An agent whose time passes only where it waits, unless it gets another machine."""
         values = {
             "target_size": 20_000,
             "memory_budget": 4 * 2**20,
@@ -71,6 +81,7 @@ class Site:
             names={},
             pause=no_pause,
             members=members,
+            host=Machine() if host is None else host,
         )
 
     def run(self, **arguments: Any) -> dict[str, Progress]:

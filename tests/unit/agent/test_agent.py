@@ -15,6 +15,7 @@ import pytest
 
 from coldstream.agent.committed import CommittedFile
 from coldstream.agent.history import CommittedHistory
+from coldstream.agent.host import ThisMachine
 from coldstream.agent.log import StreamLog
 from coldstream.errors import (
     CorruptDataError,
@@ -156,7 +157,7 @@ def test_a_chunk_of_a_higher_epoch_leads_to_a_claim_whose_floor_is_above_all_bef
 
 def test_an_agent_that_follows_claims_again_when_the_epoch_rises_under_it(site: Site) -> None:
     written = write_stream(site.data_dir / STREAM, messages=100, chunk_messages=50)
-    agent = site.agent(once=False, flush_ms=0)
+    agent = site.agent(once=False, flush_ms=0, host=ThisMachine())
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -181,7 +182,7 @@ def test_a_chunk_waits_for_its_fragment_to_fill_until_the_flush_time(site: Site)
     write_stream(
         site.data_dir / STREAM, messages=10, chunk_messages=10, start_timestamp=4_000_000_000_000
     )
-    agent = site.agent(once=False, flush_ms=3_600_000)
+    agent = site.agent(once=False, flush_ms=3_600_000, host=ThisMachine())
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -204,7 +205,7 @@ def test_events_that_never_come_are_replaced_by_a_request(site: Site) -> None:
 def test_two_agents_on_one_directory_end_in_one_manifest(site: Site) -> None:
     for number in range(3):
         write_stream(site.data_dir / f"__s{number}_1", messages=500, chunk_messages=10, seed=number)
-    agents = [site.agent(target_size=size) for size in (15_000, 21_000)]
+    agents = [site.agent(target_size=size, host=ThisMachine()) for size in (15_000, 21_000)]
     threads = [threading.Thread(target=agent.run) for agent in agents]
     for thread in threads:
         thread.start()

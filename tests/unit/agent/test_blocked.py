@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 
 from coldstream.errors import CorruptDataError
@@ -93,20 +91,22 @@ def test_what_lies_behind_a_damaged_chunk_is_not_uploaded_again_at_every_try(sit
     good = path.read_bytes()
     path.write_bytes(good[:150_000] + bytes([good[150_000] ^ 1]) + good[150_001:])
     agent = site.agent(once=False, rescan_seconds=0.05, flush_ms=0)
-    thread = threading.Thread(target=agent.run, daemon=True)
-    thread.start()
-    try:
-        time.sleep(0.6)
-        before = len([key for key in site.store.objects if "/data/" in key])
-        time.sleep(0.8)  # a dozen tries
-        after = len([key for key in site.store.objects if "/data/" in key])
-        path.write_bytes(good)
-        deadline = time.monotonic() + 20
-        while site.remote_chunks(STREAM) != site.local_chunks(STREAM):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        agent.stop()
-        thread.join(10)
+    looks, uploaded = 0, []
 
+    def look(_: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks in (100, 200):  # and each is a try
+            uploaded.append(pending(site))
+        if looks == 200:
+            path.write_bytes(good)
+        if looks == 1000 or site.remote_chunks(STREAM) == site.local_chunks(STREAM):
+            agent.stop()
+
+    agent.report = look
+    agent.run()
+
+    before, after = uploaded
+    assert len(before) > 3
     assert after == before
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)

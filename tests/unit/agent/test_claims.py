@@ -21,7 +21,8 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site, no_pause
-from .machine import EPOCH_MS, Run, durable
+from .disturbed import Run, durable
+from .machine import EPOCH_MS
 
 STREAM = "__orders_1"
 

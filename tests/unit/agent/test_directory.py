@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from coldstream.agent.committed import CommittedFile
+from coldstream.agent.host import ThisMachine
 from coldstream.errors import InvalidInputError
 from coldstream_devkit.generator import write_stream
 
@@ -49,7 +50,7 @@ def test_a_data_directory_without_a_segment_file_is_an_error_of_a_one_shot_run(s
 def test_a_data_directory_without_a_segment_file_is_a_warning_until_there_is_one(
     site: Site,
 ) -> None:
-    agent = site.agent(once=False)
+    agent = site.agent(once=False, host=ThisMachine())
     thread = following(agent)
     try:
         wait(lambda: any("holds a segment file" in each for each in agent.warnings))

@@ -17,9 +17,11 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.upload import BufferPool
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+from tests.support.slow import in_part_and_in_full, some
 
 from .conftest import Site
-from .machine import Broken, Faults, Machine, Run, durable
+from .disturbed import Broken, Faults, Run, durable
+from .machine import Machine
 
 ONE, OTHER = "__one_1", "__other_2"
 
@@ -85,7 +87,9 @@ def calls_of_a_clean_run(tmp: Site, **more: Any) -> int:
         (no_disk, 3, False, True),
     ],
 )
+@in_part_and_in_full
 def test_whichever_call_fails_every_stream_becomes_durable_without_a_restart(
+    full: bool,
     tmp_path_factory: pytest.TempPathFactory,
     error: Callable[[], BaseException],
     length: int,
@@ -99,7 +103,7 @@ def test_whichever_call_fails_every_stream_becomes_durable_without_a_restart(
 
     count = calls_of_a_clean_run(site(), commits=commits, after=after)
     stuck = []
-    for number in range(1, count + 1):
+    for number in (1 + at for at in some(count, full, most=25)):
         where = site()
         run = begin(where, faults=Faults(number, length, error), commits=commits, after=after)
         run.go()

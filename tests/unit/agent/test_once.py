@@ -11,7 +11,8 @@ import pytest
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .machine import EPOCH_MS, Faults, Run, no_answer
+from .disturbed import Faults, Run, no_answer
+from .machine import EPOCH_MS
 
 STREAM = "__orders_1745252105682952932"
 

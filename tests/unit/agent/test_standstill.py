@@ -10,7 +10,8 @@ from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .machine import EPOCH_MS, Faults, Machine, Run, durable
+from .disturbed import Faults, Run, durable
+from .machine import EPOCH_MS, Machine
 
 STREAM = "__orders_1745252105682952932"
 

@@ -11,6 +11,7 @@ import pytest
 
 from coldstream.agent.committed import AllCommitted
 from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.host import ThisMachine
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import fragment_size, upload
@@ -307,7 +308,7 @@ def test_an_emptied_bucket_is_told_loudly_with_its_name(site: Site) -> None:
 
 def test_a_directory_that_is_gone_for_a_moment_is_tried_again(site: Site) -> None:
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
-    agent = site.agent(once=False, rescan_seconds=0.05, flush_ms=0)
+    agent = site.agent(once=False, rescan_seconds=0.05, flush_ms=0, host=ThisMachine())
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:

@@ -29,7 +29,7 @@ from coldstream.plans.cut import Slice, cut
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .machine import Run, durable
+from .disturbed import Run, durable
 
 STREAM = "__orders_1745252105682952932"
 PLACEMENT = Placement(epoch=9, floor=0, segment_offset=0, sequence=0, segment_position=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,19 +16,19 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError
 from coldstream.jobs.materialise.maintain import Kept, maintain
-from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import Rule
 from coldstream.jobs.materialise.run import Piece, Runner, Settings, StreamNow, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
-from coldstream.jobs.materialise.table import Loaded
+from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
+from tests.support.memory_table import MemoryTable, Version
 
 ORDERS = "__orders_1745252105682952932"
 BILLS = "__bills_1745252105682952933"
@@ -150,12 +151,14 @@ class Site:
     store: Store = field(default_factory=Store)
     ids: Iterator[int] = field(default_factory=lambda: count(10**6))
     first: int = 0
+    versions: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     ledger: Ledger = field(default_factory=lambda: Ledger.of([(1, 0)]))
 
-    def table(self, name: str, columns: tuple[str, str, str]) -> ParquetTable:
-        return ParquetTable(
-            self.store, f"s3://tables/{name}", name, partition=self.rule.partition,
+    def table(self, name: str, columns: tuple[str, str, str]) -> Table:
+        return MemoryTable(
+            self.versions[name], self.store, f"s3://tables/{name}", partition=self.rule.partition,
             columns=columns, files=self.store, new_id=lambda: f"{next(self.ids):016x}",
+            tick=lambda: self.store.clock.tick(),
         )  # fmt: skip
 
     @property

@@ -13,15 +13,13 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import (
     CorruptDataError,
     InternalError,
-    InvalidInputError,
     PermissionDeniedError,
     UnavailableError,
 )
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.parquet import ParquetTable
 from coldstream.jobs.materialise.rules import Partition
 from coldstream.jobs.materialise.sweep import Swept, key_of, plan_sweep, sweep
-from coldstream.jobs.materialise.table import Append, Loaded
+from coldstream.jobs.materialise.table import Append, Loaded, Versions
 from coldstream.ports import ObjectInfo
 from coldstream_devkit.suites.table import (
     COLUMNS,
@@ -32,7 +30,7 @@ from coldstream_devkit.suites.table import (
     rows,
     written,
 )
-from tests.unit.jobs.test_parquet import StoreFiles
+from tests.support.memory_table import MemoryTable, StoreFiles, Version
 
 _DAY_MS = 86_400_000
 _IDS = count(10**8)
@@ -47,24 +45,25 @@ class _Clock:
 
 
 class _Site:
-    """A table of plain files in a store whose clock the test sets."""
+    """A table in memory in a store whose clock the test sets."""
 
     def __init__(self) -> None:
         self.clock = _Clock()
         self.store = MemoryObjectStore(clock_ms=self.clock)
+        self.versions: list[Version] = []
         self.table = self.open()
         self.files = TableSite(lambda _: self.open(), StoreFiles(self.store), self.rows)
 
-    def open(self, shown: Any = None) -> ParquetTable:
-        return ParquetTable(
+    def open(self) -> MemoryTable:
+        return MemoryTable(
+            self.versions,
             self.store,
             "s3://tables/shop/orders",
-            "shop.orders",
             partition=Partition.DAY,
             columns=COLUMNS,
             files=StoreFiles(self.store),
             new_id=lambda: f"{next(_IDS):016x}",
-            shown=shown,
+            clock_ms=self.clock,
         )
 
     def rows(self, name: str) -> pa.Table:
@@ -150,42 +149,26 @@ def test_nothing_but_files_of_this_table_is_looked_at(site: _Site) -> None:
     for key in others:
         site.store.put(key, b"?", write_id=key)
     site.clock.ms += 400 * _DAY_MS
-    logged = site.keys("shop/orders/_coldstream/")
 
     assert site.sweep(3) == Swept()
     assert set(others) <= set(site.keys("shop/"))
-    assert site.keys("shop/orders/_coldstream/") == logged
 
 
-def test_nothing_goes_when_a_commit_cannot_be_read(site: _Site) -> None:
+def test_nothing_goes_when_nobody_can_say_what_the_table_needs(site: _Site) -> None:
     site.add(0, 100)
     site.replace()
     site.clock.ms += 10 * _DAY_MS
-    (oldest,) = site.keys("shop/orders/_coldstream/")[-1:]
-    site.store.objects[oldest] = b"{"
 
-    with pytest.raises(CorruptDataError) as caught:
-        site.sweep(3)
-    assert caught.value.key == oldest
-    assert len(site.keys()) == 2
+    class Damaged:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(site.table, name)
 
+        def forget(self, *_: Any, **__: Any) -> None:
+            raise CorruptDataError("a manifest is gone")
 
-@pytest.mark.parametrize("removed", [b'"shop"', b'{"shop": 1}', b"[7]", b"null"])
-def test_nothing_goes_when_a_commit_does_not_say_what_it_took_away(
-    site: _Site, removed: bytes
-) -> None:
-    site.add(0, 100)
-    site.replace()
-    newest = site.keys("shop/orders/_coldstream/")[0]
-    body = site.store.objects[newest]
-    begin = body.index(b'"removed": ') + len(b'"removed": ')
-    end = body.index(b"]", begin) + 1
-    site.store.objects[newest] = body[:begin] + removed + body[end:]
-    site.clock.ms += 10 * _DAY_MS
-
-    with pytest.raises(CorruptDataError) as caught:
-        site.sweep(3)
-    assert caught.value.key == newest
+    table: Any = Damaged()
+    with pytest.raises(CorruptDataError):
+        sweep(table, SCHEMA, site.opened, before_ms=site.clock.ms - 3 * _DAY_MS)
     assert len(site.keys()) == 2
 
 
@@ -263,12 +246,21 @@ def test_an_object_is_the_same_however_its_writer_calls_s3_and_the_bucket() -> N
 
 def test_a_table_that_was_copied_to_another_bucket_keeps_its_files(site: _Site) -> None:
     site.add(0, 100)
-    for key, body in site.store.objects.items():
-        if "_coldstream" in key:
-            site.store.objects[key] = body.replace(b"s3://tables/", b"s3a://before/")
     site.clock.ms += 10 * _DAY_MS
 
-    assert site.sweep(3) == Swept()
+    class Copied:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(site.table, name)
+
+        def forget(self, *given: Any, **more: Any) -> Versions:
+            versions = site.table.forget(*given, **more)
+            assert versions is not None
+            before = {each.replace("s3://tables/", "s3a://before/") for each in versions.needed}
+            return Versions(versions.forgotten, before)
+
+    table: Any = Copied()
+    before_ms = site.clock.ms - 3 * _DAY_MS
+    assert sweep(table, SCHEMA, site.opened, before_ms=before_ms) == Swept()
     assert len(site.keys()) == 1
 
 
@@ -314,42 +306,6 @@ def test_what_cannot_be_deleted_keeps_nothing_else(site: _Site) -> None:
     with pytest.raises(PermissionDeniedError):
         sweep(site.table, SCHEMA, lambda _: (store, Refusing()), before_ms=before_ms)
     assert len(site.keys()) == 2
-
-
-def test_what_readers_were_shown_only_now_waits_for_the_next_run(site: _Site) -> None:
-    """A run died between its commit and the catalog: until now queries have read the old files."""
-
-    class Readers:
-        shown, fails = 0, True
-
-        def version(self) -> int:
-            return self.shown
-
-        def publish(self, schema: Any, files: Any, version: int) -> None:
-            if self.fails and version == 2:
-                raise UnavailableError("killed")
-            self.shown = version
-
-    readers = Readers()
-    site.table = site.open(readers)
-    site.add(0, 100)
-    with pytest.raises(UnavailableError):
-        site.replace()
-    site.clock.ms += 10 * _DAY_MS
-    readers.fails, site.table = False, site.open(readers)
-
-    assert site.sweep(3) is None
-    assert readers.shown == 2
-    assert len(site.keys()) == 2
-    site.table = site.open(readers)
-    assert site.sweep(3) is not None
-    assert len(site.keys()) == 1
-
-
-def test_a_place_where_iceberg_was_is_no_place_for_plain_files(site: _Site) -> None:
-    site.store.put("shop/orders/metadata/0.metadata.json", b"{}", write_id="w")
-    with pytest.raises(InvalidInputError, match="Iceberg"):
-        site.table.load(SCHEMA)
 
 
 def test_more_than_one_page_of_files_goes(site: _Site) -> None:

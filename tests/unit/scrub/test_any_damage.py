@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.soundness.diagnosis import diagnose
 from coldstream.soundness.fragment import holds
 from coldstream.soundness.notes import Subject
+from tests.support.examples import examples
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all
 
 TIER = a_tier(fragments=6)
@@ -39,7 +40,7 @@ def test_no_cut_of_a_fragment_goes_unnoticed() -> None:
         assert diagnose(memoryview(GOOD[-length:] if length else b""), SUBJECT)[0], length
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.data())
 def test_any_number_of_changes_is_found_and_nothing_breaks(data: st.DataObject) -> None:
     damaged = bytearray(GOOD)

@@ -74,14 +74,12 @@ def test_damage_of_a_group_is_found_and_located(name: str) -> None:
     assert elsewhere(outcome, planted) == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, plant in CORRUPTIONS.items() if plant(a_tier()).quick]
-)
+@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_a_quick_look_finds_what_metadata_trailers_and_indexes_show(name: str) -> None:
     tier = a_tier()
     planted = CORRUPTIONS[name](tier)
 
-    assert found(scrub_all(tier, effort=QUICK), planted)
+    assert found(scrub_all(tier, effort=QUICK), planted) or not planted.quick
 
 
 def test_damage_does_not_hide_the_next() -> None:

@@ -7,11 +7,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import QueueName, StreamState
+from tests.support.examples import examples
 from tests.support.tier import Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.test_streaming import A, B, Spark, grow, tier_of
@@ -170,7 +171,7 @@ def test_another_stream_without_a_name_is_not_the_same_queue_declared_again() ->
     assert "declared again" not in str(failed.value)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(0.3)
 @given(st.integers(0, 2**32), st.sampled_from(NAMES), st.one_of(st.none(), st.integers(1, 90)))
 def test_every_offset_is_read_or_told_exactly_once_whenever_a_stream_is_deleted(
     seed: int, names: str, max_offsets: int | None

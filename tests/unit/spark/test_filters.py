@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import VariantVal
@@ -16,6 +16,7 @@ from coldstream.columns.reference import MAX_MS, MIN_MS, clamped_us
 from coldstream.spark.far_times import expect_filters, far_times, filters_came
 from coldstream.spark.filters import push
 from coldstream.spark.options import Rows
+from tests.support.examples import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MEANING: dict[type[ds.Filter], Any] = {
@@ -30,7 +31,7 @@ MEANING: dict[type[ds.Filter], Any] = {
 kinds = st.sampled_from(list(MEANING))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(kinds, st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4))
 def test_a_filter_on_offset_is_exactly_its_window(
     kind: type[ds.Filter], value: int, values: list[int]
@@ -45,7 +46,7 @@ def test_a_filter_on_offset_is_exactly_its_window(
         assert inside == MEANING[kind](offset, operand)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(
     kinds,
     st.integers(-6000, 6000),

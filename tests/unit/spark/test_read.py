@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryObjectStore
@@ -23,6 +23,7 @@ from coldstream.plans.retention import Rule, plan_retention
 from coldstream.spark.intervals import Intervals
 from coldstream.spark.window import Window
 from coldstream_devkit.messages import any_chunks
+from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
 from tests.unit.spark.world import query, reference
 
@@ -86,7 +87,7 @@ def test_every_fixture_is_read_as_the_plain_decoder_reads_it(name: str) -> None:
     assert found.rows() == reference(chunks, names, stream=stream)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1000, 20_000))
 def test_any_stream_in_any_splits_is_read_as_the_plain_decoder_reads_it(
     seed: int, length: int, partition_bytes: int
@@ -111,7 +112,7 @@ def test_any_stream_in_any_splits_is_read_as_the_plain_decoder_reads_it(
 spans = st.lists(st.tuples(st.integers(-5, 320), st.integers(-5, 320)), min_size=1, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(spans, st.lists(st.tuples(st.integers(9900, 11_100), st.integers(9900, 11_100)), max_size=2))
 def test_a_window_lets_through_exactly_the_rows_inside_it(
     offsets: list[tuple[int, int]], times: list[tuple[int, int]]

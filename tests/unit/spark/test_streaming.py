@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError
@@ -21,6 +21,7 @@ from coldstream.spark.read import read_split
 from coldstream.spark.source import Partition
 from coldstream.spark.stream_source import StreamReader
 from coldstream.spark.wire import decode_split
+from tests.support.examples import examples
 from tests.support.tier import Tier, chunk
 from tests.unit.spark.test_read import in_groups, small_chunks
 from tests.unit.spark.world import WHERE, remote_of
@@ -104,7 +105,7 @@ def grow(tier: Tier, stream: str, chunks: int) -> None:
     tier.commit(stream, root.appended([entry], LastChunk(entry.next_offset - 3, 1)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(
     st.integers(0, 2**32),
     st.one_of(st.none(), st.integers(1, 30_000)),

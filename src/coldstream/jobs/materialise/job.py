@@ -29,11 +29,9 @@ from coldstream.jobs.arguments import (
     Argument,
     Given,
     Where,
-    duration_seconds,
     flag,
     one_of,
     positive_number,
-    size_bytes,
     text,
     whole_number,
 )
@@ -42,7 +40,6 @@ from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.rules import (
-    Format,
     Partition,
     Rule,
     check_rules,
@@ -59,6 +56,7 @@ from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.jobs.report import Report, raised_by_worker
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import MetricUnit
+from coldstream.quantities import parse_duration, parse_size
 from coldstream.spark.connect import connect
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ DESCRIPTION = "Put streams into tables, exactly once; compact the tables and rem
 
 def old_enough(value: str) -> int:
     """Seconds; more than any run takes."""
-    seconds = duration_seconds(value)
+    seconds = parse_duration(value)
     if seconds < MIN_AGE_SECONDS:
         raise ValueError("must be 2d at least: files of a run that is under way must stay")
     return seconds
@@ -82,7 +80,6 @@ STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
 PARTITION = Argument("partition", one_of(*Partition), "Divide files by time of the chunk.", "day")
-FORMAT = Argument("format", one_of(*Format), "What the table is made of.", "iceberg")
 START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
 KEEP_DAYS: Argument[int | None] = Argument(
     "keep-days", positive_number, "Remove rows of chunks older than this.", None
@@ -91,9 +88,9 @@ RULES = Argument("rules", text, "Rules as JSON, or the path or s3:// URL of a fi
 FROM: Argument[int | None] = Argument("from", whole_number, "Back-fill from this offset on.", None)
 TO: Argument[int | None] = Argument("to", whole_number, "Stop before this offset.", None)
 OVERWRITE = Argument("overwrite", flag, "Make rows of the range anew.", False)
-PARTITION_BYTES = Argument("partition-bytes", size_bytes, "What one task reads.", 256 * 2**20)
-WINDOW_BYTES = Argument("window-bytes", size_bytes, "What one commit takes in.", 64 * 2**30)
-FILE_BYTES = Argument("file-bytes", size_bytes, "Size of a table's files.", 256 * 2**20)
+PARTITION_BYTES = Argument("partition-bytes", parse_size, "What one task reads.", 256 * 2**20)
+WINDOW_BYTES = Argument("window-bytes", parse_size, "What one commit takes in.", 64 * 2**30)
+FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", 256 * 2**20)
 MAINTAIN = Argument("maintain", flag, "Compact and remove old rows after filling.", False)
 EXPIRE: Argument[int | None] = Argument(
     "expire",
@@ -105,7 +102,7 @@ EXPIRE: Argument[int | None] = Argument(
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, FORMAT, START, KEEP_DAYS, RULES, FROM, TO,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP_DAYS, RULES, FROM, TO,
     OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
 )  # fmt: skip
 
@@ -129,7 +126,6 @@ def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
         table,
         given[BODY],
         Partition(given[PARTITION]),
-        Format(given[FORMAT]),
         given[START],
         given[KEEP_DAYS],
     )

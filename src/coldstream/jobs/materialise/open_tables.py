@@ -1,4 +1,4 @@
-"""The tables of an AWS account: Iceberg in the Glue Data Catalog, or Parquet with its own log."""
+"""The Iceberg tables of an AWS account, in its Glue Data Catalog."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.glue_partitions import GluePartitions
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.parquet import ParquetTable
-from coldstream.jobs.materialise.rules import Format, Rule
+from coldstream.jobs.materialise.rules import Rule
 from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.sweep import OpenBucket
@@ -63,27 +61,14 @@ def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
         return secrets.token_hex(8)
 
     def table(name: str, columns: tuple[str, str, str]) -> Table:
-        location = f"{warehouse}{name.replace('.', '/')}"
-        if rule.format is Format.ICEBERG:
-            return IcebergTable(
-                glue_catalog(there, warehouse),
-                name,
-                location=location,
-                partition=rule.partition,
-                columns=columns,
-                files=files,
-                new_id=new_id,
-            )
-        bucket = location.removeprefix("s3://").partition("/")[0]
-        return ParquetTable(
-            S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint),
-            location,
+        return IcebergTable(
+            glue_catalog(there, warehouse),
             name,
+            location=f"{warehouse}{name.replace('.', '/')}",
             partition=rule.partition,
             columns=columns,
             files=files,
             new_id=new_id,
-            shown=GluePartitions(client("glue", there), name, location),
         )
 
     return Tables(table(rule.table, columns_of(rule.body)), table(rule.dead_letters, KEY_COLUMNS))

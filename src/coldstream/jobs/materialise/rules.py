@@ -2,7 +2,7 @@
 
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
-                 "partition": "day", "format": "iceberg", "keep-days": 400}]}
+                 "partition": "day", "keep-days": 400}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -35,13 +35,6 @@ class Partition(StrEnum):
     NONE = "none"
 
 
-class Format(StrEnum):
-    """What a table is made of."""
-
-    ICEBERG = "iceberg"
-    PARQUET = "parquet"
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One table and what goes into it.
@@ -51,7 +44,6 @@ class Rule:
         table: `database.table` in the Glue catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
         partition: of the table's files.
-        format: of the table.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_days: rows of chunks older than this many days are removed; None keeps all.
     """
@@ -60,7 +52,6 @@ class Rule:
     table: str
     body: str = "raw"
     partition: Partition = Partition.DAY
-    format: Format = Format.ICEBERG
     start: str = "first"
     keep_days: int | None = None
 
@@ -128,8 +119,8 @@ def check_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     by_table: dict[str, Rule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        ours = (rule.body, rule.partition, rule.format, rule.keep_days)
-        if ours != (other.body, other.partition, other.format, other.keep_days):
+        ours = (rule.body, rule.partition, rule.keep_days)
+        if ours != (other.body, other.partition, other.keep_days):
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
@@ -144,7 +135,6 @@ _WORDS = {
     "table": "table",
     "body": "body",
     "partition": "partition",
-    "format": "format",
     "start": "start",
     "keep-days": "keep_days",
 }
@@ -165,14 +155,9 @@ def _rule(value: object) -> Rule:
         if type(each) is not kind:
             raise InvalidInputError(f"{word} is no {kind.__name__}")
         arguments[_WORDS[word]] = each
-    for word, choices in (("partition", Partition), ("format", Format)):
-        if word in arguments:
-            arguments[word] = _choice(choices, word, arguments[word])
+    if "partition" in arguments:
+        given = arguments["partition"]
+        if given not in list(Partition):
+            raise InvalidInputError(f"partition is one of {', '.join(Partition)}, not {given!r}")
+        arguments["partition"] = Partition(given)
     return Rule(**arguments)
-
-
-def _choice(choices: type[Partition] | type[Format], word: str, value: str) -> StrEnum:
-    try:
-        return choices(value)
-    except ValueError as exc:
-        raise InvalidInputError(f"{word} is one of {', '.join(choices)}, not {value!r}") from exc

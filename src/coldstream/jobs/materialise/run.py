@@ -210,24 +210,11 @@ class Runner:
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
         todo = self._todo(rule, loaded, streams, settings)
-        for now, each in todo:
-            if each.refused:
-                report.cut_off[now.stream] = each.refused.to_json()
-            else:
-                report.planned[now.stream] = (each.read | each.lost).to_json()
-            if now.deleted and each.lost:
-                report.deleted[now.stream] = lost = each.lost.to_json()
-                self.say(f"{rule.table}: {now.stream} was deleted, and {lost} with it")
+        self._plan_told(todo, report)
         if settings.dry_run:
             return report
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
-        gone = {now.stream: each.lost for now, each in todo if each.lost}
-        if gone:
-            cut = {now.stream: each.lost & each.replaces for now, each in todo if each.lost}
-            append = Append(self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs)
-            loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
-            report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
-            report.commits += 1
+        loaded = self._lost_committed(tables, loaded, begin, todo, epochs, report)
         pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
         if pieces:
             loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
@@ -240,14 +227,12 @@ class Runner:
         for window in windows(sized, max_bytes=settings.window_bytes, max_items=_MAX_TASKS):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
             covered = _covered(results)
-            last = {piece.stream for piece in window} - {
-                piece.stream for piece in pieces[pieces.index(window[-1]) + 1 :]
-            }
+            later = {piece.stream for piece in pieces[pieces.index(window[-1]) + 1 :]}
             for stream in {piece.stream for piece in window}:
-                ranges = covered.get(stream, Ranges())
                 mine = [result for result in results if result.stream == stream]
+                ranges = covered.get(stream, Ranges())
                 # What a window covers must follow on what the windows before it have covered.
-                expected = left[stream] if stream in last else _head(left[stream], ranges)
+                expected = _head(left[stream], ranges) if stream in later else left[stream]
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
             within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
@@ -257,6 +242,36 @@ class Runner:
                 f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
             )
         return report
+
+    def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
+        for now, each in todo:
+            if each.refused:
+                report.cut_off[now.stream] = each.refused.to_json()
+            else:
+                report.planned[now.stream] = (each.read | each.lost).to_json()
+            if now.deleted and each.lost:
+                report.deleted[now.stream] = lost = each.lost.to_json()
+                self.say(f"{report.table}: {now.stream} was deleted, and {lost} with it")
+
+    def _lost_committed(
+        self,
+        tables: Tables,
+        loaded: Loaded,
+        begin: pa.Schema,
+        todo: Sequence[tuple[StreamNow, Wanted]],
+        epochs: Mapping[str, int],
+        report: TableReport,
+    ) -> Loaded:
+        """Commit that offsets are lost which exist nowhere any more, if there are any."""
+        gone = {now.stream: each.lost for now, each in todo if each.lost}
+        if not gone:
+            return loaded
+        cut = {now.stream: each.lost & each.replaces for now, each in todo if each.lost}
+        append = Append(self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs)
+        loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
+        report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
+        report.commits += 1
+        return loaded
 
     def _todo(
         self, rule: Rule, loaded: Loaded, streams: Sequence[StreamNow], settings: Settings

@@ -1,8 +1,8 @@
 """A table that takes files, and the one change that makes them part of it: the port.
 
-Both kinds of table keep the same promise: the files of an `Append` and the offsets that they cover
-become visible in one step, or not at all, and only if nobody has changed the table since it was
-read. The conformance suite is `coldstream_devkit.suites.table`.
+The promise: the files of an `Append` and the offsets that they cover become visible in one step, or
+not at all, and only if nobody has changed the table since it was read. The conformance
+suite is `coldstream_devkit.suites.table`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Loaded:
         state: what it has of which stream.
         location: URL below which its files lie, without a "/" at the end.
         appended: ids of appends that are known to have landed, at least the last one.
-        handle: what the kind of table needs to know.
+        handle: what the implementation needs to know.
     """
 
     schema: pa.Schema
@@ -141,8 +141,6 @@ class Table(Protocol):
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         """The table now; created with these columns if it does not exist.
-
-        What a run committed and died before it showed it to readers is shown now.
 
         Raises:
             CorruptDataError: its state is damaged, or nobody knows any more which one counts.
@@ -181,8 +179,7 @@ class Table(Protocol):
             dry_run: change nothing, and say what would be.
 
         Returns:
-            None if somebody else has changed the table, or readers have only now been shown what it
-            has been for longer.
+            None if somebody else has changed the table.
 
         Raises:
             CorruptDataError: what the others need cannot be read.

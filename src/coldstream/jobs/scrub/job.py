@@ -22,7 +22,7 @@ from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
 from coldstream.jobs.scrub.state import load_state, save_state
 from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
 from coldstream.jobs.session import Remote, connect_in_worker
-from coldstream.jobs.snapshots import GlueTables, Snapshot, part_file, register
+from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import MetricUnit
@@ -53,7 +53,7 @@ def run_job(
     remote: Remote,
     place: Place,
     settings: Settings,
-    tables: GlueTables | None,
+    tables: SnapshotTables | None,
     report: Report,
 ) -> ColdstreamError | None:
     """Scrub what is due, write findings and state, and say how it went.

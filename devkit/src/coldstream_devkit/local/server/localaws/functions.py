@@ -63,6 +63,9 @@ def function_runtime(options: Options) -> None:
             "import os\n"
             f"os.environ['AWS_EXECUTION_ENV'] = 'AWS_Lambda_{name}'\n"
             f"for name in {_HIDDEN!r}: os.environ.pop(name, None)\n"
+            # The bundle's is for Lambda's processor; what is imported is not looked for again.
+            "try: import re2\n"
+            "except ImportError: pass\n"
         )
         binary = options.python_of_runtime.get(name, options.python)
         return binary, prelude + runtime._PYTHON_WORKER_SCRIPT

@@ -1,0 +1,44 @@
+"""The table in memory, on which runs of materialise are killed, keeps the promise of the port."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.jobs.materialise.rules import Partition
+from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite
+from tests.support.memory_table import MemoryTable, StoreFiles, Version
+
+
+@pytest.fixture
+def site() -> TableSite:
+    ids = count(10**6)  # never those of the suite: a name is used once
+    store = MemoryObjectStore()
+    versions: defaultdict[str, list[Version]] = defaultdict(list)
+
+    def open_table(name: str) -> MemoryTable:
+        return MemoryTable(
+            versions[name],
+            store,
+            f"s3://tables/{name}",
+            partition=Partition.DAY,
+            columns=COLUMNS,
+            files=StoreFiles(store),
+            new_id=lambda: f"{next(ids):016x}",
+        )
+
+    def rows(name: str) -> pa.Table:
+        table = open_table(name)
+        loaded = table.load(SCHEMA)
+        batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
+        return pa.Table.from_batches(batches, loaded.schema)
+
+    return TableSite(open_table, StoreFiles(store), rows)
+
+
+class TestMemoryTable(TableSuite):
+    pass
