@@ -24,16 +24,16 @@ from bench.report import megabytes_per_second, quick, ratio
 from bench.site import site, tier, world
 from coldstream import names
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.objects import Ages
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.schedule import packed, units_of
-from coldstream.jobs.scrub.sound import holds
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.tree import read_tree
 from coldstream.jobs.scrub.work import Task, scrub
 from coldstream.remote.context import World
 from coldstream.remote.roots import load
+from coldstream.soundness.fragment import holds
+from coldstream.soundness.notes import Subject
 from coldstream_devkit.generator import write_stream
 
 ROUNDS = 7

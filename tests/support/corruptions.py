@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coldstream.fragment import HEADER, INDEX_HEADER, TRAILER_SIZE, IndexRecord, parse_trailer
-from coldstream.jobs.scrub.findings import FindingKind as K
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.names import group_path
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch
+from coldstream.soundness.findings import FindingKind as K
 from tests.support.scrub_site import STREAM, Anatomy, leaf, path_of, root_of
 from tests.support.tier import PREFIX, Tier, headers_of
 

@@ -22,13 +22,13 @@ from coldstream.manifest.invariants import (
     coverage,
     epoch_order,
     fencing,
-    trailer_agrees,
     tree_sums,
 )
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.context import World
+from coldstream.soundness.trailer import trailer_agrees
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
@@ -179,7 +179,7 @@ def reads_back(place: Place, live: Iterable[Entry]) -> None:
         key, path = entry.data_key(STREAM), path_of(entry)
         data = place.store.objects[path]
         trailer = parse_trailer(data[-TRAILER_SIZE:])
-        none(trailer_agrees(trailer, entry, key, path))
+        none(trailer_agrees(trailer, entry, key, path, None))
         begin = len(HEADER)
         for offset in range(entry.first_offset, entry.next_offset, CHUNK):
             epochs = range(trailer.first_chunk_epoch, trailer.last_chunk_epoch + 1)

@@ -12,11 +12,11 @@ import pytest
 from coldstream.cli.repair_replica import LogReplica
 from coldstream.errors import ConflictError, CorruptDataError, UnavailableError
 from coldstream.fragment import HEADER, parse_trailer
-from coldstream.jobs.scrub.findings import FindingKind
 from coldstream.manifest.entries import EntryKind
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
 from coldstream.remote.context import World
+from coldstream.soundness.findings import FindingKind
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.repair import repair
 from coldstream.usecases.repair_report import Action, RepairReport

@@ -15,16 +15,15 @@ import numpy as np
 from coldstream import fragment
 from coldstream.agent.host import Condition
 from coldstream.agent.log import StreamLog
-from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.osiris.segment import segment_name
 from coldstream.plans.cut import Slice
 from coldstream.ports import ObjectStore
-
-_FRAGMENT_INDEX = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
+from coldstream.soundness import chunks as soundness
+from coldstream.soundness.chunks import FRAGMENT_INDEX_DTYPE, Records
+from coldstream.soundness.findings import FindingKind
 
 
 class BufferPool:
@@ -151,9 +150,9 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
     body[:data_start] = fragment.HEADER
     data = body[data_start:data_end]
     _read(log, piece, data)
-    check_chunks(log, piece, data)
+    data_crc = check_chunks(log, piece, data)
 
-    index = np.empty(len(piece.records), _FRAGMENT_INDEX)
+    index = np.empty(len(piece.records), FRAGMENT_INDEX_DTYPE)
     index["chunk_id"] = piece.records["offset"]
     index["timestamp"] = piece.records["timestamp"]
     index["position"] = piece.records["position"].astype(np.int64) - piece.start
@@ -166,7 +165,7 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
         first_chunk_epoch=int(piece.records["epoch"][0]),
         last_chunk_epoch=int(piece.records["epoch"][-1]),
         data_size=piece.size,
-        data_crc=crc32(data),
+        data_crc=data_crc,
     )
     body[data_end:] = fragment.INDEX_HEADER + index_bytes + trailer.encode()
     return trailer
@@ -184,40 +183,25 @@ def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:
         )
 
 
-def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> None:
-    """Every chunk in `data` is what its index record says, whole, and matches its CRC.
+def check_chunks(log: StreamLog, piece: Slice, data: memoryview) -> int:
+    """The CRC of `data`, of which every chunk is what its index record says, whole, with its CRC.
 
     Raises:
         CorruptDataError: with the offset of the first chunk that is not.
     """
-    offsets = piece.records["offset"].tolist()
-    timestamps = piece.records["timestamp"].tolist()
-    epochs = piece.records["epoch"].tolist()
-    types = piece.records["type"].tolist()
-    starts = (piece.records["position"].astype(np.int64) - piece.start).tolist()
-    nexts = [*offsets[1:], piece.next_offset]
-    ends = [*starts[1:], piece.size]
-    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        offset = offsets[number]
-        try:
-            header = parse_chunk_header(data, start)
-            agrees = (
-                header.chunk_id == offset
-                and header.next_offset == nexts[number]
-                and header.timestamp == timestamps[number]
-                and header.epoch == epochs[number]
-                and header.chunk_type == types[number]
-                and header.size == end - start
-            )
-            if not agrees:
-                raise CorruptDataError("the chunk is not the one that its index record describes")
-            body = start + CHUNK_HEADER_SIZE + header.bloom_size
-            if crc32(data[body : body + header.data_size]) != header.crc:
-                raise CorruptDataError("the chunk's CRC does not match")
-        except CorruptDataError as exc:
-            raise CorruptDataError(
-                exc.reason,
-                stream=log.stream,
-                offset=offset,
-                key=str(log.segment_path(piece.segment_offset)),
-            ) from exc
+    records = Records.of_segment(
+        piece.records, start=piece.start, end=piece.end, next_offset=piece.next_offset
+    )
+    checked = soundness.check_chunks(data, records, 0, len(piece.records) - 1)
+    fault = checked.fault
+    if fault is None:
+        return checked.crc or 0
+    words = fault.words
+    if fault.kind is FindingKind.CHUNK_HEADER:
+        words = f"the chunk is not the one that its index record describes: {words}"
+    raise CorruptDataError(
+        words,
+        stream=log.stream,
+        offset=int(records.chunk_ids[len(checked)]),
+        key=str(log.segment_path(piece.segment_offset)),
+    )

@@ -118,7 +118,7 @@ class Decoder:
         """Rows of chunks, as many full batches as they give; the rest stays for the next call.
 
         Args:
-            data: bytes of whole chunks, checked as `reader.check` does: CRCs, and headers that
+            data: bytes of whole chunks, checked as `soundness.chunks` does: CRCs, and headers that
                 agree with the index.
             headers: of these chunks, CHUNK_DTYPE.
             bounds: positions in `data` where they begin, and one more where the last ends.

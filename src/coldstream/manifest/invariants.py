@@ -19,14 +19,13 @@ from enum import StrEnum
 from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
-from coldstream.fragment import Trailer, check_against_key
+from coldstream.fragment import Trailer
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Head, Root
 from coldstream.manifest.tree import Fetch
 from coldstream.manifest.walk import Visited, walk
-from coldstream.names import DataKey
 
 #: Entries of the longest group that any setting allows.
 MAX_BRANCHING = 4096
@@ -226,24 +225,6 @@ def _group_problems(entry: Entry, node: Node, longest: int) -> Iterator[str]:
         return
     if said != entry:
         yield f"the group says {said}, the entry above it {entry}"
-
-
-def trailer_agrees(trailer: Trailer, entry: Entry, key: DataKey, path: str) -> list[Violation]:
-    """A fragment's trailer says what its key and its manifest entry say."""
-    found: list[Violation] = []
-    try:
-        check_against_key(trailer, key, entry.size)
-    except CorruptDataError as error:
-        found.append(_at(Invariant.DURABILITY, entry, error.reason, path))
-    for what, ours, theirs in (
-        ("minimum timestamp", trailer.min_timestamp, entry.min_timestamp),
-        ("maximum timestamp", trailer.max_timestamp, entry.max_timestamp),
-        ("number of records", min(trailer.records, MAX_RECORDS), entry.records),
-    ):
-        if ours != theirs:
-            message = f"the trailer says {what} {ours}, the manifest says {theirs}"
-            found.append(_at(Invariant.DURABILITY, entry, message, path))
-    return found
 
 
 def epoch_order(

@@ -19,11 +19,10 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import MAX_FRAGMENT_SIZE, FragmentIndex, IndexRecord
 from coldstream.manifest.entries import MAX_RECORDS
 from coldstream.manifest.root import LastChunk, Root
-from coldstream.osiris.bloom import check_bloom
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Chunk, chunk_at
-from coldstream.osiris.tracking import parse_tracking
+from coldstream.osiris.chunk import Chunk, chunk_at
 from coldstream.plans.assemble import Fragment, Part, fragment_of
 from coldstream.plans.repair import Known
+from coldstream.soundness.chunk import holds_by_itself
 
 #: Objects have fewer than six bytes for each byte of chunks, however small they are. So what
 #: reaches over the end of a manifest of the same history begins in so many bytes of its last ones.
@@ -164,14 +163,10 @@ def _whole(data: memoryview) -> Chunk | None:
     """The one chunk that `data` is, if CRC, filter and tracking data of it hold."""
     try:
         chunk = chunk_at(data, 0, len(data))
-        chunk.check_crc()
-        check_bloom(chunk.bloom)
-        parse_tracking(chunk)
     except CorruptDataError:
         return None
-    if len(chunk.buffer) != len(data) or any(data[CHUNK_HEADER_SIZE - 3 : CHUNK_HEADER_SIZE]):
-        return None
-    return chunk
+    whole = len(chunk.buffer) == len(data) and holds_by_itself(chunk, inflate=False)
+    return chunk if whole else None
 
 
 def runs(chunks: Iterable[Chunk | None]) -> Iterator[list[Chunk]]:

@@ -20,19 +20,16 @@ from coldstream.fragment import (
     Trailer,
     parse_trailer,
 )
-from coldstream.manifest.entries import MAX_RECORDS, Entry
+from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
-from coldstream.osiris.bloom import check_bloom
 from coldstream.osiris.chunk import (
     CHUNK_HEADER_SIZE,
     CHUNK_MAGIC_VERSION,
     Chunk,
     ChunkHeader,
-    ChunkType,
     chunk_at,
 )
-from coldstream.osiris.entry import iter_messages
-from coldstream.osiris.tracking import parse_tracking
+from coldstream.soundness.chunk import holds_by_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +81,6 @@ class Known:
             header.size,
             header.next_offset,
         )
-
-
-def holds_by_itself(chunk: Chunk) -> bool:
-    """Whether CRC, entries, filter and tracking data of a chunk are whole."""
-    try:
-        chunk.check_crc()
-        check_bloom(chunk.bloom)
-        if chunk.header.chunk_type == ChunkType.USER:
-            for _ in iter_messages(chunk):
-                pass
-        parse_tracking(chunk)
-    except CorruptDataError:
-        return False
-    return not any(chunk.buffer[CHUNK_HEADER_SIZE - 3 : CHUNK_HEADER_SIZE])
 
 
 def known_of(data: memoryview, entry: Entry, key: DataKey) -> Known:
@@ -169,51 +152,6 @@ def _chain(section: memoryview, trailer: Trailer) -> dict[int, tuple[IndexRecord
         found[header.chunk_id] = (record, header.size, header.next_offset)
         at, expected, epoch = at + header.size, header.next_offset, header.epoch
     return found if expected == trailer.next_offset else {}
-
-
-def is_sound(data: memoryview, entry: Entry, key: DataKey, floor: int | None) -> Entry | None:
-    """The entry that the manifest should have for an object that is whole; None if it is not whole.
-
-    Args:
-        data: the object.
-        entry: that the manifest has.
-        key: of the object.
-        floor: of its epoch in the ledger.
-    """
-    known = known_of(data, entry, key)
-    trailer = known.trailer
-    if trailer is None or not known.records or trailer.size != len(data):
-        return None
-    if bytes(data[: len(HEADER)]) != HEADER or floor not in (None, trailer.floor):
-        return None
-    section = data[len(HEADER) : trailer.index_position]
-    if crc32(section) != trailer.data_crc:
-        return None
-    epochs: list[int] = []
-    for record, size, _ in known.records.values():
-        chunk = _chunk_at(section, record.position)
-        if chunk is None or len(chunk.buffer) != size or not known.allows(chunk.header):
-            return None
-        if not holds_by_itself(chunk):
-            return None
-        epochs.append(chunk.header.epoch)
-    if epochs != sorted(epochs):
-        return None
-    if (epochs[0], epochs[-1]) != (trailer.first_chunk_epoch, trailer.last_chunk_epoch):
-        return None
-    if _index_of(data, trailer) != known.records:
-        return None
-    return Entry(
-        first_offset=trailer.first_offset,
-        next_offset=trailer.next_offset,
-        min_timestamp=trailer.min_timestamp,
-        max_timestamp=trailer.max_timestamp,
-        kind=entry.kind,
-        size=trailer.size,
-        records=min(trailer.records, MAX_RECORDS),
-        epoch=trailer.epoch,
-        uid=key.uid,
-    )
 
 
 def chunks_in(data: memoryview, known: Known) -> list[Chunk]:

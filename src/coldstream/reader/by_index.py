@@ -21,11 +21,11 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, parse_chunk_header
 from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import Checked
 from coldstream.reader.follow import Followed
 from coldstream.reader.fragments import OpenFragment
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
+from coldstream.soundness.chunks import Checked
 
 #: Columns that need nothing else.
 COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})

@@ -9,15 +9,13 @@ from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Trailer
 from coldstream.manifest.entries import Entry
-from coldstream.manifest.invariants import Invariant, Violation, trailer_agrees
-from coldstream.osiris.chunk import Chunk
-from coldstream.osiris.entry import iter_messages
-from coldstream.osiris.tracking import parse_tracking
+from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import USER
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.remote.trailers import read_trailer
+from coldstream.soundness.chunks import USER, Checked, contents_faults, counts_of
+from coldstream.soundness.trailer import trailer_agrees
 
 #: A fragment with more damaged chunks than this is reported as damaged from there to its end.
 _MAX_DAMAGED_CHUNKS = 32
@@ -83,12 +81,19 @@ def _place(violation: Violation) -> tuple[int, int]:
 
 
 def inspect_trailer(
-    entry: Entry, *, stream: str, path: str, listed_size: int | None, store: ObjectStore
+    entry: Entry,
+    *,
+    floor: int | None,
+    stream: str,
+    path: str,
+    listed_size: int | None,
+    store: ObjectStore,
 ) -> Inspected:
-    """The object is there, has its size, and its trailer agrees with key and manifest.
+    """The object is there, has its size, and its trailer agrees with key, manifest and ledger.
 
     Args:
         entry: of a fragment.
+        floor: of its epoch in the ledger, None if the ledger does not have the epoch.
         stream: directory name.
         path: key of the object.
         listed_size: bytes, as LIST says; None if it is not listed.
@@ -113,7 +118,7 @@ def inspect_trailer(
     except CorruptDataError as error:
         found.add(error.reason)
     else:
-        found.violations += trailer_agrees(trailer, entry, entry.data_key(stream), path)
+        found.violations += trailer_agrees(trailer, entry, entry.data_key(stream), path, floor)
         found.trailer = trailer
     return found
 
@@ -151,8 +156,7 @@ def _inspect_chunks(
         begin = first
         while begin <= last:
             piece = fragments.chunks(opened, begin, last)
-            for chunk in piece.checked:
-                _inspect_chunk(found, chunk)
+            _inspect_contents(found, piece.checked)
             if piece.checked.error is None:
                 crc = combine(crc, piece.crc or 0, piece.size)
                 break
@@ -171,13 +175,13 @@ def _inspect_chunks(
     return crc
 
 
-def _inspect_chunk(found: Inspected, chunk: Chunk) -> None:
-    header = chunk.header
-    found.chunks += 1
-    try:
-        if header.chunk_type == USER:
-            for _ in iter_messages(chunk):
-                found.messages += 1
-        parse_tracking(chunk)
-    except CorruptDataError as error:
-        found.add(error.reason, header.chunk_id, header.next_offset)
+def _inspect_contents(found: Inspected, checked: Checked) -> None:
+    """The entries, filters and tracking data of chunks that agree with index and CRC."""
+    headers, counts = checked.headers, counts_of(checked)
+    found.chunks += len(headers)
+    for kind, count in zip(headers["chunk_type"].tolist(), counts, strict=True):
+        if kind == USER and isinstance(count, int):
+            found.messages += count
+    for number, fault in contents_faults(checked, counts):
+        first = int(headers["chunk_id"][number])
+        found.add(fault.words, first, first + int(headers["records"][number]))

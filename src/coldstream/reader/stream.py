@@ -24,7 +24,6 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
-from coldstream.reader.check import USER
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.locate import offset_of
@@ -33,6 +32,7 @@ from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Bound, Offset, OffsetSpec
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache
 from coldstream.remote.roots import Snapshot, Snapshots
+from coldstream.soundness.chunks import USER
 
 
 class Message(NamedTuple):

@@ -197,7 +197,7 @@ class _Verifier:
             return Fetch(0, partial(_told, self._hole(entry, listing, note)))
         held = self._settings.range_size if self._deep else 0
         path = self._fragments.path(entry)
-        return Fetch(held, partial(self._inspect, entry, path, listing.size(path)))
+        return Fetch(held, partial(self._inspect, entry, root, listing.size(path)))
 
     def _hole(self, entry: Entry, listing: SizesInOrder, note: Note) -> CheckedRange:
         """A range that was declared lost: no finding, as long as the object that says so is there.
@@ -212,9 +212,14 @@ class _Verifier:
         note(Violation(Invariant.COVERAGE, problem, *place, path))
         return CheckedRange(*place, RangeStatus.MISSING, 0, 0, path, problem)
 
-    def _inspect(self, entry: Entry, path: str, listed_size: int | None) -> Inspected:
+    def _inspect(self, entry: Entry, root: Root, listed_size: int | None) -> Inspected:
         found = inspect_trailer(
-            entry, stream=self._stream, path=path, listed_size=listed_size, store=self._store
+            entry,
+            floor=root.ledger.floor(entry.epoch),
+            stream=self._stream,
+            path=self._fragments.path(entry),
+            listed_size=listed_size,
+            store=self._store,
         )
         if self._deep:
             inspect_data(found, self._fragments, range_size=self._settings.range_size)

@@ -17,7 +17,6 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.reader.by_index import Layout, chunks_by_index, layout
-from coldstream.reader.check import Checked
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.fragments import Piece
 from coldstream.reader.gap import Gap, GapReason
@@ -25,6 +24,7 @@ from coldstream.reader.objects import StreamObjects
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.roots import Snapshots
+from coldstream.soundness.chunks import Checked
 from coldstream.spark.connect import Remote
 from coldstream.spark.plan import Part, chunks_of, leaves, whole
 from coldstream.spark.query import PlannedStream

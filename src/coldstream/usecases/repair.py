@@ -18,10 +18,12 @@ from coldstream.manifest.tree import Fetch, leaf_at, leaves
 from coldstream.names import DataKey
 from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
-from coldstream.plans.repair import Known, is_sound, known_of
+from coldstream.plans.repair import Known, known_of
 from coldstream.plans.substitute import substitute
 from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot, load
+from coldstream.soundness.fragment import sound
+from coldstream.soundness.trailer import entry_of
 from coldstream.usecases.amend import Terms, amend
 from coldstream.usecases.repair_report import Action, Repair, RepairReport
 from coldstream.usecases.repair_sources import OWN, Finder, Replica, listed_size
@@ -187,7 +189,8 @@ class _Step:
         if leaf.kind is EntryKind.HOLE:
             return self._plan_hole(finder, leaf, key, path)
         data, why = self._read(leaf, key, path)
-        restated = is_sound(data, leaf, key, floor)
+        trailer = sound(data, key, floor)
+        restated = None if trailer is None else entry_of(trailer, key)
         known = known_of(data, leaf, key)
         if restated == leaf:
             return None

@@ -13,11 +13,12 @@ from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import DataKey, data_prefix, list_start, parse_data_key
 from coldstream.osiris.chunk import Chunk
 from coldstream.plans.assemble import Sources
-from coldstream.plans.repair import Known, chunks_in, holds_by_itself, known_of
+from coldstream.plans.repair import Known, chunks_in, known_of
 from coldstream.ports import ObjectStore
 from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_trailer
+from coldstream.soundness.chunk import holds_by_itself
 
 _FEW = 10
 #: Others that reach into a damaged fragment are looked for so many times its length below it.

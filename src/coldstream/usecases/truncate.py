@@ -22,12 +22,13 @@ from coldstream.manifest.tree import last_bytes, leaf_at, over_hole
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.assemble import Part, fragment_of
 from coldstream.plans.overlap import LOOK_BYTES, look_from
-from coldstream.plans.repair import Known, holds_by_itself
+from coldstream.plans.repair import Known
 from coldstream.plans.resolve import Listed
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
 from coldstream.remote.context import World
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_index, trailer_of
+from coldstream.soundness.chunk import holds_by_itself
 from coldstream.usecases.divergence import has_data
 from coldstream.usecases.extend import Extension
 from coldstream.usecases.quarantine import load_record, write_record

@@ -20,11 +20,11 @@ from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 from coldstream.plans.retention import Rule, plan_retention
 from coldstream.reader import Gap, GapReason, ReaderSettings
-from coldstream.reader.check import Checked
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.objects import StreamObjects
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import Snapshots
+from coldstream.soundness.chunks import Checked
 from tests.support.tier import PREFIX, Tier, chunk
 from tests.unit.reader.test_damage import BY_RANGES, WHOLE, a_stream
 

@@ -131,6 +131,33 @@ def test_a_trailer_of_another_time_does_not_fit_the_manifest(tier: Tier, root: R
     assert "maximum timestamp 99" in report.violations[0].message
 
 
+def test_a_trailer_of_another_floor_does_not_fit_the_ledger(tier: Tier, root: Root) -> None:
+    tier.commit("s", replace(root, ledger=Ledger.of([(1, 3)])))
+
+    report = verify(tier, deep=False)
+
+    assert "the trailer says floor 0, the ledger says 3" in report.violations[-1].message
+
+
+@pytest.mark.parametrize(
+    ("bloom", "reserved", "words"),
+    [(b"", 1, "reserved bytes"), (b"12", 0, "a filter of 2 bytes")],
+)
+def test_a_deep_check_finds_what_only_a_wrong_writer_makes(
+    tier: Tier, bloom: bytes, reserved: int, words: str
+) -> None:
+    data = bytearray(chunk(0, b"0"))
+    data[CHUNK_HEADER_SIZE - 4] = len(bloom)
+    data[CHUNK_HEADER_SIZE - 1] = reserved
+    data[CHUNK_HEADER_SIZE:CHUNK_HEADER_SIZE] = bloom
+    tier.add("s", [[bytes(data), chunk(1, b"1")]])
+
+    report = verify(tier)
+
+    assert ranges(report) == [(0, 1, "CORRUPT"), (1, 2, "PRESENT")]
+    assert words in report.violations[0].message
+
+
 def test_a_fragment_that_the_ledger_refuses_is_found(tier: Tier, root: Root) -> None:
     tier.commit("s", replace(root, epoch=2, ledger=Ledger.of([(1, 0), (2, 9)])))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.jobs.scrub.diagnosis import diagnose
-from coldstream.jobs.scrub.notes import Subject
-from coldstream.jobs.scrub.sound import holds
+from coldstream.soundness.diagnosis import diagnose
+from coldstream.soundness.fragment import holds
+from coldstream.soundness.notes import Subject
 from tests.support.examples import examples
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream.jobs.scrub.diagnosis import diagnose
-from coldstream.jobs.scrub.notes import Subject
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.sound import holds
 from coldstream.manifest.entries import EntryKind
+from coldstream.soundness.diagnosis import diagnose
+from coldstream.soundness.fragment import holds
+from coldstream.soundness.notes import Subject
 from tests.support.scrub_site import (
     BY_RANGES,
     SMALL,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import Outcome, first_error
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 from tests.support.corruptions import (
     CORRUPTIONS,
     GROUP_CORRUPTIONS,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError
-from coldstream.jobs.scrub import entries
-from coldstream.jobs.scrub.entries import count_records
 from coldstream.osiris.chunk import chunk_at
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
+from coldstream.soundness import entries
+from coldstream.soundness.entries import count_records
 from coldstream_devkit.generator import join_chunk
 
 bodies = st.binary(max_size=12)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.jobs.scrub.findings import Finding, FindingKind
 from coldstream.jobs.scrub.run import perform_here, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import Task, scrub
+from coldstream.soundness.findings import Finding, FindingKind
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, drop

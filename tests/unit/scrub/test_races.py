@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from coldstream.errors import UnavailableError
-from coldstream.jobs.scrub.findings import FindingKind
 from coldstream.jobs.scrub.run import Outcome, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import Task, scrub
 from coldstream.manifest.entries import Entries
+from coldstream.soundness.findings import FindingKind
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all, settings_of
 from tests.support.tier import PREFIX, Tier
 

@@ -16,7 +16,7 @@ from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.report import Report
-from coldstream.jobs.scrub.findings import FINDINGS, Severity, findings_batch
+from coldstream.jobs.scrub.findings import FINDINGS, findings_batch
 from coldstream.jobs.scrub.places import FileStore, StateStore
 from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
 from coldstream.jobs.scrub.state import load_state, save_state
@@ -26,6 +26,7 @@ from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, regis
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import MetricUnit
+from coldstream.soundness.findings import Severity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.tree import Tree
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -28,6 +27,7 @@ from coldstream.names import (
 from coldstream.plans.collect import Kind, classify_data, classify_group, classify_root
 from coldstream.plans.repair import chunks_in, known_of
 from coldstream.ports import ObjectInfo, ObjectStore
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 _PAGE = 1000
 

@@ -17,17 +17,17 @@ from functools import partial
 from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import HEADER, TRAILER_SIZE, Buffer, Trailer
-from coldstream.jobs.scrub.diagnosis import diagnose
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
-from coldstream.jobs.scrub.notes import Edges, Subject
-from coldstream.jobs.scrub.sound import chunks_hold, holds, trailer_holds
 from coldstream.jobs.scrub.tree import Tree
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.ports import ObjectStore
-from coldstream.reader.check import check_chunks
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
 from coldstream.reader.prefetch import Fetch
 from coldstream.reader.settings import ReaderSettings
+from coldstream.soundness.chunks import check_chunks, contents_hold
+from coldstream.soundness.diagnosis import diagnose
+from coldstream.soundness.findings import Finding, FindingKind, Severity
+from coldstream.soundness.fragment import holds, trailer_holds
+from coldstream.soundness.notes import Edges, Subject
 
 _INDEXES_AHEAD = 4
 
@@ -261,7 +261,7 @@ class Reading:
                 return None
             data = data[len(HEADER) :]
         checked = check_chunks(data, opened.records, got.first, got.last)
-        if checked.crc is None or not chunks_hold(checked):
+        if checked.crc is None or not contents_hold(checked):
             return None
         return combine(before, checked.crc, len(data))
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.objects import Ages, still_true
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.schedule import Unit, chosen, fragments_of, packed, units_of
@@ -20,6 +19,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.walk import refers
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.remote.nodes import NodeCache, fetcher
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 _ROOTS_AT_ONCE = 16
 #: Streams whose objects outside of the manifest's data are looked at by one task.

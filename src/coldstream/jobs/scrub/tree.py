@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError, NotFoundError
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import MAX_SIZE, Entries, Entry, EntryKind, entry_dtype
 from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE
@@ -26,6 +25,7 @@ from coldstream.names import MAX_OFFSET, group_path
 from coldstream.ports import ObjectStore
 from coldstream.remote.nodes import MAX_NODE_SIZE
 from coldstream.remote.roots import MAX_ROOT_SIZE
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version
 _COUNTS = struct.Struct(">III")  # claims, key length and entries in a root, behind three u64

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
-from coldstream.jobs.scrub.findings import Finding, FindingKind, Severity
 from coldstream.jobs.scrub.objects import (
     Ages,
     classify_listed,
@@ -25,6 +24,7 @@ from coldstream.names import MAX_OFFSET
 from coldstream.ports import ObjectInfo, ObjectStore
 from coldstream.reader.prefetch import workers
 from coldstream.remote.nodes import NodeCache, fetcher
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 #: So many findings a task are told one by one; the rest is counted.
 MOST_FINDINGS = 10_000

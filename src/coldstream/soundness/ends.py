@@ -18,9 +18,9 @@ from coldstream.fragment import (
     Trailer,
     parse_trailer,
 )
-from coldstream.jobs.scrub.findings import FindingKind
-from coldstream.jobs.scrub.notes import Notes
-from coldstream.manifest.entries import MAX_RECORDS
+from coldstream.soundness.findings import FindingKind
+from coldstream.soundness.notes import Notes
+from coldstream.soundness.trailer import differences
 
 _RECORD = struct.Struct(">QqI")
 
@@ -63,53 +63,10 @@ def read_ends(data: memoryview, notes: Notes) -> Trailer | None:
 
 def _compare(trailer: Trailer, notes: Notes) -> None:
     """The trailer against key, entry and ledger."""
-    key, entry = notes.subject.key, notes.subject.entry
+    subject = notes.subject
     at = trailer.index_position + trailer.index_size
-    for kind, whose, what, ours, theirs in (
-        (
-            FindingKind.TRAILER_KEY,
-            "key",
-            "first offset",
-            trailer.first_offset,
-            key.first_offset,
-        ),
-        (FindingKind.TRAILER_KEY, "key", "next offset", trailer.next_offset, key.next_offset),
-        (FindingKind.TRAILER_KEY, "key", "epoch", trailer.epoch, key.epoch),
-        (FindingKind.TRAILER_ENTRY, "manifest", "size", trailer.size, entry.size),
-        (
-            FindingKind.TRAILER_ENTRY,
-            "manifest",
-            "number of records",
-            min(trailer.records, MAX_RECORDS),
-            entry.records,
-        ),
-        (
-            FindingKind.TRAILER_ENTRY,
-            "manifest",
-            "minimum timestamp",
-            trailer.min_timestamp,
-            entry.min_timestamp,
-        ),
-        (
-            FindingKind.TRAILER_ENTRY,
-            "manifest",
-            "maximum timestamp",
-            trailer.max_timestamp,
-            entry.max_timestamp,
-        ),
-    ):
-        if ours != theirs:
-            words = f"the trailer says {what} {ours}, the {whose} says {theirs}"
-            notes.add(kind, words, position=at, expected=theirs, found=ours)
-    if notes.subject.floor not in (None, trailer.floor):
-        notes.add(
-            FindingKind.TRAILER_LEDGER,
-            f"the trailer says floor {trailer.floor} for epoch {trailer.epoch}, the ledger says"
-            f" {notes.subject.floor}",
-            position=at,
-            expected=notes.subject.floor,
-            found=trailer.floor,
-        )
+    for each in differences(trailer, subject.key, subject.entry, subject.floor):
+        notes.add(each.kind, each.words, position=at, expected=each.theirs, found=each.ours)
 
 
 @dataclass(frozen=True, slots=True)

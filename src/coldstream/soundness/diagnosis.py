@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from coldstream.crc import crc32
 from coldstream.fragment import HEADER
-from coldstream.jobs.scrub.chunks import Chunks
-from coldstream.jobs.scrub.ends import Sections, read_ends, read_sections
-from coldstream.jobs.scrub.findings import Finding, FindingKind
-from coldstream.jobs.scrub.notes import Edges, Notes, Subject
-from coldstream.jobs.scrub.records import look_at_records
+from coldstream.soundness.each_chunk import Chunks
+from coldstream.soundness.each_record import look_at_records
+from coldstream.soundness.ends import Sections, read_ends, read_sections
+from coldstream.soundness.findings import Finding, FindingKind
+from coldstream.soundness.notes import Edges, Notes, Subject
 
 
 def diagnose(data: memoryview, subject: Subject) -> tuple[list[Finding], Edges]:

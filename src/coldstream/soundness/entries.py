@@ -36,6 +36,8 @@ _FEWEST = 32
 #: The kernel is called once a chunk; with fewer entries than this numpy is faster.
 _KERNEL_ENTRIES = 16
 _RUN = 32
+#: Inflated sub-batches are joined, to be walked together, up to so many bytes.
+_INFLATED_AT_ONCE = 16 * 2**20
 
 
 def count_records(
@@ -187,7 +189,7 @@ def _counted(data: memoryview, entries: int) -> int | CorruptDataError:
             expected.append(count)
             position += packed
             records += count
-            if sum(map(len, payloads)) >= MAX_SUB_BATCH_BYTES:
+            if sum(map(len, payloads)) >= _INFLATED_AT_ONCE:
                 _check_bodies(payloads, expected)
         if position != end:
             raise CorruptDataError(f"{end - position} bytes follow the last entry")

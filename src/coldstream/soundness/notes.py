@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coldstream.jobs.scrub.findings import Finding, FindingKind
 from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
+from coldstream.soundness.findings import Finding, FindingKind
 
 _OF_CHUNKS = frozenset(
     {

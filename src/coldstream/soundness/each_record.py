@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from coldstream.crc import crc32
 from coldstream.fragment import HEADER, INDEX_HEADER, INDEX_RECORD_SIZE, IndexRecord
-from coldstream.jobs.scrub.chunks import Chunks
-from coldstream.jobs.scrub.ends import Sections
-from coldstream.jobs.scrub.findings import FindingKind
-from coldstream.jobs.scrub.notes import Notes
 from coldstream.osiris.chunk import ChunkHeader
+from coldstream.soundness.each_chunk import Chunks
+from coldstream.soundness.ends import Sections
+from coldstream.soundness.findings import FindingKind
+from coldstream.soundness.notes import Notes
 
 #: With more wrong records than this the index as a whole is named instead of each of them.
 _MAX_RECORDS = 64

@@ -9,14 +9,13 @@ import numpy as np
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER, IndexRecord
-from coldstream.jobs.scrub.anatomy import Slot, slots
-from coldstream.jobs.scrub.ends import Sections
-from coldstream.jobs.scrub.entries import count_records
-from coldstream.jobs.scrub.findings import FindingKind
-from coldstream.jobs.scrub.notes import Edges, Notes
-from coldstream.osiris.bloom import check_bloom
 from coldstream.osiris.chunk import CHUNK_MAGIC_VERSION, Chunk, ChunkHeader, ChunkType
-from coldstream.osiris.tracking import parse_tracking
+from coldstream.soundness.anatomy import Slot, slots
+from coldstream.soundness.chunk import contents_faults
+from coldstream.soundness.ends import Sections
+from coldstream.soundness.entries import count_records
+from coldstream.soundness.findings import FindingKind
+from coldstream.soundness.notes import Edges, Notes
 
 
 class Chunks:
@@ -202,30 +201,12 @@ class Chunks:
             words = f"the chunk claims {header.size} bytes and has {length}"
             add(FindingKind.CHUNK_HEADER, words, length, header.size)
             return end
-        if not slot.reserved:
-            add(FindingKind.CHUNK_HEADER, "the chunk header's reserved bytes are not zero", 0)
-        if count is None:
-            found = crc32(self._section(slot, header))
-            words = "the chunk's CRC does not match"
-            add(FindingKind.CHUNK_CRC, words, f"{header.crc:08x}", f"{found:08x}")
-        elif isinstance(count, CorruptDataError):
-            add(FindingKind.CHUNK_ENTRIES, count.reason, header.records)
-        elif count != header.records:
-            words = f"the header says {header.records} records, the entries hold {count}"
-            add(FindingKind.CHUNK_ENTRIES, words, header.records, count)
-        elif end - chunk_id != header.records:
+        chunk = Chunk(header, self._chunks[slot.start : slot.end])
+        for fault in contents_faults(chunk, count):
+            add(fault.kind, fault.words, fault.expected, fault.found)
+        if count == header.records != end - chunk_id:
             words = f"the header says {header.records} records, the next chunk is {end}"
             add(FindingKind.CHUNK_ENTRIES, words, end - chunk_id, header.records)
-        chunk = Chunk(header, self._chunks[slot.start : slot.end])
-        try:
-            check_bloom(chunk.bloom)
-        except CorruptDataError as error:
-            add(FindingKind.CHUNK_FILTER, error.reason, "0 or 16 to 255", header.bloom_size)
-        if header.chunk_type == ChunkType.USER or isinstance(count, int):
-            try:
-                parse_tracking(chunk)
-            except CorruptDataError as error:
-                add(FindingKind.CHUNK_TRACKING, error.reason)
         return end
 
     def _offset_after(
