@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _forward(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = self._body()
         if not self.server.lets_through(self._write()):
             # Nobody tries this again, so a job ends at once, as a process that is killed does.
             words = b'{"__type": "AccessDeniedException"}'
@@ -83,13 +83,26 @@ class _Handler(BaseHTTPRequestHandler):
             return
         connection = http.client.HTTPConnection(*self.server.upstream, timeout=60)
         try:
-            headers = {name: value for name, value in self.headers.items() if name != "Expect"}
+            dropped = ("expect", "transfer-encoding")
+            headers = {n: value for n, value in self.headers.items() if n.lower() not in dropped}
             connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()
             data = answer.read()
             self._send(answer.status, dict(answer.getheaders()), data)
         finally:
             connection.close()
+
+    def _body(self) -> bytes:
+        """The whole body; Arrow sends parts of uploads in chunks."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailing headers
+        return b"".join(chunks)
 
     def _write(self) -> str | None:
         target = self.headers.get("X-Amz-Target", "").rpartition(".")[2]

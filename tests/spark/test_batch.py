@@ -225,7 +225,7 @@ def test_streams_are_found_by_queue_directory_list_and_pattern(
         ({"columns": "offset,bdy"}, "there is no column 'bdy'"),
         ({"rows": "bytes"}, "option rows: expected messages, chunks, tracking, fragments"),
         ({"startingOffset": "soon"}, "option startingOffset: expected first, last, next"),
-        ({"partitionBytes": "-1"}, "option partitionBytes: expected a number"),
+        ({"partitionBytes": "-1"}, "option partitionBytes: must be a size"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: expected true or false"),
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is for streaming reads"),
         ({"bucket": "", "prefix": "no"}, "option prefix: not a key prefix"),

@@ -235,7 +235,7 @@ def test_a_killed_collect_is_finished_by_the_next(
         return stream
 
     before = Before(site, make)
-    prepared = [before() for _ in range(12)]
+    prepared = [before() for _ in range(24 if full else 8)]
     time.sleep(GRACE_SECONDS + 0.2)
     site.run("collect", *prepared)  # sees the garbage for the first time
     time.sleep(GRACE_SECONDS + 0.2)
