@@ -9,6 +9,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,13 @@ def ended(emulator: Emulator, job: str, count: int = 1) -> list[str]:
 
 def processes(emulator: Emulator, name: str) -> list[psutil.Process]:
     """The processes that the server has started for a job."""
-    children = psutil.Process(emulator.server.pid).children(recursive=True)
-    return [each for each in children if name in " ".join(each.cmdline())]
+    found = []
+    for each in psutil.Process(emulator.server.pid).children(recursive=True):
+        # A child may end between the list and the look at it.
+        with suppress(psutil.NoSuchProcess):
+            if name in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 def has_ended(process: psutil.Process) -> bool:
