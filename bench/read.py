@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 import obstore
 
 from bench.report import megabytes_per_second, quick, ratio
-from bench.site import MESSAGES, site, stream, tier, world
+from bench.site import MESSAGES, context, site, stream, tier
 from coldstream import names
 from coldstream.adapters.s3 import open_store
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 
 ROUNDS = 7
@@ -51,9 +51,9 @@ def plain(keys: list[tuple[str, int]], parallel: int) -> float:
     return seconds
 
 
-def ours(there: World) -> tuple[float, int]:
+def ours(there: Context) -> tuple[float, int]:
     """Seconds to read every chunk in order, and how many bytes of chunks there were."""
-    reader = StreamReader(world().store, there.catalog, there.prefix, STREAM)
+    reader = StreamReader(context().store, there.catalog, there.prefix, STREAM)
     size = 0
     began = time.perf_counter()
     for chunk in reader.chunks(First()):
@@ -65,9 +65,9 @@ def main() -> None:
     share, rounds = (20, 1) if quick(__doc__) else (1, ROUNDS)
     with site() as work:
         stream(work / "data", STREAM, messages=MESSAGES // share)
-        there = world()
+        there = context()
         tier(there, work / "data")
-        root = load(world(), STREAM).root
+        root = load(context(), STREAM).root
         keys = [(e.data_key(STREAM).path(there.prefix), e.size) for e in root.entries]
         plain_s: dict[int, deque[float]] = {2: deque(), 4: deque(), 16: deque()}
         ours_s = []

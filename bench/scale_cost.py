@@ -20,7 +20,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import GroupKey, parse_metadata_key, root_path
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, ObjectInfo
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.retention import retain
@@ -132,7 +132,7 @@ class _Site:
         catalog.items[item.stream] = moved(item, landed)
         uids = count(2**63)
         self.store = store
-        self.world = World(store, catalog, synthetic.PREFIX, lambda: next(uids))
+        self.context = Context(store, catalog, synthetic.PREFIX, lambda: next(uids))
 
     def cost(self) -> Cost:
         counter = self.counter
@@ -171,7 +171,7 @@ def _append(root: Root) -> Cost:
         timestamps=[root.version * synthetic.STEP_MS],
     )
     site.store.objects[new.path(synthetic.PREFIX)] = new.data
-    report = commit_runs(site.world, synthetic.STREAM, pause=_never)
+    report = commit_runs(site.context, synthetic.STREAM, pause=_never)
     assert (report.commits, report.fragments) == (1, 1)
     return site.cost()
 
@@ -189,7 +189,7 @@ def _crowded(fragments: int) -> Root:
 
 def _rebalance(root: Root) -> Cost:
     site = _Site(root)
-    report = rebalance(site.world, synthetic.STREAM, branching=synthetic.M, pause=_never)
+    report = rebalance(site.context, synthetic.STREAM, branching=synthetic.M, pause=_never)
     assert report.landed
     return site.cost()
 
@@ -197,7 +197,7 @@ def _rebalance(root: Root) -> Cost:
 def _retain(root: Root, rule: Rule) -> Cost:
     site = _Site(root)
     now = root.version * synthetic.STEP_MS
-    retain(site.world, synthetic.STREAM, PolicySet((rule,)), now_ms=now, pause=_never)
+    retain(site.context, synthetic.STREAM, PolicySet((rule,)), now_ms=now, pause=_never)
     return site.cost()
 
 

@@ -45,15 +45,21 @@ def pages(fragments: int) -> Iterator[list[ObjectInfo]]:
 
 def _keys(begin: int, end: int) -> list[str]:
     numbers = np.arange(begin, end, dtype=np.uint64)
-    first, following = synthetic.firsts(numbers), synthetic.firsts(numbers + np.uint64(1))
+    first, next_offset = synthetic.firsts(numbers), synthetic.firsts(numbers + np.uint64(1))
     epoch = np.full(len(numbers), synthetic.EPOCH, np.uint64)
     uid = synthetic.uids(numbers, 0)
     twice, cut, late = (numbers % np.uint64(n) == 7 for n in (211, 1021, 509))
-    middle = (first + following) >> np.uint64(1)
+    middle = (first + next_offset) >> np.uint64(1)
     columns = [
         np.concatenate([first, first[twice], first[cut], middle[cut], first[late] + np.uint64(1)]),
         np.concatenate(
-            [following, following[twice], middle[cut], following[cut], first[late] + np.uint64(9)]
+            [
+                next_offset,
+                next_offset[twice],
+                middle[cut],
+                next_offset[cut],
+                first[late] + np.uint64(9),
+            ]
         ),
         np.concatenate([epoch, epoch[twice], epoch[cut], epoch[cut], epoch[late] - np.uint64(1)]),
         np.concatenate([uid, *(uid[each] | _LAST for each in (twice, cut, cut, late))]),

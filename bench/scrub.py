@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from bench.report import megabytes_per_second, quick, ratio
-from bench.site import site, tier, world
+from bench.site import context, site, tier
 from coldstream import names
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.jobs.scrub.objects import Ages
@@ -30,7 +30,7 @@ from coldstream.jobs.scrub.schedule import packed, units_of
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.tree import read_tree
 from coldstream.jobs.scrub.work import Task, scrub
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.soundness.fragment import holds
 from coldstream.soundness.notes import Subject
@@ -81,7 +81,7 @@ def plain(keys: Sequence[tuple[str, int]], rate: float | None) -> float:
     return seconds
 
 
-def ours(there: World, stream: str, rate: float | None) -> float:
+def ours(there: Context, stream: str, rate: float | None) -> float:
     """Seconds to scrub the stream."""
     store = open_store(rate)
     item = there.catalog.get(stream)
@@ -98,7 +98,7 @@ def ours(there: World, stream: str, rate: float | None) -> float:
     return seconds
 
 
-def checks(there: World, stream: str, keys: Sequence[tuple[str, int]]) -> float:
+def checks(there: Context, stream: str, keys: Sequence[tuple[str, int]]) -> float:
     """Seconds of one core for the checks of fragments that are in memory."""
     root = load(there, stream).root
     seconds = 0.0
@@ -111,7 +111,7 @@ def checks(there: World, stream: str, keys: Sequence[tuple[str, int]]) -> float:
     return seconds
 
 
-def compare(there: World, stream: str, what: str, *, rounds: int) -> tuple[float, float]:
+def compare(there: Context, stream: str, what: str, *, rounds: int) -> tuple[float, float]:
     """Print the figures of one stream; plain seconds by ours, unlimited and as S3."""
     root = load(there, stream).root
     keys = [(each.data_key(stream).path(there.prefix), each.size) for each in root.entries]
@@ -147,11 +147,11 @@ def main() -> None:
                 messages=size // (message_size + 12),
                 message_size=message_size,
             )
-        there = world()
+        there = context()
         tier(there, work / "data")
         results = {
-            "1k": compare(world(), "__bench_1k", "1 kB messages", rounds=rounds),
-            "100b": compare(world(), "__bench_100", "100 B messages", rounds=rounds),
+            "1k": compare(context(), "__bench_1k", "1 kB messages", rounds=rounds),
+            "100b": compare(context(), "__bench_100", "100 B messages", rounds=rounds),
         }
     for name, (loopback, as_s3) in results.items():
         ratio(f"scrub-{name}", as_s3, ">= 0.9")

@@ -16,7 +16,7 @@ from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.generator import Written, write_stream
 from coldstream_devkit.local import environment
 
@@ -46,10 +46,10 @@ def stream(data_dir: Path, name: str, *, messages: int = MESSAGES) -> Written:
     )
 
 
-def tier(there: World, data_dir: Path) -> None:
+def tier(there: Context, data_dir: Path) -> None:
     """Upload everything below `data_dir`, as `coldstream agent run --once` does."""
     Agent(
-        world=there,
+        context=there,
         data_dir=data_dir,
         committed=AllCommitted(),
         settings=AgentSettings(once=True),
@@ -59,14 +59,14 @@ def tier(there: World, data_dir: Path) -> None:
     ).run()
 
 
-def world(prefix: str | None = None) -> World:
+def context(prefix: str | None = None) -> Context:
     """Bucket, table and ids from the environment; another prefix where no events are wanted."""
     remote = connect(
         bucket=os.environ[names.ENV_BUCKET],
         table=os.environ[names.ENV_TABLE],
         prefix=prefix or os.environ[names.ENV_PREFIX],
     )
-    return World(
+    return Context(
         store=remote.store,
         catalog=remote.catalog,
         prefix=remote.prefix,

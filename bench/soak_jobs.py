@@ -24,7 +24,7 @@ import boto3
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from bench.site import site, stream, tier, world
+from bench.site import context, site, stream, tier
 from coldstream import names
 from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
@@ -101,7 +101,7 @@ def tiered(work: Path, gigabytes: int) -> Written:
     """The stream in the bucket and in its manifest."""
     data_dir = work / "streams"
     written = stream(data_dir, STREAM, messages=gigabytes * 10**6)
-    there = world()
+    there = context()
     tier(there, data_dir)
     deadline = time.monotonic() + 300
     while load(there, STREAM).root.next_offset < written.next_offset:
@@ -130,7 +130,7 @@ def main() -> int:
     with site() as work:
         began = time.monotonic()
         written = tiered(work, gigabytes)
-        root = load(world(), STREAM).root
+        root = load(context(), STREAM).root
         print(
             f"tiered {written.messages:,} messages, {root.total_size:,} bytes in {root.fragments}"
             f" fragments, {time.monotonic() - began:.0f} s",

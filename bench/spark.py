@@ -61,7 +61,7 @@ QUICK = Extent(stream=2**26, naive=2**23)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Context:
     """What every part works with."""
 
     spark: SparkSession
@@ -99,8 +99,8 @@ def session(work: Path) -> SparkSession:
     return spark
 
 
-def source(world: World, made: Made, columns: str) -> DataFrame:
-    reader = world.spark.read.format("rabbitmq_stream").options(**made.options)
+def source(context: Context, made: Made, columns: str) -> DataFrame:
+    reader = context.spark.read.format("rabbitmq_stream").options(**made.options)
     return reader.option("columns", columns).load()
 
 
@@ -122,12 +122,12 @@ def answer(load: Callable[[], DataFrame], condition: str, sums: list[str]) -> An
     return load().filter(condition).selectExpr(*sums).collect()
 
 
-def against_parquet(world: World) -> None:
+def against_parquet(context: Context) -> None:
     """Four queries over all rows of a stream and over the same rows in Parquet."""
-    for label, made in world.streams.items():
-        path = str(world.work / f"parquet-{label}")
+    for label, made in context.streams.items():
+        path = str(context.work / f"parquet-{label}")
         columns = "offset,timestamp,chunk_id,epoch,body_kind,body,error"
-        source(world, made, columns).write.mode("overwrite").parquet(path)
+        source(context, made, columns).write.mode("overwrite").parquet(path)
         low, high = made.root.first_timestamp, made.root.last_timestamp
         since, until = low + (high - low) * 45 // 100, low + (high - low) * 55 // 100
         between = (
@@ -147,13 +147,13 @@ def against_parquet(world: World) -> None:
         for name, (wanted, condition, sums) in queries.items():
             times = Intervals.of((since, until)) if name == "filter" else Intervals.of()
             sides = {
-                "source": partial(source, world, made, wanted),
-                "parquet": partial(world.spark.read.parquet, path),
+                "source": partial(source, context, made, wanted),
+                "parquet": partial(context.spark.read.parquet, path),
             }
             took = alternate(
                 {name: partial(answer, side, condition, sums) for name, side in sides.items()}
             )
-            took |= {"floor": floor(world, made, wanted, times, sums)}
+            took |= {"floor": floor(context, made, wanted, times, sums)}
             print(
                 f"  {label} {name:10} source {took['source']:6.2f} s  parquet "
                 f"{took['parquet']:6.2f} s  floor {took['floor']:6.2f} s   "
@@ -167,11 +167,11 @@ def against_parquet(world: World) -> None:
         print("  " + label + " all four " + "  ".join(f"{k} {v:.2f} s" for k, v in total.items()))
 
 
-def floor(world: World, made: Made, columns: str, times: Intervals, sums: list[str]) -> float:
+def floor(context: Context, made: Made, columns: str, times: Intervals, sums: list[str]) -> float:
     """Seconds that Spark takes for as many such rows from a source that has them ready."""
     window = Window(times=times) if times else Window()
-    options = spark_floor.prepare(world.work / "floor.arrow", made.options, columns, window)
-    read = world.spark.read.format(spark_floor.NAME).options(**options)
+    options = spark_floor.prepare(context.work / "floor.arrow", made.options, columns, window)
+    read = context.spark.read.format(spark_floor.NAME).options(**options)
     seconds = []
     for _ in range(ROUNDS + 1):
         began = time.perf_counter()
@@ -180,20 +180,20 @@ def floor(world: World, made: Made, columns: str, times: Intervals, sums: list[s
     return statistics.median(seconds[1:])
 
 
-def against_naive(world: World) -> None:
+def against_naive(context: Context) -> None:
     """The same aggregate by binaryFile and a Python UDF, over a sample; rates are compared."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     schema = "array<struct<offset: long, timestamp: long, body: binary>>"
-    for label, made in world.streams.items():
-        sample = world.samples[label]
+    for label, made in context.streams.items():
+        sample = context.samples[label]
 
         def ours(made: Made = made) -> Any:
-            frame = source(world, made, "offset,timestamp,body")
+            frame = source(context, made, "offset,timestamp,body")
             return frame.selectExpr("count(*)", "sum(length(body))", "max(offset)").collect()
 
         def naive(made: Made) -> Any:
-            files = world.spark.read.format("binaryFile").load(str(made.data))
+            files = context.spark.read.format("binaryFile").load(str(made.data))
             rows = files.select(F.explode(F.udf(decode_naively, schema)("content")).alias("m"))
             sums = ("count(*)", "sum(length(m.body))", "max(m.offset)")
             return rows.selectExpr(*sums).collect()
@@ -245,9 +245,9 @@ class CountingStore(DirectoryStore):
         return super().get_suffix(key, length)
 
 
-def slice_of_time(world: World) -> None:
+def slice_of_time(context: Context) -> None:
     """What a hundredth of a stream by time costs in bytes."""
-    for label, made in world.streams.items():
+    for label, made in context.streams.items():
         options = parse_options({**made.options, "columns": "offset,timestamp,body"}, {})
         low, high = made.root.first_timestamp, made.root.last_timestamp
         since = low + (high - low) * 37 // 100
@@ -276,22 +276,22 @@ def plan_alone(given: dict[str, str], window: Window) -> tuple[int, float, int]:
     return len(works), time.perf_counter() - began, peak() - before
 
 
-def planning(world: World) -> None:
+def planning(context: Context) -> None:
     """A petabyte's partitions, all the way through Spark's own planning."""
     fragments = 2**24
     end = synthetic.first_offset(fragments)
-    first, following = end // 2, end // 2 + end // 100
-    window = Window(offsets=Intervals.of((first, following)))
-    made = make_petabyte(world.work / "petabyte", fragments, window)
+    first, next_offset = end // 2, end // 2 + end // 100
+    window = Window(offsets=Intervals.of((first, next_offset)))
+    made = make_petabyte(context.work / "petabyte", fragments, window)
     for name, asked, test in (
         ("whole", Window(), "true"),
-        ("pruned", window, f"offset >= {first} and offset < {following}"),
+        ("pruned", window, f"offset >= {first} and offset < {next_offset}"),
     ):
         works, seconds, grown = alone(plan_alone, made.options, asked)
         began = time.perf_counter()
-        count = source(world, made, "offset").filter(test).rdd.getNumPartitions()
+        count = source(context, made, "offset").filter(test).rdd.getNumPartitions()
         whole = time.perf_counter() - began
-        gateway = world.spark.sparkContext._jvm
+        gateway = context.spark.sparkContext._jvm
         assert gateway is not None
         jvm = gateway.java.lang.Runtime.getRuntime()
         used = jvm.totalMemory() - jvm.freeMemory()
@@ -303,7 +303,7 @@ def planning(world: World) -> None:
         ratio(f"spark-plan-{name}-seconds", whole, "<= 15")
 
 
-PARTS: dict[str, Callable[[World], None]] = {
+PARTS: dict[str, Callable[[Context], None]] = {
     "parquet": against_parquet,
     "binaryfile": against_naive,
     "slice": slice_of_time,
@@ -338,7 +338,7 @@ def main() -> None:
     try:
         began = time.perf_counter()
         made = list(streams(work, extent, (("1k", 1024), ("100", 100))))
-        world = World(
+        context = Context(
             session(work),
             work,
             extent,
@@ -347,8 +347,8 @@ def main() -> None:
         )
         for name in given.parts or PARTS:
             print(f"{name}: {PARTS[name].__doc__}")
-            PARTS[name](world)
-        world.spark.stop()
+            PARTS[name](context)
+        context.spark.stop()
         print(f"in {time.perf_counter() - began:.0f} s")
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -135,7 +135,7 @@ def _fragment(
     stream: str,
     number: int,
     first: int,
-    following: int,
+    next_offset: int,
     data: bytes,
     index: list[IndexRecord],
 ) -> Entry:
@@ -143,17 +143,17 @@ def _fragment(
     trailer = build_trailer(
         placement=Placement(1, 0, first, 0, 8),
         index=records,
-        next_offset=following,
+        next_offset=next_offset,
         first_chunk_epoch=1,
         last_chunk_epoch=1,
         data_size=len(data),
         data_crc=zlib.crc32(data),
     )
-    key = DataKey(stream, first, following, 1, number + 1)
+    key = DataKey(stream, first, next_offset, 1, number + 1)
     path = directory / key.path(PREFIX)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(HEADER + data + INDEX_HEADER + records + trailer.encode())
     return Entry(
-        first, following, trailer.min_timestamp, trailer.max_timestamp, EntryKind.FRAGMENT,
-        trailer.size, following - first, 1, number + 1,
+        first, next_offset, trailer.min_timestamp, trailer.max_timestamp, EntryKind.FRAGMENT,
+        trailer.size, next_offset - first, 1, number + 1,
     )  # fmt: skip

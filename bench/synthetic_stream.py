@@ -129,16 +129,16 @@ def root(fragments: int) -> Root:
     )
     whole = Entries(body)
     oldest = Entries(entries(0, 1))[0]
-    following = first_offset(fragments)
+    next_offset = first_offset(fragments)
     return Root(
         first_offset=0,
-        next_offset=following,
+        next_offset=next_offset,
         epoch=EPOCH,
         version=fragments,
         ledger=LEDGER,
         entries=whole,
         head=Head(oldest.min_timestamp, oldest.max_timestamp) if made[1] else None,
-        last_chunk=LastChunk(following - 1, EPOCH),
+        last_chunk=LastChunk(next_offset - 1, EPOCH),
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import obstore
 
 from bench.report import megabytes_per_second, quick, ratio
-from bench.site import MESSAGES, site, stream, world
+from bench.site import MESSAGES, context, site, stream
 from coldstream import names
 from coldstream.adapters.s3 import open_store
 from coldstream.agent.committed import AllCommitted
@@ -35,7 +35,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.fragment import Buffer
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.ports import ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import commit_runs
 
 ROUNDS = 7
@@ -84,7 +84,7 @@ class TimedStore:
 class OwnCommits:
     """Commits in this process when asked: the benchmark's prefix sends no events."""
 
-    def __init__(self, there: World) -> None:
+    def __init__(self, there: Context) -> None:
         self._there = there
 
     def ask(self, stream: str) -> None:
@@ -93,10 +93,10 @@ class OwnCommits:
 
 def ours(data_dir: Path) -> float:
     """Seconds until the last PUT was answered."""
-    real = world(prefix="bench/")
+    real = context(prefix="bench/")
     store = TimedStore(real.store)
     agent = Agent(
-        world=replace(real, store=store),
+        context=replace(real, store=store),
         data_dir=data_dir,
         committed=AllCommitted(),
         settings=AgentSettings(once=True, nudge_seconds=0.05),

@@ -1,4 +1,4 @@
-"""What every handler shares: logger, tracer, metrics and the world, built once per container."""
+"""What every handler shares: logger, tracer, metrics and the tier, built once per container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.place import IN_LAMBDA, client
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 logger = Logger(service="coldstream")
 tracer = Tracer(service="coldstream")
@@ -38,14 +38,14 @@ def aws_client(service: str) -> Any:
 
 
 @cache
-def world() -> World:
+def remote() -> Context:
     """The bucket, the table and a source of ids, from the function's environment.
 
     Raises:
         KeyError: a variable that the stack sets is missing.
     """
     prefix = os.environ[names.ENV_PREFIX]
-    return World(
+    return Context(
         store=BotoObjectStore(client=aws_client("s3"), bucket=os.environ[names.ENV_BUCKET]),
         catalog=DynamoCatalog(
             client=aws_client("dynamodb"),

@@ -12,7 +12,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.plans.policy import effective
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.stragglers import sweep_stragglers
-from functions._runtime import logger, metrics, now_ms, setting, tell, time_left, tracer, world
+from functions._runtime import logger, metrics, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import Totals, answer, deleter, over_streams, policies, report
 
 
@@ -30,12 +30,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
         stream = item["stream"]
-        known = world().catalog.get(stream)
+        known = remote().catalog.get(stream)
         if known is None:
             raise NotFoundError("the catalog does not know this stream", stream=stream)
         if known.state is StreamState.DELETED:
             swept = sweep_stragglers(
-                world(),
+                remote(),
                 deleter(),
                 stream,
                 dry_run=dry_run,
@@ -47,7 +47,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         # The other half of the time is for the deletes.
         half_ms = context.get_remaining_time_in_millis() // 2
         done = collect(
-            world(),
+            remote(),
             deleter(),
             stream,
             grace_ms=1000 * setting(names.ENV_GRACE_SECONDS),

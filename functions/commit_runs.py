@@ -11,7 +11,7 @@ from coldstream import names
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, pause, tell, time_left, tracer, world
+from functions._runtime import logger, metrics, pause, remote, tell, time_left, tracer
 
 
 @logger.inject_lambda_context
@@ -20,7 +20,7 @@ from functions._runtime import logger, metrics, pause, tell, time_left, tracer, 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with the messages that failed; SQS delivers those again, and only those."""
     batch = handle_messages(
-        world(),
+        remote(),
         ((each["messageId"], each["body"]) for each in event["Records"]),
         pause=pause,
         time_left=time_left(context),
@@ -35,12 +35,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             bytes=report.bytes,
             conflicts=report.conflicts,
         )
-        for first, following in report.holes:
+        for first, next_offset in report.holes:
             logger.warning(
                 "offsets were lost before they could be uploaded",
                 stream=report.stream,
                 first_offset=first,
-                next_offset=following,
+                next_offset=next_offset,
             )
         for refused in report.refused:
             tell(refused)

@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.plans.policy import effective
 from coldstream.usecases.consolidate import consolidate
-from functions._runtime import logger, metrics, pause, setting, tell, time_left, tracer, world
+from functions._runtime import logger, metrics, pause, remote, setting, tell, time_left, tracer
 from functions._steps import Totals, answer, composer, over_streams, policies, report
 
 
@@ -24,12 +24,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
         stream = item["stream"]
-        known = world().catalog.get(stream)
+        known = remote().catalog.get(stream)
         if known is not None and not effective(rules, stream, known.name).consolidate:
             totals["switched_off"] += 1
             return None
         done = consolidate(
-            world(),
+            remote(),
             composer(),
             stream,
             target_size=setting(names.ENV_FRAGMENT_SIZE),

@@ -8,7 +8,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.delete_stream import SweepState, sweep
-from functions._runtime import logger, metrics, now_ms, time_left, tracer, world
+from functions._runtime import logger, metrics, now_ms, remote, time_left, tracer
 from functions._steps import Totals, deleter, policies_and_revision, report, work_items
 
 
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     item = work_items(event)[0]
     rules, rules_revision = policies_and_revision()
     done = sweep(
-        world(),
+        remote(),
         deleter(),
         item["stream"],
         rules,

@@ -8,7 +8,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.rebalance import rebalance
-from functions._runtime import logger, metrics, pause, setting, time_left, tracer, world
+from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
 from functions._steps import Totals, answer, over_streams, report
 
 
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     def act(item: dict[str, Any]) -> None:
         done = rebalance(
-            world(),
+            remote(),
             item["stream"],
             branching=setting(names.ENV_BRANCHING),
             pause=pause,

@@ -11,7 +11,7 @@ from coldstream.errors import ConflictError
 from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, now_ms, pause, tell, time_left, tracer, world
+from functions._runtime import logger, metrics, now_ms, pause, remote, tell, time_left, tracer
 from functions._starts import start_delete
 from functions._steps import Totals, answer, over_streams, report
 
@@ -26,7 +26,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            healed = reconcile(world(), item["stream"], pause=pause, time_left=in_time)
+            healed = reconcile(remote(), item["stream"], pause=pause, time_left=in_time)
         except ConflictError:
             if not _delete_again(item["stream"], totals):
                 raise
@@ -62,7 +62,7 @@ def _delete_again(stream: str, totals: Totals) -> bool:
     That has failed, for example because of a legal hold that was released since, or it was never
     started.
     """
-    item, now = world().catalog.get(stream), now_ms()
+    item, now = remote().catalog.get(stream), now_ms()
     if item is None or not is_overdue(item, now_ms=now):
         return False
     totals["deletions_again"] += start_delete(

@@ -8,7 +8,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.retention import retain
-from functions._runtime import logger, metrics, now_ms, pause, time_left, tracer, world
+from functions._runtime import logger, metrics, now_ms, pause, remote, time_left, tracer
 from functions._steps import Totals, answer, over_streams, policies, report
 
 
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     def act(item: dict[str, Any]) -> None:
         done = retain(
-            world(),
+            remote(),
             item["stream"],
             policies(),  # for each stream anew: a hold must work at once
             now_ms=now_ms(),

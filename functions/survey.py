@@ -8,7 +8,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.usecases.survey import Surveyed, survey
-from functions._runtime import logger, now_ms, setting, tell, time_left, tracer, world
+from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import policies, work_items
 
 
@@ -20,7 +20,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if event.get("work"):  # somebody has said which
         return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
     page = survey(
-        world(),
+        remote(),
         Surveyed(event["workflow"]),
         policies(),
         now_ms=now_ms(),

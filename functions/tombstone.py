@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream.adapters.dynamodb_item import parse_item
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.delete import reason
-from functions._runtime import logger, tracer, world
+from functions._runtime import logger, remote, tracer
 from functions._starts import start_delete
 
 
@@ -18,7 +18,7 @@ from functions._starts import start_delete
 def handler(event: dict[str, Any], _: LambdaContext) -> None:
     """Start what is to be started; an error sends the batch round again, in halves."""
     for record in event["Records"]:
-        item = parse_item(record["dynamodb"]["NewImage"], prefix=world().prefix)
+        item = parse_item(record["dynamodb"]["NewImage"], prefix=remote().prefix)
         if item.state is not StreamState.DELETING:
             continue
         start_delete(item, reason(item), "deleted")

@@ -348,15 +348,15 @@ def parse_data_key(key: str, prefix: str) -> DataKey:
     match = _DATA_KEY.fullmatch(key)
     if match is None or match["prefix"] != prefix:
         raise InvalidInputError("not the key of a fragment or hole", key=key[:400])
-    first, following = int(match["first"]), int(match["next"])
-    if not first < following <= MAX_OFFSET:
+    first, next_offset = int(match["first"]), int(match["next"])
+    if not first < next_offset <= MAX_OFFSET:
         raise InvalidInputError("a key whose offsets are no range", key=key)
     if int(match["epoch"]) > MAX_EPOCH:
         raise InvalidInputError("a key whose epoch is out of range", key=key)
     return DataKey(
         stream=match["stream"],
         first_offset=first,
-        next_offset=following,
+        next_offset=next_offset,
         epoch=int(match["epoch"]),
         uid=int(match["uid"], 16),
         kind="hole" if match["kind"] == "hole" else "fragment",

@@ -17,7 +17,7 @@ from coldstream.cli import options
 from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.errors import InvalidInputError
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import write_stream
 
@@ -39,8 +39,8 @@ class Site:
     def put(self, key: str, body: Any, *, write_id: str) -> None:
         self.memory.put(key, body, write_id=write_id)
         if key.endswith((".fragment", ".hole")):
-            world = World(self.memory, self.catalog, "rabbitmq/", lambda: next(self.uids))
-            commit_runs(world, STREAM, pause=lambda _: None)
+            context = Context(self.memory, self.catalog, "rabbitmq/", lambda: next(self.uids))
+            commit_runs(context, STREAM, pause=lambda _: None)
 
     def run(self, *options: str) -> Result:
         args = ["agent", "run", "--data-dir", str(self.directory), "--committed", "all"]

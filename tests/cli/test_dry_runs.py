@@ -102,19 +102,19 @@ def test_a_dry_run_writes_nothing_and_starts_nothing(
 
 def test_the_guard_refuses_every_way_to_write() -> None:
     store, catalog = MemoryObjectStore(), MemoryCatalog()
-    world, guard = read_only(Remote(store, catalog, PREFIX, None))  # type: ignore[arg-type]
+    context, guard = read_only(Remote(store, catalog, PREFIX, None))  # type: ignore[arg-type]
     item = CatalogItem("s", "memory")
     anything: Any = item
 
     for attempt in (
-        lambda: world.store.put("k", b"", write_id=""),
+        lambda: context.store.put("k", b"", write_id=""),
         lambda: guard.delete(["k"]),
         lambda: guard.compose("k", [], write_id=""),
-        lambda: world.catalog.anchor(item),
-        lambda: world.catalog.adopt(item, replacing=None),
-        lambda: world.catalog.commit(anything),
-        lambda: world.catalog.change_state(anything),
-        lambda: world.catalog.set_name("s", QueueName()),
+        lambda: context.catalog.anchor(item),
+        lambda: context.catalog.adopt(item, replacing=None),
+        lambda: context.catalog.commit(anything),
+        lambda: context.catalog.change_state(anything),
+        lambda: context.catalog.set_name("s", QueueName()),
     ):
         with pytest.raises(InternalError, match="dry run"):
             attempt()

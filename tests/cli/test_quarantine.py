@@ -28,13 +28,13 @@ def remote() -> Remote:
     """[0, 70) of a stream whose end, [70, 120), a claim of epoch 2 has cut off."""
     remote = Remote().claimed(1)
     remote.upload(*OLD[:11])
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=2, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=2, pause=no_pause)
     remote.upload(OLD[11])  # only listed when the claim comes
     log = KnownHistory((*log_of(*OLD[:7]).chunks, LocalChunk(70, 80, 2)))
-    claim(remote.world, STREAM, 2, log=log, pause=no_pause, now_ms=1_763_000_000_000)
+    claim(remote.context, STREAM, 2, log=log, pause=no_pause, now_ms=1_763_000_000_000)
     remote.upload(*chain(6, start=70, epoch=2, floor=70))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     return remote
 
 

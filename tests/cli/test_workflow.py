@@ -307,13 +307,13 @@ def test_a_stream_that_is_none_starts_nothing(
     assert not machines.executions
 
 
-def test_a_remote_makes_a_world_whose_ids_are_random(tier: Tier) -> None:
+def test_a_remote_makes_a_context_whose_ids_are_random(tier: Tier) -> None:
     remote: Any = Remote(tier.store, tier.catalog, "p/", None)  # type: ignore[arg-type]
 
-    world = remote.world()
+    context = remote.context()
 
-    assert world.new_uid() != world.new_uid()
-    assert world.prefix == "p/"
+    assert context.new_uid() != context.new_uid()
+    assert context.prefix == "p/"
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000, '{"a":' * 20_000])

@@ -19,7 +19,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.ports import ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
@@ -86,20 +86,20 @@ def test_many_committers_of_one_stream_append_every_fragment_once(site: Emulator
 
     def commit(number: int) -> None:
         s3, dynamodb = (boto3_client(site, service) for service in ("s3", "dynamodb"))
-        world = World(
+        context = Context(
             store=BotoObjectStore(client=s3, bucket=BUCKET),
             catalog=DynamoCatalog(client=dynamodb, table=TABLE, prefix=PREFIX),
             prefix=PREFIX,
             new_uid=lambda: secrets.randbits(64),
         )
         if number < 0:
-            anchor(world, stream, 0, QueueName())
-            claim(world, stream, 1, log=NO_HISTORY, pause=short_pause)
+            anchor(context, stream, 0, QueueName())
+            claim(context, stream, 1, log=NO_HISTORY, pause=short_pause)
         else:
             for each in fragments[number::6]:
-                world.store.put(each.path(PREFIX), each.data, write_id="w")
-                commit_runs(world, stream, pause=short_pause, attempts=50)
-        landed.append(load(world, stream).root)
+                context.store.put(each.path(PREFIX), each.data, write_id="w")
+                commit_runs(context, stream, pause=short_pause, attempts=50)
+        landed.append(load(context, stream).root)
         s3.close()
         dynamodb.close()
 

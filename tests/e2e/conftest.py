@@ -18,7 +18,7 @@ from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream_devkit.bucket import listed, referenced
@@ -99,7 +99,7 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
     if "site" not in request.fixturenames:
         return
     site: Site = request.getfixturevalue("site")
-    world = World(
+    context = Context(
         store=BotoObjectStore(client=site.emulator.client("s3"), bucket=site.bucket),
         catalog=DynamoCatalog(
             client=site.emulator.client("dynamodb"),
@@ -109,16 +109,17 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
         prefix=site.outputs[names.OUTPUT_PREFIX],
         new_uid=lambda: 1,
     )
-    for item in world.catalog.streams():
-        loaded = load(world, item.stream)
-        fetch = world.fetch(item.stream)
+    for item in context.catalog.streams():
+        loaded = load(context, item.stream)
+        fetch = context.fetch(item.stream)
         there = {
-            row.key for row in listed(world.store, names.stream_prefix(world.prefix, item.stream))
+            row.key
+            for row in listed(context.store, names.stream_prefix(context.prefix, item.stream))
         }
-        wanted = referenced(world.prefix, loaded.item, loaded.root, fetch)
+        wanted = referenced(context.prefix, loaded.item, loaded.root, fetch)
         assert not publish_before_delete(wanted, there)
         found = collect(
-            world,
+            context,
             S3Deleter(client=site.emulator.client("s3"), bucket=site.bucket),
             item.stream,
             grace_ms=86_400_000,

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.points import Place
 from coldstream_devkit.simulation.reading import HOLE, Leaf, Manifest, data_of, read_manifest
 from tests.support.stage import CHUNK, PREFIX, STREAM, chunk
@@ -142,14 +142,14 @@ class Overheard:
         return call
 
 
-def overheard(world: World) -> tuple[World, list[Look]]:
+def overheard(context: Context) -> tuple[Context, list[Look]]:
     """The same world, and what was done in it."""
     looks: list[Look] = []
     store, catalog = (
-        cast(Any, Overheard(world.store, looks)),
-        cast(Any, Overheard(world.catalog, looks)),
+        cast(Any, Overheard(context.store, looks)),
+        cast(Any, Overheard(context.catalog, looks)),
     )
-    return replace(world, store=store, catalog=catalog), looks
+    return replace(context, store=store, catalog=catalog), looks
 
 
 def batches(looks: list[Look]) -> Iterator[tuple[CatalogItem, CatalogItem, tuple[str, ...]]]:

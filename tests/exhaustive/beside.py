@@ -14,7 +14,7 @@ from itertools import count
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.names import DataKey
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -37,11 +37,11 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     no_pause,
     piece,
     upload,
-    world_of,
 )
 
 GRACE_MS = 1000
@@ -49,61 +49,63 @@ NOW_MS = 4 * GRACE_MS
 SIZE = len(piece(0, 10, uid=1).data)
 #: Other uploads of ranges that the manifest has.
 SPARE = tuple(
-    piece(first, following, uid=uid).path(PREFIX)
-    for first, following, uid in ((10, 20, 101), (30, 50, 301), (40, 50, 401))
+    piece(first, next_offset, uid=uid).path(PREFIX)
+    for first, next_offset, uid in ((10, 20, 101), (30, 50, 301), (40, 50, 401))
 )
 #: What looks like garbage, and may be the only copy of something, or be appended or adopted yet.
 OVER_HOLE = piece(60, 70, uid=601).path(PREFIX)
 ACROSS_THE_END = piece(75, 85, uid=751).path(PREFIX)
 
 
-def _commits(world: World) -> object:
-    return commit_runs(world, STREAM, pause=no_pause)
+def _commits(context: Context) -> object:
+    return commit_runs(context, STREAM, pause=no_pause)
 
 
-def _regroups(world: World) -> object:
-    return rebalance(world, STREAM, branching=M, pause=no_pause)
+def _regroups(context: Context) -> object:
+    return rebalance(context, STREAM, branching=M, pause=no_pause)
 
 
-def _consolidates(world: World) -> object:
+def _consolidates(context: Context) -> object:
     return consolidate(
-        world, bucket_of(world), STREAM, target_size=2 * SIZE, branching=M, pause=no_pause
+        context, bucket_of(context), STREAM, target_size=2 * SIZE, branching=M, pause=no_pause
     )
 
 
-def _retires(world: World) -> object:
+def _retires(context: Context) -> object:
     rules = PolicySet((Rule("r", max_bytes=5 * SIZE),))
-    return retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+    return retain(context, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
-def collects(world: World) -> list[Look]:
+def collects(context: Context) -> list[Look]:
     """One run, and what it looked at before it deleted."""
-    world, looks = overheard(world)
-    collect(world, bucket_of(world), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS)
+    context, looks = overheard(context)
+    collect(context, bucket_of(context), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS)
     return looks
 
 
-def _claims(first: int) -> Callable[[World], object]:
-    return lambda world: claiming(world, 2, history((0, first, 1), (first, 95, 2)))
+def _claims(first: int) -> Callable[[Context], object]:
+    return lambda context: claiming(context, 2, history((0, first, 1), (first, 95, 2)))
 
 
-TASKS: dict[str, Callable[[World], object]] = {
+TASKS: dict[str, Callable[[Context], object]] = {
     "collect": collects,
     "commit": _commits,
     "rebalance": _regroups,
     "consolidate": _consolidates,
     "retain": _retires,
-    "repair": lambda world: repair(world, STREAM, ranges=[(40, 50)], branching=M, pause=no_pause),
+    "repair": lambda context: repair(
+        context, STREAM, ranges=[(40, 50)], branching=M, pause=no_pause
+    ),
     "claim": _claims(90),
     "claim that cuts at 45": _claims(45),
     "claim that cuts at 75": _claims(75),
-    "adopt": lambda world: adopt(world, STREAM),
-    "reconcile": lambda world: reconcile(world, STREAM, pause=no_pause),
-    "rebuild": lambda world: rebuild(world, STREAM, branching=M, dry_run=False),
-    "delete": lambda world: delete_stream(
-        world, STREAM, PolicySet(), now_ms=NOW_MS, undelete_ms=GRACE_MS
+    "adopt": lambda context: adopt(context, STREAM),
+    "reconcile": lambda context: reconcile(context, STREAM, pause=no_pause),
+    "rebuild": lambda context: rebuild(context, STREAM, branching=M, dry_run=False),
+    "delete": lambda context: delete_stream(
+        context, STREAM, PolicySet(), now_ms=NOW_MS, undelete_ms=GRACE_MS
     ),
-    "undelete": lambda world: undelete_stream(world, STREAM),
+    "undelete": lambda context: undelete_stream(context, STREAM),
 }
 
 
@@ -135,23 +137,23 @@ def a_stream(*, rival: bool = True) -> Place:
     place = anchored(clock)
     ids = count(2000)
     upload(place, *(piece(at, at + 10, uid=at + 1) for at in range(0, 60, 10)))
-    _commits(world_of(place, ids))
+    _commits(context_of(place, ids))
     hole = DataKey(STREAM, 60, 70, 1, 61, "hole")
     place.store.put(hole.path(PREFIX), b"", write_id="hole")
     upload(place, piece(70, 80, uid=71))
-    _commits(world_of(place, ids))
-    _regroups(world_of(place, ids))
+    _commits(context_of(place, ids))
+    _regroups(context_of(place, ids))
     upload(place, piece(10, 20, uid=101), piece(30, 50, uid=301), piece(40, 50, uid=401))
     upload(place, piece(60, 70, uid=601), piece(75, 85, uid=751))
     if rival:
         try:
             dying: MemoryCatalog = _Dying(place.catalog)  # type: ignore[assignment]
-            _consolidates(replace(world_of(place, ids), catalog=dying))
+            _consolidates(replace(context_of(place, ids), catalog=dying))
         except Crash:
             pass
     clock.ms = 2 * GRACE_MS
     collect(
-        world_of(place, ids),
+        context_of(place, ids),
         place.store,
         STREAM,
         grace_ms=GRACE_MS,
@@ -206,5 +208,5 @@ def collected_for_days(place: Place, runs: int = 5) -> Place:
     for _ in range(runs):
         now += 2 * GRACE_MS
         place = later(place, now)
-        collect(world_of(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+        collect(context_of(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
     return place

@@ -60,7 +60,7 @@ class Item:
         return self.chunks[0].chunk_id
 
     @property
-    def following(self) -> int:
+    def next_offset(self) -> int:
         return self.chunks[-1].next_offset
 
 
@@ -89,8 +89,8 @@ class Small:
         return self.live[0].first
 
     @property
-    def following(self) -> int:
-        return self.items[-1].following
+    def next_offset(self) -> int:
+        return self.items[-1].next_offset
 
     @property
     def chunks(self) -> Log:
@@ -181,7 +181,7 @@ def overlap(one: LocalChunk, other: LocalChunk) -> bool:
 
 def expected(small: Small, log: Log) -> Expected:
     """Rule 4 for a manifest that has data: sets of chunks, and what lies above or overlaps."""
-    data, end = small.chunks, small.following
+    data, end = small.chunks, small.next_offset
     if not log:
         return Expected("agree")
     begin = log[0].chunk_id
@@ -218,9 +218,9 @@ def ends_inside_hole(small: Small, last: LocalChunk) -> bool:
     shorter, whatever differs below the hole (rule 5).
     """
     return any(
-        item.hole and item.first <= last.chunk_id and last.next_offset <= item.following
+        item.hole and item.first <= last.chunk_id and last.next_offset <= item.next_offset
         for item in small.live
-        if item.following < small.end_of_data
+        if item.next_offset < small.end_of_data
     )
 
 
@@ -261,19 +261,19 @@ def fragment_of(chunks: Log, epoch: int = OWNER, floor: int = 0, uid: int = 0) -
 
 def key_of(item: Item) -> DataKey:
     if item.hole:
-        return DataKey(STREAM, item.first, item.following, OWNER, 77, "hole")
+        return DataKey(STREAM, item.first, item.next_offset, OWNER, 77, "hole")
     return fragment_of(item.chunks).key
 
 
 def entry_of(item: Item) -> Entry:
     key, low = key_of(item), 1_700_000_000_000 + item.chunks[-1].chunk_id
     if item.hole:
-        return Entry(item.first, item.following, low, low, EntryKind.HOLE, 0, 0, OWNER, key.uid)
+        return Entry(item.first, item.next_offset, low, low, EntryKind.HOLE, 0, 0, OWNER, key.uid)
     made = fragment_of(item.chunks)
     times = made.trailer.min_timestamp, made.trailer.max_timestamp
-    count = item.following - item.first
+    count = item.next_offset - item.first
     kind = EntryKind.FRAGMENT
-    return Entry(item.first, item.following, *times, kind, len(made.data), count, OWNER, key.uid)
+    return Entry(item.first, item.next_offset, *times, kind, len(made.data), count, OWNER, key.uid)
 
 
 def put(remote: Remote, items: Sequence[Item]) -> None:
@@ -298,11 +298,11 @@ def root_of(remote: Remote, small: Small) -> Root:
         kept = Entries.of(entries[small.retired :])
     return Root(
         first_offset=small.first,
-        next_offset=small.following,
+        next_offset=small.next_offset,
         epoch=OWNER,
         ledger=Ledger.of([(OWNER, 0)]),
         entries=kept,
-        head=head_of(kept, small.first, remote.world.fetch(STREAM)),
+        head=head_of(kept, small.first, remote.context.fetch(STREAM)),
         last_chunk=small.remembered,
     )
 
@@ -324,14 +324,14 @@ def landed(small: Small, behind: int = 0) -> Remote:
     remote.anchor(small.first)
     root = root_of(remote, small if not behind else remembering(kept, small.retired, small.grouped))
     put(remote, small.items)
-    outcome = publish(remote.world, load(remote.world, STREAM), root, claim=True)
+    outcome = publish(remote.context, load(remote.context, STREAM), root, claim=True)
     assert isinstance(outcome, Landed)
     return remote
 
 
 def take(remote: Remote, log: Log, epoch: int = CLAIMER, **more: Any) -> Claimed:
-    world = remote.new_world()
-    return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause, now_ms=5, **more)
+    context = remote.new_context()
+    return claim(context, STREAM, epoch, log=KnownHistory(log), pause=no_pause, now_ms=5, **more)
 
 
 def item_of(remote: Remote) -> CatalogItem:
@@ -342,7 +342,7 @@ def content(remote: Remote, root: Root) -> tuple[dict[LocalChunk, bytes], list[t
     """Chunks and holes of a tree, from the bytes."""
     chunks: dict[LocalChunk, bytes] = {}
     holes = []
-    for leaf in leaves(root, remote.new_world().fetch(STREAM)):
+    for leaf in leaves(root, remote.new_context().fetch(STREAM)):
         if leaf.kind is EntryKind.HOLE:
             holes.append((leaf.first_offset, leaf.next_offset))
             continue

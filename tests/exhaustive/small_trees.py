@@ -142,16 +142,16 @@ def rooted(entries: Sequence[Entry], flat: Sequence[Entry], first: int) -> Root:
             sum(each.size for each in gone),
             len(gone),
         )
-    following = flat[-1].next_offset if flat else first
+    next_offset = flat[-1].next_offset if flat else first
     return Root(
         first,
-        following,
+        next_offset,
         epoch=1,
         version=5,
         ledger=Ledger.of([(1, BASE)]),
         entries=Entries.of(entries),
         head=head,
-        last_chunk=LastChunk(following - 1, 1) if flat else None,
+        last_chunk=LastChunk(next_offset - 1, 1) if flat else None,
     )
 
 

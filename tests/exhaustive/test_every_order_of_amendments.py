@@ -23,7 +23,7 @@ from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, Commit
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, NotLanded
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.rebalance import rebalance
@@ -41,50 +41,52 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     no_pause,
     once,
     piece,
     upload,
-    world_of,
 )
 
 SIZE = len(piece(0, 10, uid=1).data)
 DAMAGED = piece(20, 30, uid=21).path(PREFIX)
 
 
-def retires(keep: int) -> Callable[[World], object]:
+def retires(keep: int) -> Callable[[Context], object]:
     rules = PolicySet((Rule("r", max_bytes=keep * SIZE or 1),))
-    return lambda world: retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+    return lambda context: retain(context, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
-def claims(first: int, end: int) -> Callable[[World], object]:
-    return lambda world: claiming(world, 2, history((0, first, 1), (first, end + 5, 2)))
+def claims(first: int, end: int) -> Callable[[Context], object]:
+    return lambda context: claiming(context, 2, history((0, first, 1), (first, end + 5, 2)))
 
 
-def commits(world: World) -> object:
-    return commit_runs(world, STREAM, pause=no_pause)
+def commits(context: Context) -> object:
+    return commit_runs(context, STREAM, pause=no_pause)
 
 
-TASKS: dict[str, Callable[[World], object]] = {
+TASKS: dict[str, Callable[[Context], object]] = {
     "commit": commits,
-    "rebalance": lambda world: rebalance(world, STREAM, branching=M, pause=no_pause),
-    "consolidate": lambda world: consolidate(
-        world, bucket_of(world), STREAM, target_size=2 * SIZE, branching=M, pause=no_pause
+    "rebalance": lambda context: rebalance(context, STREAM, branching=M, pause=no_pause),
+    "consolidate": lambda context: consolidate(
+        context, bucket_of(context), STREAM, target_size=2 * SIZE, branching=M, pause=no_pause
     ),
     "retain": retires(3),
     "retain more": retires(2),
     "retain nothing": retires(0),
-    "repair": lambda world: repair(world, STREAM, ranges=[(20, 30)], branching=M, pause=no_pause),
-    "claim": lambda world: claims(world_end(world), world_end(world))(world),
+    "repair": lambda context: repair(
+        context, STREAM, ranges=[(20, 30)], branching=M, pause=no_pause
+    ),
+    "claim": lambda context: claims(world_end(context), world_end(context))(context),
     "claim that cuts at 25": claims(25, 100),
     "claim that cuts at 45": claims(45, 100),
 }
 
 
-def world_end(world: World) -> int:
+def world_end(context: Context) -> int:
     """Where the uploads end: of the small stream, or of the one that is due for a group."""
-    item = world.catalog.get(STREAM)
+    item = context.catalog.get(STREAM)
     assert item is not None
     return 90 if item.next_offset > 50 else 50
 
@@ -108,7 +110,7 @@ def _stream(fragments: int, *, damaged: bool) -> Place:
     place = anchored()
     ids = count(2000)
     upload(place, *(piece(at, at + 10, uid=at + 1) for at in range(0, fragments * 10, 10)))
-    commits(world_of(place, ids))
+    commits(context_of(place, ids))
     end = fragments * 10
     upload(place, piece(end, end + 10, uid=end + 1))
     if damaged:
@@ -196,7 +198,7 @@ def in_all_orders(begin: Callable[[], Place], *tasks: str, lost_answers: int = 0
     def look(end: Place) -> str:
         for name in ("commit", *tasks):
             if not name.startswith("claim"):  # it comes to rest, and nothing is left to do
-                TASKS[name](world_of(end))
+                TASKS[name](context_of(end))
         manifest = manifest_of(end)
         assert manifest is not None
         if manifest.first == manifest.next:
@@ -282,13 +284,13 @@ def test_a_change_that_lands_says_so_and_one_that_never_does_is_given_up() -> No
         catalog = Losing(conflicts)
         catalog.items.update(place.catalog.items)
         begin = catalog.items[STREAM]
-        world = world_of(Place(place.store, catalog))
+        context = context_of(Place(place.store, catalog))
         if conflicts >= 8:
             with pytest.raises(ConflictError):
-                TASKS["retain"](world)
+                TASKS["retain"](context)
             assert (catalog.asked, catalog.items[STREAM]) == (8, begin)
             continue
-        report = TASKS["retain"](world)
+        report = TASKS["retain"](context)
         assert isinstance(report, RetentionReport)
         assert (report.landed, report.conflicts) == (True, conflicts)
         assert (catalog.asked, catalog.items[STREAM].version) == (conflicts + 1, begin.version + 1)

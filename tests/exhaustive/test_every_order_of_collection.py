@@ -47,7 +47,7 @@ from tests.exhaustive.beside import (
     of_another_table,
     without_a_table,
 )
-from tests.support.stage import PREFIX, STREAM, once, piece, world_of
+from tests.support.stage import PREFIX, STREAM, context_of, once, piece
 
 DAMAGED = piece(40, 50, uid=41).path(PREFIX)
 
@@ -81,7 +81,7 @@ def in_all_orders(
         if item is None or item.state is not StreamState.LIVE:
             return str(item and item.state)
         if item.table_id == end.catalog.table_id():
-            TASKS["commit"](world_of(end))
+            TASKS["commit"](context_of(end))
         return _rests(end, harmed)
 
     looked = once(look)
@@ -156,7 +156,7 @@ def test_a_collection_alone_deletes_all_that_may_go_and_nothing_that_only_looks_
     begin = a_stream()
     place = begin.copy()
 
-    TASKS["collect"](world_of(place))
+    TASKS["collect"](context_of(place))
 
     assert objects_below(begin) - objects_below(place) == may_go(begin)
     assert {OVER_HOLE, ACROSS_THE_END, *dead_roots(begin)} <= objects_below(place)
@@ -221,10 +221,10 @@ def test_a_collection_that_has_deleted_leaves_what_a_lost_table_needs() -> None:
     for count in range(3):
         place = a_stream()
         for _ in range(count):
-            TASKS["collect"](world_of(place))
+            TASKS["collect"](context_of(place))
         place.catalog.items.clear()
 
-        TASKS["reconcile"](world_of(place))
+        TASKS["reconcile"](context_of(place))
 
         manifest = manifest_of(place)
         assert manifest is not None

@@ -31,7 +31,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -54,11 +54,11 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     no_pause,
     piece,
     upload,
-    world_of,
 )
 
 NOW_MS, UNDELETE_MS = 1000, 500
@@ -105,14 +105,14 @@ def held(place: Place) -> bool:
     return bool(place.catalog.items[RULES].version)
 
 
-def rules_of(world: World) -> tuple[PolicySet, int]:
-    return cast(RuledCatalog, world.catalog).load()
+def rules_of(context: Context) -> tuple[PolicySet, int]:
+    return cast(RuledCatalog, context.catalog).load()
 
 
 def a_stream(*, is_held: bool = False) -> Place:
     place = anchored()
     upload(place, *(piece(at, at + 10, uid=at + 1) for at in (0, 10, 20, 30)))
-    commit_runs(world_of(place), STREAM, pause=no_pause)
+    commit_runs(context_of(place), STREAM, pause=no_pause)
     upload(place, piece(40, 50, uid=41))
     catalog = RuledCatalog()
     catalog.items.update(place.catalog.items)
@@ -122,7 +122,7 @@ def a_stream(*, is_held: bool = False) -> Place:
 
 def tombstoned(*, is_held: bool = False) -> Place:
     place = a_stream()
-    deletes(world_of(place))
+    deletes(context_of(place))
     place.catalog.items[RULES] = replace(place.catalog.items[RULES], version=int(is_held))
     return place
 
@@ -130,27 +130,29 @@ def tombstoned(*, is_held: bool = False) -> Place:
 # --- tasks ---
 
 
-def deletes(world: World, now_ms: int = NOW_MS, *, rules: PolicySet | None = None) -> CatalogItem:
-    found, revision = rules_of(world)
+def deletes(
+    context: Context, now_ms: int = NOW_MS, *, rules: PolicySet | None = None
+) -> CatalogItem:
+    found, revision = rules_of(context)
     rules = found if rules is None else rules
     return delete_stream(
-        world, STREAM, rules, now_ms=now_ms, undelete_ms=UNDELETE_MS, rules_revision=revision
+        context, STREAM, rules, now_ms=now_ms, undelete_ms=UNDELETE_MS, rules_revision=revision
     )
 
 
-def sweeps(now_ms: int) -> Callable[[World], object]:
+def sweeps(now_ms: int) -> Callable[[Context], object]:
     """The machine of the tombstone that it sees first, with a Lambda a page; None without one."""
 
-    def act(world: World) -> Sweep | None:
-        found = world.catalog.get(STREAM)
+    def act(context: Context) -> Sweep | None:
+        found = context.catalog.get(STREAM)
         if found is None or found.state is not DELETING:
             return None
         empty = 0
         while True:
-            rules, revision = rules_of(world)
+            rules, revision = rules_of(context)
             step = sweep(
-                world,
-                bucket_of(world),
+                context,
+                bucket_of(context),
                 STREAM,
                 rules,
                 revision=found.revision,
@@ -166,33 +168,33 @@ def sweeps(now_ms: int) -> Callable[[World], object]:
     return act
 
 
-def deletes_again(world: World) -> object:
+def deletes_again(context: Context) -> object:
     """Whoever deletes a stream a second time, after it was called off: a tombstone of its own."""
-    return deletes(world, NOW_MS + UNDELETE_MS)
+    return deletes(context, NOW_MS + UNDELETE_MS)
 
 
-def uploads(world: World) -> object:
+def uploads(context: Context) -> object:
     late = piece(50, 60, uid=51)
-    world.store.put(late.path(PREFIX), late.data, write_id="late")
+    context.store.put(late.path(PREFIX), late.data, write_id="late")
     return None
 
 
-def commits(world: World) -> object:
-    return commit_runs(world, STREAM, pause=no_pause)
+def commits(context: Context) -> object:
+    return commit_runs(context, STREAM, pause=no_pause)
 
 
-def claims(world: World) -> object:
-    return claiming(world, 2, history((0, 50, 1), (50, 55, 2)))
+def claims(context: Context) -> object:
+    return claiming(context, 2, history((0, 50, 1), (50, 55, 2)))
 
 
-TASKS: dict[str, Callable[[World], object]] = {
+TASKS: dict[str, Callable[[Context], object]] = {
     "delete": deletes,
     "delete again": deletes_again,
-    "undelete": lambda world: undelete_stream(world, STREAM),
+    "undelete": lambda context: undelete_stream(context, STREAM),
     "sweep": sweeps(UNTIL_MS),
     "sweep too early": sweeps(UNTIL_MS - 1),
-    "hold": lambda world: hold(cast(Any, world.catalog), STREAM),
-    "release": lambda world: release(cast(Any, world.catalog), STREAM),
+    "hold": lambda context: hold(cast(Any, context.catalog), STREAM),
+    "release": lambda context: release(cast(Any, context.catalog), STREAM),
     "commit": commits,
     "claim": claims,
     "upload": uploads,
@@ -239,9 +241,9 @@ def ended(place: Place, results: Results) -> str:
     assert all(each.state is SweepState.CALLED_OFF and not each.objects for each in swept)
     if item.state is DELETING:
         with pytest.raises(ConflictError):
-            commits(world_of(place))
-        undelete_stream(world_of(place), STREAM)
-    commits(world_of(place))
+            commits(context_of(place))
+        undelete_stream(context_of(place), STREAM)
+    commits(context_of(place))
     manifest = manifest_of(place)
     assert manifest is not None
     assert manifest.next in (50, 60)
@@ -255,7 +257,7 @@ def _goes_on_to_the_end(place: Place, item: CatalogItem) -> None:
     empty = 0
     while empty < 2:
         step = sweep(
-            world_of(place),
+            context_of(place),
             place.store,
             STREAM,
             rules,
@@ -268,7 +270,7 @@ def _goes_on_to_the_end(place: Place, item: CatalogItem) -> None:
         empty = step.empty
     assert not objects_below(place)
     with pytest.raises(ConflictError):
-        undelete_stream(world_of(place), STREAM)
+        undelete_stream(context_of(place), STREAM)
 
 
 def in_all_orders(begin: Place, *tasks: str, latest_ms: int = UNTIL_MS, lost: int = 0) -> Explored:
@@ -329,13 +331,13 @@ def test_a_machine_never_sweeps_for_another_tombstone_than_its_own() -> None:
 def test_a_machine_of_a_tombstone_that_was_called_off_leaves_the_next_one_alone() -> None:
     """Also once the time of the next one is over: that is for the machine of the next one."""
     place = tombstoned()
-    undelete_stream(world_of(place), STREAM)
-    deletes(world_of(place))
+    undelete_stream(context_of(place), STREAM)
+    deletes(context_of(place))
     kept = objects_below(place)
 
     for revision in (1, 2):
         step = sweep(
-            world_of(place),
+            context_of(place),
             place.store,
             STREAM,
             PolicySet(),
@@ -374,21 +376,21 @@ def test_only_the_sweep_touches_a_stream_that_is_being_deleted(final: bool) -> N
     if final:
         item = begin.catalog.items[STREAM]
         begin.catalog.items[STREAM] = replace(item, state=DELETED, revision=item.revision + 1)
-    others: list[Callable[[World], object]] = [
+    others: list[Callable[[Context], object]] = [
         commits,
         claims,
-        lambda world: rebalance(world, STREAM, branching=M, pause=no_pause),
-        lambda world: consolidate(
-            world, bucket_of(world), STREAM, target_size=2**10, branching=M, pause=no_pause
+        lambda context: rebalance(context, STREAM, branching=M, pause=no_pause),
+        lambda context: consolidate(
+            context, bucket_of(context), STREAM, target_size=2**10, branching=M, pause=no_pause
         ),
-        lambda world: collect(
-            world, bucket_of(world), STREAM, grace_ms=1, run_ms=NOW_MS, now_ms=NOW_MS
+        lambda context: collect(
+            context, bucket_of(context), STREAM, grace_ms=1, run_ms=NOW_MS, now_ms=NOW_MS
         ),
     ]
     for act in others:
         place = begin.copy()
         with pytest.raises(ConflictError):
-            act(world_of(place))
+            act(context_of(place))
         assert place.catalog.items == begin.catalog.items
         assert objects_below(place) == objects_below(begin), "nothing was written or deleted"
 
@@ -402,7 +404,7 @@ def test_a_hold_by_a_name_that_nobody_has_recorded_holds_all_the_same() -> None:
         item = replace(place.catalog.items[STREAM], name=QueueName())
         place.catalog.items[STREAM] = item
         with pytest.raises(ConflictError):
-            act(world_of(place), rules=by_name)
+            act(context_of(place), rules=by_name)
         assert (place.catalog.items[STREAM], objects_below(place)) == (item, objects_below(begin))
 
 
@@ -417,7 +419,7 @@ def test_a_sweep_that_cannot_delete_anything_says_so_and_is_never_done() -> None
     locked.take_over(place.store)
 
     with pytest.raises(UnavailableError):
-        _one_sweep(world_of(replace(place, store=locked)))
+        _one_sweep(context_of(replace(place, store=locked)))
 
     assert locked.objects == place.store.objects
     assert place.catalog.items[STREAM].state is DELETED
@@ -449,9 +451,9 @@ def test_what_may_become_of_a_state_is_a_table_of_three_lines() -> None:
                 to = expected.get((name, state)) if mine else None
                 if to is None and (name, mine) != ("sweep", True):
                     with pytest.raises(ConflictError):
-                        act(world_of(place))
+                        act(context_of(place))
                 else:
-                    act(world_of(place))
+                    act(context_of(place))
                 after = place.catalog.items[STREAM]
                 assert after.state is (to or state), (name, state, mine)
                 assert (after == item) == (after.state is state)
@@ -463,13 +465,13 @@ def test_what_may_become_of_a_state_is_a_table_of_three_lines() -> None:
         place = a_stream()
         del place.catalog.items[STREAM]
         with pytest.raises(NotFoundError):
-            act(world_of(place))
+            act(context_of(place))
 
 
-def _one_sweep(world: World, *, rules: PolicySet = NO_RULES) -> object:
+def _one_sweep(context: Context, *, rules: PolicySet = NO_RULES) -> object:
     return sweep(
-        world,
-        bucket_of(world),
+        context,
+        bucket_of(context),
         STREAM,
         rules,
         revision=1,

@@ -34,11 +34,11 @@ from tests.support.stage import (
     STREAM,
     anchored,
     claiming,
+    context_of,
     history,
     no_pause,
     piece,
     upload,
-    world_of,
 )
 
 PARTS = (piece(0, 10, uid=1), piece(10, 20, uid=11), piece(20, 30, epoch=2, uid=21, floor=20))
@@ -53,13 +53,13 @@ def grown() -> tuple[Place, dict[int, CatalogItem]]:
     items = {1: place.catalog.items[STREAM]}
     ids = count(5000)
     upload(place, PARTS[0])
-    commit_runs(world_of(place, ids), STREAM, pause=no_pause)
+    commit_runs(context_of(place, ids), STREAM, pause=no_pause)
     items[2] = place.catalog.items[STREAM]
     upload(place, PARTS[1])
-    claiming(world_of(place, ids), 2, history((0, 20, 1), (20, 25, 2)))
+    claiming(context_of(place, ids), 2, history((0, 20, 1), (20, 25, 2)))
     items[3] = place.catalog.items[STREAM]
     upload(place, PARTS[2])
-    commit_runs(world_of(place, ids), STREAM, pause=no_pause)
+    commit_runs(context_of(place, ids), STREAM, pause=no_pause)
     items[4] = place.catalog.items[STREAM]
     assert [each.version for each in items.values()] == [1, 2, 3, 4]
     return place, items
@@ -136,14 +136,14 @@ def look_at(
         said, error = "stuck", CorruptDataError
     else:
         said = f"adopted {taken}"
-    world = world_of(place, count(9000))
+    context = context_of(place, count(9000))
     if error is not None:
         with pytest.raises(error):
-            adopt(world, STREAM)
+            adopt(context, STREAM)
         assert place.catalog.items.get(STREAM) == item
         assert place.store.objects == objects, "nothing was written"
         return said
-    adopted = adopt(world, STREAM)
+    adopted = adopt(context, STREAM)
     now = place.catalog.items[STREAM]
     if said == "good":
         assert (adopted, now) == (None, item)
@@ -219,7 +219,7 @@ def test_an_item_that_another_has_written_meanwhile_is_left_alone() -> None:
             catalog = Late(late)
             catalog.items.update(place.catalog.items)
             with pytest.raises(ConflictError):
-                adopt(world_of(replace(place, catalog=catalog), count(9000)), STREAM)
+                adopt(context_of(replace(place, catalog=catalog), count(9000)), STREAM)
             assert catalog.items[STREAM] == late
 
 
@@ -232,9 +232,9 @@ def test_a_reconcile_adopts_only_what_a_commit_cannot_be_made_to() -> None:
             assert item is not None
             place.catalog.items[STREAM] = replace(item, state=StreamState.DELETING)
             with pytest.raises(ConflictError):
-                reconcile(world_of(place, count(9000)), STREAM, pause=no_pause)
+                reconcile(context_of(place, count(9000)), STREAM, pause=no_pause)
             continue
-        done = reconcile(world_of(place, count(9000)), STREAM, pause=no_pause)
+        done = reconcile(context_of(place, count(9000)), STREAM, pause=no_pause)
         now = place.catalog.items[STREAM]
         dead = item is not None and item.state is StreamState.DELETED
         assert done.adopted

@@ -32,7 +32,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.root import Root
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases import handle_events
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.handle_events import handle_messages
@@ -107,7 +107,7 @@ class Streams:
         self.asked: list[str] = []
         self._fates = {stream: FATES[fate] for stream, fate in fates.items()}
 
-    def commit_runs(self, world: World, stream: str, **_: object) -> CommitReport:
+    def commit_runs(self, context: Context, stream: str, **_: object) -> CommitReport:
         self.asked.append(stream)
         fate = self._fates[stream]
         if isinstance(fate, Exception):
@@ -153,10 +153,10 @@ def look_at(names: tuple[str, ...], fates: dict[str, str], patch: pytest.MonkeyP
         body = SORTS[name].body
         order += sorted(SORTS[name].streams - set(order), key=body.index)
     turns = iter(order)
-    world = World(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
+    context = Context(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
 
     report = handle_messages(
-        world,
+        context,
         messages,
         pause=lambda _: None,
         time_left=lambda: streams.time_left(lambda: next(turns)),
@@ -233,7 +233,7 @@ def all_messages() -> Iterator[object]:
 def test_what_can_be_read_of_a_message_is_done_and_the_rest_fails_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
+    context = Context(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
     for message in all_messages():
         if isinstance(message, dict) and message.get("stream") in ("x", KEYS[A]):
             continue
@@ -242,7 +242,7 @@ def test_what_can_be_read_of_a_message_is_done_and_the_rest_fails_it(
         named, readable = streams_in(message)
 
         report = handle_messages(
-            world, [("m", json.dumps(message)), ("n", "{")], pause=lambda _: None
+            context, [("m", json.dumps(message)), ("n", "{")], pause=lambda _: None
         )
 
         assert set(streams.asked) == named, message
@@ -261,13 +261,13 @@ def test_a_message_at_which_the_parser_breaks_fails_alone(monkeypatch: pytest.Mo
         return parse(body, prefix)
 
     monkeypatch.setattr(handle_events, "parse_message", breaks)
-    world = World(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
+    context = Context(MemoryObjectStore(), MemoryCatalog(), "rabbitmq/", lambda: 1)
     for at in range(3):
         streams.asked.clear()
         bodies = [event(KEYS[A]), event(KEYS[B])]
         bodies.insert(at, "bug")
         report = handle_messages(
-            world, [(f"m{n}", body) for n, body in enumerate(bodies)], pause=lambda _: None
+            context, [(f"m{n}", body) for n, body in enumerate(bodies)], pause=lambda _: None
         )
         assert {key: type(each) for key, each in report.failed.items()} == {f"m{at}": InternalError}
         assert streams.asked == [A, B]

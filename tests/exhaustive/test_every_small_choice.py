@@ -29,7 +29,7 @@ from coldstream.manifest.quarantine import ListedData, QuarantineRecord, Timelin
 from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.names import DataKey, RootKey, group_path, quarantine_path, root_path, stream_prefix
 from coldstream.plans.reconcile import ListedRoot, next_version, preferred, ranked, step_back
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases import references
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.references import first_missing, list_roots, list_roots_from, rivals
@@ -84,7 +84,7 @@ def path_of(made: Made, uid: int) -> str:
     return root_path(PREFIX, STREAM, made.epoch, made.version, uid)
 
 
-def place(roots: Sequence[Made]) -> tuple[World, MemoryObjectStore, MemoryCatalog]:
+def place(roots: Sequence[Made]) -> tuple[Context, MemoryObjectStore, MemoryCatalog]:
     """A bucket with these roots, the first with the smallest uid, and an empty table."""
     store, items = MemoryObjectStore(), MemoryCatalog(HERE)
     for offset in range(2):
@@ -92,7 +92,7 @@ def place(roots: Sequence[Made]) -> tuple[World, MemoryObjectStore, MemoryCatalo
     for uid, made in enumerate(roots, 1):
         store.put(path_of(made, uid), encoded(made), write_id="w")
     uids = iter(range(1000, 2000))
-    return World(store, items, PREFIX, lambda: next(uids)), store, items
+    return Context(store, items, PREFIX, lambda: next(uids)), store, items
 
 
 def best_first(roots: Sequence[Made], item: CatalogItem | None) -> list[int]:
@@ -135,21 +135,21 @@ def right_one(roots: Sequence[Made], item: CatalogItem | None) -> int | None:
 
 
 def check(roots: Sequence[Made], item: CatalogItem | None) -> None:
-    world, store, items = place(roots)
+    context, store, items = place(roots)
     if item is not None:
         items.items[STREAM] = item
     before = dict(store.objects)
     number = right_one(roots, item)
     if number is None:
         with pytest.raises(CorruptDataError) as caught:
-            adopt(world, STREAM)
+            adopt(context, STREAM)
         assert (items.get(STREAM), store.objects) == (item, before)
         if all(each.health != "damaged" for each in roots):
             best = roots[best_first(roots, item)[0]]
             old = item is not None and item.version > best.version
             assert caught.value.key == ("" if old else data_key(best.length - 1, 99))
         return
-    adopted = adopt(world, STREAM)
+    adopted = adopt(context, STREAM)
     assert adopted is not None
     assert adopted == items.items[STREAM]
     newest = max([each.version for each in roots] + ([item.version] if item else []))
@@ -179,7 +179,7 @@ def check(roots: Sequence[Made], item: CatalogItem | None) -> None:
         state_token=adopted.state_token,
     )
     assert adopted.state_token
-    assert adopt(world, STREAM) is None
+    assert adopt(context, STREAM) is None
 
 
 def old_item(version: int, root_key: str = "") -> CatalogItem:
@@ -273,21 +273,21 @@ def test_a_new_version_is_above_all_that_anybody_has_seen() -> None:
 def test_an_item_of_this_table_is_good_whatever_the_bucket_holds() -> None:
     for roots in combinations(alphabet((1,), ["whole", "damaged"]), 2):
         for state in StreamState:
-            world, store, items = place(roots)
+            context, store, items = place(roots)
             item = replace(old_item(1), table_id=HERE, state=state)
             items.items[STREAM] = item
             before = dict(store.objects)
-            assert adopt(world, STREAM) is None
+            assert adopt(context, STREAM) is None
             assert (items.items[STREAM], store.objects) == (item, before)
 
 
 def test_a_tombstone_for_ever_stays_one_whatever_the_bucket_holds() -> None:
     for roots in combinations(alphabet((1,), ["whole", "missing"]), 2):
-        world, store, items = place(roots)
+        context, store, items = place(roots)
         item = replace(old_item(1), state=StreamState.DELETED)
         items.items[STREAM] = item
         before = dict(store.objects)
-        adopted = adopt(world, STREAM)
+        adopted = adopt(context, STREAM)
         assert adopted is not None
         assert adopted == items.items[STREAM]
         assert adopted == replace(item, table_id=HERE, revision=5, state_token=adopted.state_token)
@@ -297,7 +297,7 @@ def test_a_tombstone_for_ever_stays_one_whatever_the_bucket_holds() -> None:
 
 def test_without_a_root_only_an_item_beside_nothing_of_ours_is_taken_over() -> None:
     for known, ours, foreign in product((False, True), repeat=3):
-        world, store, items = place(())
+        context, store, items = place(())
         if not ours:
             store.objects.clear()
         if foreign:
@@ -308,13 +308,13 @@ def test_without_a_root_only_an_item_beside_nothing_of_ours_is_taken_over() -> N
         before = dict(store.objects)
         if ours:
             with pytest.raises(CorruptDataError):
-                adopt(world, STREAM)
+                adopt(context, STREAM)
         elif not item:
             with pytest.raises(NotFoundError) as caught:
-                adopt(world, STREAM)
+                adopt(context, STREAM)
             assert (caught.value.key is not None) == foreign
         else:
-            adopted = adopt(world, STREAM)
+            adopted = adopt(context, STREAM)
             assert adopted is not None
             assert (adopted.table_id, adopted.revision) == (HERE, 5)
         assert store.objects == before
@@ -324,7 +324,7 @@ def test_without_a_root_only_an_item_beside_nothing_of_ours_is_taken_over() -> N
 
 def test_whoever_comes_second_adopts_nothing() -> None:
     for item in (None, old_item(0), old_item(1)):
-        world, store, items = place([Made(1, 1, 1, "whole")])
+        context, store, items = place([Made(1, 1, 1, "whole")])
         if item:
             items.items[STREAM] = item
         rival = replace(old_item(2), table_id=HERE, uid=5)
@@ -344,9 +344,9 @@ def test_whoever_comes_second_adopts_nothing() -> None:
 
         late = Late()
         late.take_over(store)
-        world = replace(world, store=late)
+        context = replace(context, store=late)
         with pytest.raises(ConflictError):
-            adopt(world, STREAM)
+            adopt(context, STREAM)
         assert items.items[STREAM] == rival
 
 
@@ -378,9 +378,9 @@ def check_missing(store: MemoryObjectStore, root: Root, wanted: set[str]) -> Non
         for gone in ("", *sorted(store.objects)):
             less = MemoryObjectStore()
             less.objects = {key: data for key, data in store.objects.items() if key != gone}
-            world = World(less, MemoryCatalog(), PREFIX, lambda: 1, page_size=page_size)
+            context = Context(less, MemoryCatalog(), PREFIX, lambda: 1, page_size=page_size)
             expected = gone if gone in wanted else None
-            assert first_missing(world, STREAM, root) == expected
+            assert first_missing(context, STREAM, root) == expected
 
 
 def test_whatever_a_live_leaf_needs_is_missed_when_it_is_gone_and_nothing_else_is() -> None:
@@ -454,11 +454,11 @@ def test_roots_from_a_version_on_are_found_in_pages_of_every_size() -> None:
             under = f"{stream_prefix(PREFIX, STREAM)}metadata/root."
             store.put(f"{under}0000000001.x", b"x", write_id="w")
             for page_size, version in product((1, 2, 3, 100), (1, 2, 3)):
-                world = World(store, MemoryCatalog(), PREFIX, lambda: 1, page_size=page_size)
-                assert [each.path for each in list_roots(world, STREAM)] == sorted(paths)
-                found = [each and each.path for each in list_roots_from(world, STREAM, version)]
+                context = Context(store, MemoryCatalog(), PREFIX, lambda: 1, page_size=page_size)
+                assert [each.path for each in list_roots(context, STREAM)] == sorted(paths)
+                found = [each and each.path for each in list_roots_from(context, STREAM, version)]
                 assert found == sorted(path for path, its in paths.items() if its >= version)
-                late = [*list_roots_from(world, STREAM, version, time_left=lambda: False)]
+                late = [*list_roots_from(context, STREAM, version, time_left=lambda: False)]
                 assert (None in late) == (page_size <= len(paths) + 1)
 
 
@@ -469,12 +469,12 @@ def test_rivals_are_the_other_roots_from_the_items_version_on_if_they_are_not_to
     kinds = alphabet((1,), ["whole", "damaged"])
     for number in range(4):
         for roots in combinations(kinds, number):
-            world, _, _ = place(roots)
+            context, _, _ = place(roots)
             for current, version in product(range(-1, number), (1, 2, 3)):
                 if current >= 0 and roots[current].version != version:
                     continue
                 key = path_of(roots[current], current + 1) if current >= 0 else ""
-                found = rivals(world, replace(old_item(version), root_key=key))
+                found = rivals(context, replace(old_item(version), root_key=key))
                 others = [
                     (one.epoch, one.version, one)
                     for n, one in enumerate(roots)

@@ -82,7 +82,7 @@ def behinds(small: Small) -> Iterator[int]:
 
 
 def reaching(small: Small, floor: int) -> list[Item]:
-    return [item for item in small.live if item.following > floor]
+    return [item for item in small.live if item.next_offset > floor]
 
 
 def check_claim(small: Small, log: Log, behind: int) -> None:
@@ -103,12 +103,12 @@ def check_claim(small: Small, log: Log, behind: int) -> None:
     assert bool(asked) == wanted.asked
 
     # What is kept: all below the cut, byte for byte, and nothing else.
-    end = small.following if wanted.what == "agree" else wanted.offset
+    end = small.next_offset if wanted.what == "agree" else wanted.offset
     kept = [] if wanted.anew else [chunk for chunk in small.chunks if chunk.next_offset <= end]
     chunks, holes = content(remote, root)
     assert list(chunks) == kept, case
     assert all(data == bytes_of(chunk) for chunk, data in chunks.items()), case
-    lost = [(i.first, min(i.following, end)) for i in small.live if i.hole and i.first < end]
+    lost = [(i.first, min(i.next_offset, end)) for i in small.live if i.hole and i.first < end]
     assert holes == ([] if wanted.anew else lost), case
     assert (root.first_offset, root.next_offset) == (end if wanted.anew else small.first, end)
     assert root.ledger == Ledger.of([(OWNER, 0), (CLAIMER, end)]), case
@@ -146,7 +146,7 @@ def check_record(
     floor = min(small.first, wanted.offset) if wanted.anew else wanted.offset
     gone = reaching(small, floor)
     assert (told.epoch, told.offset, told.anew) == (CLAIMER, wanted.offset, wanted.anew)
-    assert (told.old_first_offset, told.old_next_offset) == (small.first, small.following)
+    assert (told.old_first_offset, told.old_next_offset) == (small.first, small.next_offset)
     assert told.fragments == len(gone)
     sizes = [len(fragment_of(item.chunks).data) for item in gone if not item.hole]
     assert told.bytes == sum(sizes)
@@ -154,11 +154,11 @@ def check_record(
     if all(item.hole for item in gone):
         assert not root.quarantine_key
         return
-    (timeline,) = load_record(remote.new_world(), STREAM, root.quarantine_key).timelines
+    (timeline,) = load_record(remote.new_context(), STREAM, root.quarantine_key).timelines
     assert (timeline.epoch, timeline.floor, timeline.next_offset, timeline.created_ms) == (
         CLAIMER,
         floor,
-        small.following,
+        small.next_offset,
         5,
     )
     assert (timeline.root_key, timeline.reason) == (old.root_key, told.reason)
@@ -204,7 +204,7 @@ def test_the_epoch_that_has_claimed_changes_nothing_and_says_what_hole_its_log_c
     for small, shared, past in manifests(3):
         remote = landed(small)
         before, old = dict(remote.memory.objects), item_of(remote)
-        end = small.following
+        end = small.next_offset
         for log in logs(past, shared, (1, 2, 3), (CLAIMER,), 2):
             wanted = expected(small, log)
             below = [chunk for chunk in log if chunk.chunk_id < end]
@@ -234,7 +234,7 @@ def test_only_an_epoch_above_all_claims_claims_the_same_is_let_be_and_all_others
         remote.anchor(1)
         if claims:
             root = Root(1, 1, highest, ledger=Ledger.of(claims))
-            publish(remote.world, load(remote.world, STREAM), root, claim=True)
+            publish(remote.context, load(remote.context, STREAM), root, claim=True)
         before, old = dict(remote.memory.objects), item_of(remote)
         if epoch < highest:
             with pytest.raises(FencedError):

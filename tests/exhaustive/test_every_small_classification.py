@@ -30,7 +30,7 @@ from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.names import DataKey, collect_path, group_path, quarantine_path, root_path
 from coldstream.plans.collect import Kind
 from coldstream.ports import ObjectInfo
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases import references
 from coldstream.usecases.classify import Classifier
@@ -45,10 +45,10 @@ Chunk = tuple[int, int]
 
 @dataclass(frozen=True)
 class Leaf:
-    """A fragment over [first, following) whose last chunk is of `written`."""
+    """A fragment over [first, next_offset) whose last chunk is of `written`."""
 
     first: int
-    following: int
+    next_offset: int
     epoch: int
     uid: int
     written: int
@@ -57,12 +57,12 @@ class Leaf:
     @property
     def key(self) -> DataKey:
         kind: Literal["fragment", "hole"] = "hole" if self.hole else "fragment"
-        return DataKey(STREAM, self.first, self.following, self.epoch, self.uid, kind)
+        return DataKey(STREAM, self.first, self.next_offset, self.epoch, self.uid, kind)
 
     @property
     def entry(self) -> Entry:
         kind = EntryKind.HOLE if self.hole else EntryKind.FRAGMENT
-        return Entry(self.first, self.following, 0, 0, kind, 1, 1, self.epoch, self.uid)
+        return Entry(self.first, self.next_offset, 0, 0, kind, 1, 1, self.epoch, self.uid)
 
 
 _BODIES: dict[Leaf, bytes] = {}
@@ -73,7 +73,7 @@ def body(leaf: Leaf) -> bytes:
     if leaf not in _BODIES:
         _BODIES[leaf] = build_fragment(
             leaf.first,
-            leaf.following,
+            leaf.next_offset,
             stream=STREAM,
             epoch=leaf.epoch,
             uid=leaf.uid,
@@ -101,7 +101,7 @@ class Grown:
         """What its live part names, as far as it ends above an offset."""
         first = self.root.first_offset
         named = {
-            each.key.path(PREFIX) for each in self.leaves if each.following > max(first, above)
+            each.key.path(PREFIX) for each in self.leaves if each.next_offset > max(first, above)
         }
         if self.group and first < 2:
             named.add(self.group_key)
@@ -110,10 +110,10 @@ class Grown:
     def holds(self, chunk: Chunk) -> bool:
         """Whether a live fragment has the chunk: the same id, the same epoch."""
         return any(
-            each.first <= chunk[0] < each.following
+            each.first <= chunk[0] < each.next_offset
             and each.written == chunk[1]
             and not each.hole
-            and each.following > self.root.first_offset
+            and each.next_offset > self.root.first_offset
             for each in self.leaves
         )
 
@@ -137,7 +137,7 @@ def grown(
         head = Head(0, 0, len(dead), len(dead))
     elif first:
         entries = entries[1:]
-    end = leaves[-1].following
+    end = leaves[-1].next_offset
     claims = [(1, 0), *([(2, floor)] if floor is not None else [])]
     root = Root(
         first,
@@ -167,11 +167,11 @@ class Bucket:
     roots: dict[str, tuple[int, bool]]
     records: list[str]
 
-    def world(self) -> World:
+    def context(self) -> Context:
         catalog = MemoryCatalog()
         catalog.items[STREAM] = self.item
         uids = iter(range(10**6, 10**7))
-        return World(self.store, catalog, PREFIX, lambda: next(uids))
+        return Context(self.store, catalog, PREFIX, lambda: next(uids))
 
     def loaded(self) -> Snapshot:
         return Snapshot(self.item, self.current.root)
@@ -184,12 +184,12 @@ CUT = [Leaf(0, 1, 1, 100, 1), Leaf(1, 2, 1, 201, 1), Leaf(2, 4, 1, 202, 1)]
 
 
 def strangers() -> Iterator[Leaf]:
-    for first, following, epoch in product(range(4), range(1, 5), (1, 2)):
-        if first < following:
-            yield Leaf(first, following, epoch, 900, 1)
+    for first, next_offset, epoch in product(range(4), range(1, 5), (1, 2)):
+        if first < next_offset:
+            yield Leaf(first, next_offset, epoch, 900, 1)
             if epoch == 2:  # no chunk is newer than its fragment
-                yield Leaf(first, following, epoch, 901, 2)
-            yield Leaf(first, following, epoch, 902, 1, hole=True)
+                yield Leaf(first, next_offset, epoch, 901, 2)
+            yield Leaf(first, next_offset, epoch, 902, 1, hole=True)
 
 
 def bucket(
@@ -290,8 +290,8 @@ def bucket(
 def needed(leaf: Leaf, made: Bucket, floor: int) -> bool:
     """Whether what nobody names can be referred to again, or is the only one of its history."""
     first, end = made.current.root.first_offset, made.current.root.next_offset
-    below, above = leaf.following <= first, leaf.following > end
-    cut = leaf.epoch < 2 and leaf.following > floor
+    below, above = leaf.next_offset <= first, leaf.next_offset > end
+    cut = leaf.epoch < 2 and leaf.next_offset > floor
     timeline = len(made.held_by) > 1
     if below and not (cut and timeline):
         return False
@@ -299,17 +299,17 @@ def needed(leaf: Leaf, made: Bucket, floor: int) -> bool:
         return above and not cut
     if above:
         return True
-    may_enter = leaf.first >= floor if leaf.epoch == 2 else leaf.following <= floor
+    may_enter = leaf.first >= floor if leaf.epoch == 2 else leaf.next_offset <= floor
     if may_enter and not below:
         return False
-    chunk = (leaf.following - 1, leaf.written)
+    chunk = (leaf.next_offset - 1, leaf.written)
     for tree, begin in made.held_by:
         lost = tree is not made.current
         over = any(
-            one.hole and one.first < leaf.following and leaf.first < one.following
+            one.hole and one.first < leaf.next_offset and leaf.first < one.next_offset
             for one in tree.leaves
         )
-        if leaf.following > begin and not (lost and over) and tree.holds(chunk):
+        if leaf.next_offset > begin and not (lost and over) and tree.holds(chunk):
             return False
     return True
 
@@ -336,7 +336,7 @@ def every_bucket() -> Iterator[tuple[Bucket, int]]:
 
 def test_in_every_bucket_garbage_is_exactly_what_nothing_names_and_nothing_can_need() -> None:
     for made, floor in every_bucket():
-        classifier = Classifier(made.world(), made.loaded())
+        classifier = Classifier(made.context(), made.loaded())
         assert not classifier.blind
         for path, leaf in made.asked.items():
             garbage = classifier.kind(row(path)).garbage
@@ -363,7 +363,7 @@ def test_a_lost_timeline_with_a_hole_there_has_no_chunk_of_it() -> None:
             recorded="current",
             cut_hole=True,
         )
-        classifier = Classifier(made.world(), made.loaded())
+        classifier = Classifier(made.context(), made.loaded())
         for path, leaf in made.asked.items():
             garbage = classifier.kind(row(path)).garbage
             assert garbage == (path not in made.named and not needed(leaf, made, floor)), path
@@ -376,8 +376,8 @@ def test_where_the_roots_cannot_all_be_looked_at_nothing_but_roots_is_garbage(
     monkeypatch.setattr(references, "MAX_RIVALS", 1 if late else 0)
     for rival in ("lost", "ahead"):
         made = bucket(shape=1, first=1, floor=1, same=True, rival=rival, recorded="current")
-        world = replace(made.world(), page_size=1) if late else made.world()
-        classifier = Classifier(world, made.loaded(), time_left=lambda: not late)
+        context = replace(made.context(), page_size=1) if late else made.context()
+        classifier = Classifier(context, made.loaded(), time_left=lambda: not late)
         assert classifier.blind
         for path in (*made.asked, *made.groups, *made.records):
             assert not classifier.kind(row(path)).garbage
@@ -395,7 +395,7 @@ def test_a_renewed_classifier_says_of_every_object_what_a_new_one_would() -> Non
     ):
         recorded: Recorded = "current" if record == "current" else "none"
         made = bucket(shape=0, first=0, floor=1, same=same, rival="none", recorded=recorded)
-        classifier = Classifier(made.world(), made.loaded())
+        classifier = Classifier(made.context(), made.loaded())
         for path in made.asked:
             classifier.kind(row(path))
         before = made.current
@@ -438,6 +438,6 @@ def test_a_renewed_classifier_says_of_every_object_what_a_new_one_would() -> Non
         assert (renewed is None) == (change in ("claimed", "record", "state"))
         if renewed is None:
             continue
-        fresh = Classifier(made.world(), loaded)
+        fresh = Classifier(made.context(), loaded)
         for each in (*made.asked, *made.groups, *made.records, path, made.item.root_key):
             assert renewed.kind(row(each)) is fresh.kind(row(each)), (each, change)

@@ -30,13 +30,13 @@ CLAIMS = [(1, 0)]
 Objects = Sequence[tuple[DataKey, bytes]]
 
 
-def fragment(first: int, following: int, *, good: bool) -> tuple[DataKey, bytes]:
-    made = fragment_of(chain([following - first], [1], first), 1, 0, first * 10 + following)
+def fragment(first: int, next_offset: int, *, good: bool) -> tuple[DataKey, bytes]:
+    made = fragment_of(chain([next_offset - first], [1], first), 1, 0, first * 10 + next_offset)
     return made.key, made.data if good else made.lying(segment_offset=first + 1).data
 
 
-def hole(first: int, following: int, *, empty: bool = True) -> tuple[DataKey, bytes]:
-    return DataKey(STREAM, first, following, 1, 7, "hole"), b"" if empty else b"x"
+def hole(first: int, next_offset: int, *, empty: bool = True) -> tuple[DataKey, bytes]:
+    return DataKey(STREAM, first, next_offset, 1, 7, "hole"), b"" if empty else b"x"
 
 
 def buckets() -> Iterator[tuple[Objects, set[DataKey]]]:
@@ -71,7 +71,7 @@ class Site:
         self.remote = Remote()
         self.remote.anchor()
         root = Root(0, 0, 1, ledger=Ledger.of(CLAIMS))
-        outcome = publish(self.remote.world, load(self.remote.world, STREAM), root, claim=True)
+        outcome = publish(self.remote.context, load(self.remote.context, STREAM), root, claim=True)
         assert isinstance(outcome, Landed)
         self.objects = dict(self.remote.memory.objects)
         self.item: CatalogItem = self.remote.items.items[STREAM]
@@ -79,7 +79,7 @@ class Site:
     def commit(self, objects: Objects, limit: int) -> CommitReport:
         self.remote.items.items[STREAM] = self.item
         self.remote.memory.objects = self.objects | {k.path(PREFIX): data for k, data in objects}
-        return commit_runs(self.remote.world, STREAM, pause=no_pause, limit=limit)
+        return commit_runs(self.remote.context, STREAM, pause=no_pause, limit=limit)
 
 
 def naive_commit(

@@ -42,7 +42,7 @@ class Small:
     """One chunk of an index."""
 
     first: int
-    following: int
+    next_offset: int
     epoch: int
     start: int
     end: int
@@ -66,7 +66,7 @@ def view(chunks: Sequence[Small], *, closed: bool = False) -> SegmentView:
         records=np.array(rows, INDEX_DTYPE),
         skipped=0,
         end_position=chunks[-1].end if chunks else 8,
-        next_offset=chunks[-1].following if chunks else 5,
+        next_offset=chunks[-1].next_offset if chunks else 5,
         closed=closed,
     )
 
@@ -86,7 +86,7 @@ def naive_cut(
     found: list[Expected] = []
     current: list[Small] = []
     for number, chunk in enumerate(chunks):
-        if chunk.following > committed or chunk.epoch > epoch:
+        if chunk.next_offset > committed or chunk.epoch > epoch:
             break
         current.append(chunk)
         if number + 1 == len(chunks):
@@ -96,7 +96,7 @@ def naive_cut(
             continue
         after = chunks[number + 1]
         too_large = after.end - current[0].start > target
-        too_many = after.following - current[0].first > MOST_RECORDS
+        too_many = after.next_offset - current[0].first > MOST_RECORDS
         if too_large or too_many:
             found.append(Expected(tuple(current), ends_segment=False))
             current = []
@@ -124,7 +124,7 @@ def check(
         assert piece.records["offset"].tolist() == [c.first for c in wanted.chunks], case
         assert piece.records["position"].tolist() == [c.start for c in wanted.chunks], case
         assert (piece.start, piece.end) == (wanted.chunks[0].start, wanted.chunks[-1].end), case
-        assert piece.next_offset == wanted.chunks[-1].following, case
+        assert piece.next_offset == wanted.chunks[-1].next_offset, case
         assert piece.ends_segment == wanted.ends_segment, case
         assert (piece.segment_offset, piece.first_offset) == (5, wanted.chunks[0].first)
         assert piece.size == sum(c.end - c.start for c in wanted.chunks)
@@ -182,7 +182,7 @@ def test_no_fragment_has_more_records_than_its_trailer_can_count() -> None:
         for records, target in product(product(counts, repeat=count), (1, 2, 9)):
             chunks = index(records, [1] * count, [1] * count)
             for closed, flush, usable in product((False, True), (False, True), range(count + 1)):
-                committed = chunks[usable - 1].following if usable else 5
+                committed = chunks[usable - 1].next_offset if usable else 5
                 check(
                     chunks, closed=closed, target=target, committed=committed, epoch=1, flush=flush
                 )
@@ -194,12 +194,12 @@ def test_a_view_counts_the_chunks_that_end_at_or_below_an_offset_and_shows_each(
             chunks = index(records, [1] * count, epochs)
             segment = view(chunks)
             for offset in range(3, 8 + sum(records)):
-                ended = sum(chunk.following <= offset for chunk in chunks)
+                ended = sum(chunk.next_offset <= offset for chunk in chunks)
                 assert segment.committed(offset) == ended, (chunks, offset)
             for number in range(-count, count):
                 wanted = chunks[number]
                 assert segment.chunk(number) == LocalChunk(
-                    wanted.first, wanted.following, wanted.epoch
+                    wanted.first, wanted.next_offset, wanted.epoch
                 )
 
 
@@ -240,7 +240,7 @@ def naive_verdict(piece: Slice, data: bytes) -> int | None:
     rows = piece.records.tolist()
     for number, (offset, timestamp, epoch, position, kind) in enumerate(rows):
         last = number + 1 == len(rows)
-        following = piece.next_offset if last else rows[number + 1][0]
+        next_offset = piece.next_offset if last else rows[number + 1][0]
         start = position - piece.start
         end = (piece.end if last else rows[number + 1][3]) - piece.start
         if not 0 <= start <= len(data) - 48:
@@ -253,7 +253,7 @@ def naive_verdict(piece: Slice, data: bytes) -> int | None:
             magic == 0x50
             and its_kind in (0, 1, 2)
             and 1 <= entries <= records
-            and (chunk_id, chunk_id + records) == (offset, following)
+            and (chunk_id, chunk_id + records) == (offset, next_offset)
             and (time, its_epoch, its_kind) == (timestamp, epoch, kind)
             and 48 + bloom + size + trailer == end - start
             and zlib.crc32(body) == crc

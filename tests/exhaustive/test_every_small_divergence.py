@@ -115,7 +115,7 @@ def check_pair(remote: Remote, root: Root, small: Small, log: Log) -> None:
     wanted = expected(small, log)
     try:
         cut = divergence(
-            remote.world,
+            remote.context,
             STREAM,
             root,
             KnownHistory(log),
@@ -134,10 +134,10 @@ def check_pair(remote: Remote, root: Root, small: Small, log: Log) -> None:
         )
         assert cut.evidence in log
         assert cut.evidence not in small.chunks
-        assert cut.evidence.chunk_id < small.following
+        assert cut.evidence.chunk_id < small.next_offset
         assert cut.floor(root) == (min(small.first, cut.offset) if cut.anew else cut.offset)
     in_hole = wanted.what == "cut" and not wanted.anew
-    end = small.end_of_data if in_hole else small.following
+    end = small.end_of_data if in_hole else small.next_offset
     assert asked == ([(log[0].chunk_id, end)] if wanted.asked else []), (small, log)
 
 
@@ -174,8 +174,8 @@ class Retiring(KnownHistory):
     def chunks_near(self, offset: int) -> list[LocalChunk]:
         return self._seen().chunks_near(offset)
 
-    def chunks_between(self, first: int, following: int) -> list[LocalChunk]:
-        return self._seen().chunks_between(first, following)
+    def chunks_between(self, first: int, next_offset: int) -> list[LocalChunk]:
+        return self._seen().chunks_between(first, next_offset)
 
     def first_offset(self) -> int | None:
         return self._seen().first_offset()
@@ -191,7 +191,7 @@ def test_a_log_that_is_retired_while_it_is_compared_never_cuts_anything_off() ->
                 object.__setattr__(retiring, "kept", log[lost:])
                 object.__setattr__(retiring, "after", after)
                 try:
-                    cut = divergence(remote.world, STREAM, root, retiring)
+                    cut = divergence(remote.context, STREAM, root, retiring)
                 except (DivergedError, UnavailableError):
                     continue
                 if cut is not None:
@@ -269,7 +269,7 @@ def test_manifests_without_data_part_from_what_does_not_fit_their_border() -> No
             wanted, ask = expected_of_bare(root, log)
             try:
                 cut = divergence(
-                    remote.world,
+                    remote.context,
                     STREAM,
                     root,
                     KnownHistory(log),

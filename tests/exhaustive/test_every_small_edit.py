@@ -115,11 +115,11 @@ def test_a_replacement_that_does_not_fit_the_borders_of_live_leaves_is_refused()
         for made in trees(row([2, 1, 2][:number])):
             starts = {each.first_offset for each in made.live}
             ends = {each.next_offset for each in made.live}
-            for first, following in product(range(1, made.root.next_offset + 3), repeat=2):
-                if not first < following or first >= made.root.next_offset:
+            for first, next_offset in product(range(1, made.root.next_offset + 3), repeat=2):
+                if not first < next_offset or first >= made.root.next_offset:
                     continue
-                new = [leaf(first, following - first, uid=7)]
-                if first in starts and following in ends:
+                new = [leaf(first, next_offset - first, uid=7)]
+                if first in starts and next_offset in ends:
                     splice(made.root, new, branching=2, fetch=made.fetch, uids=count(5000))
                     continue
                 with pytest.raises(InternalError):

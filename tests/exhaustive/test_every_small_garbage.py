@@ -45,14 +45,14 @@ def no_groups(_: Entry) -> Node:
     raise AssertionError("there is no group")
 
 
-def tilings(first: int, following: int) -> Iterator[list[Entry]]:
+def tilings(first: int, next_offset: int) -> Iterator[list[Entry]]:
     """All rows of fragments and holes of one or two offsets over a range."""
-    if first == following:
+    if first == next_offset:
         yield []
     for length, kind in product((1, 2), (EntryKind.FRAGMENT, EntryKind.HOLE)):
-        if first + length <= following:
+        if first + length <= next_offset:
             entry = Entry(first, first + length, 0, 0, kind, 1, 1, 1, 50 + first)
-            for rest in tilings(first + length, following):
+            for rest in tilings(first + length, next_offset):
                 yield [entry, *rest]
 
 
@@ -66,10 +66,10 @@ def ledgers() -> Iterator[Claims]:
 
 
 def keys() -> Iterator[DataKey]:
-    for first, following, epoch in product(range(4), range(1, 5), (1, 2, 3)):
-        if first < following:
-            yield DataKey(STREAM, first, following, epoch, 9)
-            yield DataKey(STREAM, first, following, epoch, 9, "hole")
+    for first, next_offset, epoch in product(range(4), range(1, 5), (1, 2, 3)):
+        if first < next_offset:
+            yield DataKey(STREAM, first, next_offset, epoch, 9)
+            yield DataKey(STREAM, first, next_offset, epoch, 9, "hole")
 
 
 def what_it_is(
@@ -115,10 +115,10 @@ def what_it_is(
     return Kind.FENCED if held else Kind.UNIQUE
 
 
-def rooted(first: int, following: int, tiles: Sequence[Entry], claims: Claims) -> Root:
+def rooted(first: int, next_offset: int, tiles: Sequence[Entry], claims: Claims) -> Root:
     return Root(
         first,
-        following,
+        next_offset,
         epoch=claims[-1][0],
         ledger=Ledger.of(claims),
         entries=Entries.of(tiles),
@@ -165,9 +165,9 @@ def cells(tiles: Sequence[Entry]) -> set[int]:
 
 
 def test_every_key_beside_every_manifest_is_garbage_only_if_nothing_can_ever_need_it() -> None:
-    for first, following in product(range(4), repeat=2):
-        for tiles, claims in product(list(tilings(first, following)), list(ledgers())):
-            root, holes = rooted(first, following, tiles, claims), cells(tiles)
+    for first, next_offset in product(range(4), repeat=2):
+        for tiles, claims in product(list(tilings(first, next_offset)), list(ledgers())):
+            root, holes = rooted(first, next_offset, tiles, claims), cells(tiles)
             for key in keys():
                 for held in (False, True) if key.kind == "fragment" else (True,):
                     check(key, root, tiles, claims, holes, held=held)
@@ -197,14 +197,14 @@ def records(claims: Claims) -> Iterator[QuarantineRecord]:
             yield record
 
 
-@pytest.mark.parametrize(("first", "following"), [(0, 3), (1, 2), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("first", "next_offset"), [(0, 3), (1, 2), (2, 2), (2, 3)])
 def test_what_a_quarantine_record_speaks_of_stays_until_it_is_given_up(
-    first: int, following: int
+    first: int, next_offset: int
 ) -> None:
-    entry = Entry(first, max(following, first + 1), 0, 0, EntryKind.FRAGMENT, 1, 1, 1, 50)
-    tiles = [entry] if first < following else []
+    entry = Entry(first, max(next_offset, first + 1), 0, 0, EntryKind.FRAGMENT, 1, 1, 1, 50)
+    tiles = [entry] if first < next_offset else []
     for claims in ledgers():
-        root = rooted(first, following, tiles, claims)
+        root = rooted(first, next_offset, tiles, claims)
         for record, key in product(list(records(claims)), list(keys())):
             if key.kind == "hole":
                 check(key, root, tiles, claims, set(), record=record, held=True)
@@ -302,7 +302,7 @@ def test_garbage_stays_garbage_only_through_commits_that_cannot_refer_to_it_agai
         ((1, 0), (2, 4)),
         ((0 + 1, 1), (2, 3)),
     ]
-    for table, state, revision, token, version, epoch, ledger, first, following in product(
+    for table, state, revision, token, version, epoch, ledger, first, next_offset in product(
         ("t", "u"),
         (StreamState.LIVE, StreamState.DELETING),
         (4, 5),
@@ -323,11 +323,11 @@ def test_garbage_stays_garbage_only_through_commits_that_cannot_refer_to_it_agai
             epoch=epoch,
             ledger=Ledger.of(ledger),
             first_offset=first,
-            next_offset=following,
+            next_offset=next_offset,
         )
         same_state = (table, state, revision, token) == ("t", StreamState.LIVE, 4, 8)
         no_claim = epoch == 2 and ledger in (claims, claims[1:], ())
-        forward = version >= 5 and first >= 2 and following >= 6
+        forward = version >= 5 and first >= 2 and next_offset >= 6
         assert survives(before, now) == (same_state and no_claim and forward)
 
 

@@ -86,8 +86,8 @@ def test_of_a_damaged_fragment_no_other_timestamp_is_carried_over() -> None:
 
 
 def strays() -> Iterator[tuple[DataKey, bytes]]:
-    for (first, following), epoch in product(combinations(range(11), 2), (2, OWNER, CLAIMER)):
-        chunk = chain([following - first], [epoch], first)
+    for (first, next_offset), epoch in product(combinations(range(11), 2), (2, OWNER, CLAIMER)):
+        chunk = chain([next_offset - first], [epoch], first)
         made = fragment_of(chunk, epoch, 0, 999)
         yield made.key, made.data
         yield replace(made.key, kind="hole"), b""
@@ -106,7 +106,7 @@ def check_named(*, below: bool) -> None:
         cut = past[keep].chunk_id
         log = past[:keep] + chain([10 - cut], [CLAIMER], cut)
         assert expected(small, log).offset == cut
-        entry = next(item for item in items if item.following > cut)
+        entry = next(item for item in items if item.next_offset > cut)
         for key, data in strays():
             if below != (key.first_offset < entry.first and key.next_offset > cut):
                 continue
@@ -115,7 +115,7 @@ def check_named(*, below: bool) -> None:
             remote.memory.put(path, data, write_id=path)
             take(remote, log)
             root = parse_root(remote.memory.objects[item_of(remote).root_key])
-            record = load_record(remote.new_world(), STREAM, root.quarantine_key)
+            record = load_record(remote.new_context(), STREAM, root.quarantine_key)
             over_hole = key.first_offset < 6 and key.next_offset > 4
             named = (
                 key.kind == "fragment"

@@ -31,7 +31,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey, MarkKey, collect_path, root_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, mature, replaced
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases import collect as module
 from coldstream.usecases import marks as records_module
 from coldstream.usecases.collect import Collection, collect
@@ -77,8 +77,8 @@ class Place:
         self.claims = [(1, 0)]
 
     @property
-    def world(self) -> World:
-        return World(self.store, self.items, PREFIX, lambda: next(self._uids))
+    def context(self) -> Context:
+        return Context(self.store, self.items, PREFIX, lambda: next(self._uids))
 
     def names(self, uid: int, *, first: int = 0, claim: bool = False, length: int = 1) -> None:
         """The item moves to a root that names another object."""
@@ -119,7 +119,7 @@ class Place:
         self.items.live = True
         try:
             return collect(
-                self.world,
+                self.context,
                 deleter or self.store,
                 STREAM,
                 grace_ms=GRACE,
@@ -415,9 +415,9 @@ class Paged(Place):
     """A place whose LIST gives a few keys at once."""
 
     @property
-    def world(self) -> World:
+    def context(self) -> Context:
         page: int = self.__dict__["page"]
-        return replace(super().world, page_size=page)
+        return replace(super().context, page_size=page)
 
 
 def test_what_s3_does_not_delete_is_counted_and_tried_again() -> None:
@@ -472,13 +472,13 @@ def test_a_record_is_ripe_after_a_grace_time_and_goes_when_a_later_run_or_four_h
                 assert replaced(some, now_ms=now * STEP, grace_ms=GRACE) == needless
 
 
-def record_of(document: object, lines: bytes, *, tail: bytes = b"") -> tuple[World, Record]:
+def record_of(document: object, lines: bytes, *, tail: bytes = b"") -> tuple[Context, Record]:
     place = Place()
     body = gzip.compress(json.dumps(document).encode() + b"\n", mtime=0)
     body += gzip.compress(lines, mtime=0) + tail
     path = collect_path(PREFIX, STREAM, 1, 7)
     place.store.put(path, body, write_id="w")
-    return place.world, Record(MarkKey(STREAM, 1, 7), path, 0, len(body))
+    return place.context, Record(MarkKey(STREAM, 1, 7), path, 0, len(body))
 
 
 def said(**more: object) -> dict[str, object]:
@@ -503,16 +503,16 @@ def test_a_record_names_its_keys_only_if_they_rise_and_are_as_many_as_it_says() 
         ):
             text = "".join(f"{line}\n" for line in lines)
             text = text if ended else text[:-1]
-            world, record = record_of(said(count=count), text.encode())
+            context, record = record_of(said(count=count), text.encode())
             *read, rest = text.split("\n")
             rising = all(one < other for one, other in zip(("", *read), read, strict=False))
             whole = not rest and rising and count == len(read) > 0
             if whole:
-                found = seen_in(world, STREAM, record, wanted)
+                found = seen_in(context, STREAM, record, wanted)
                 assert found == {under + line for line in read} & wanted
             else:
                 with pytest.raises(CorruptDataError):
-                    seen_in(world, STREAM, record, wanted)
+                    seen_in(context, STREAM, record, wanted)
 
 
 def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() -> None:
@@ -537,8 +537,8 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
     for name, values in good.items():
         for value in values:
             document = said(**{name: value})
-            world, record = record_of(document, b"a\nb\n")
-            header = read_header(world, STREAM, record)
+            context, record = record_of(document, b"a\nb\n")
+            header = read_header(context, STREAM, record)
             under = stream_prefix(PREFIX, STREAM)
             assert header.state == State(
                 int(str(document["revision"])), int(str(document["state_token"]), 16)
@@ -552,21 +552,21 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
         missing = said()
         del missing[name]
         for document in (*(said(**{name: value}) for value in values), missing):
-            world, record = record_of(document, b"a\nb\n")
+            context, record = record_of(document, b"a\nb\n")
             with pytest.raises(CorruptDataError):
-                read_header(world, STREAM, record)
+                read_header(context, STREAM, record)
             with pytest.raises(CorruptDataError):
-                seen_in(world, STREAM, record, set())
+                seen_in(context, STREAM, record, set())
 
 
 def test_a_record_that_is_cut_anywhere_or_goes_on_proves_nothing() -> None:
-    world, record = record_of(said(), b"a\nb\n")
-    body = bytes(world.store.get_all(record.path, limit=10**6))
+    context, record = record_of(said(), b"a\nb\n")
+    body = bytes(context.store.get_all(record.path, limit=10**6))
     for damaged in (*(body[:n] for n in range(len(body))), body + b"x", body + body):
         place = Place()
         place.store.put(record.path, damaged, write_id="w")
         with pytest.raises(CorruptDataError):
-            seen_in(place.world, STREAM, replace(record, size=len(damaged)), {"a"})
+            seen_in(place.context, STREAM, replace(record, size=len(damaged)), {"a"})
 
 
 def test_what_is_written_down_is_what_is_read() -> None:
@@ -576,38 +576,40 @@ def test_what_is_written_down_is_what_is_read() -> None:
         wanted = {name for name, taken in zip(names, asked, strict=True) if taken}
         if not keys:
             continue
-        world = Place(now=7).world
-        record = write_record(world, STREAM, run_ms=5, state=State(3, 4), keys=keys[::-1])
+        context = Place(now=7).context
+        record = write_record(context, STREAM, run_ms=5, state=State(3, 4), keys=keys[::-1])
         assert record.modified_ms == 7
-        header = read_header(world, STREAM, record)
+        header = read_header(context, STREAM, record)
         assert (header.state, header.count) == (State(3, 4), len(keys))
         assert (header.first, header.last) == (keys[0], keys[-1])
-        assert seen_in(world, STREAM, record, wanted) == wanted & {*keys}
+        assert seen_in(context, STREAM, record, wanted) == wanted & {*keys}
 
 
 def test_a_record_is_read_the_same_in_pieces_of_every_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"{stream_prefix(PREFIX, STREAM)}data/{n:03}" for n in range(30)]
-    world = Place(now=7).world
-    record = write_record(world, STREAM, run_ms=5, state=State(3, 4), keys=names)
+    context = Place(now=7).context
+    record = write_record(context, STREAM, run_ms=5, state=State(3, 4), keys=names)
     for taken, given in product((1, 2, 3, 5, 64), repeat=2):
         monkeypatch.setattr(records_module, "_INPUT", taken)
         monkeypatch.setattr(records_module, "_BLOCK", given)
-        assert seen_in(world, STREAM, record, {*names[::3], "x"}) == {*names[::3]}
+        assert seen_in(context, STREAM, record, {*names[::3], "x"}) == {*names[::3]}
 
 
 @pytest.mark.parametrize("length", range(1022, 1028))
 def test_a_key_is_at_most_as_long_as_s3_allows(length: int) -> None:
     under = stream_prefix(PREFIX, STREAM)
     for lines in ([b"a" * length], [b"a", b"b" * length], [b"a" * length, b"b"]):
-        world, record = record_of(said(count=len(lines)), b"".join(each + b"\n" for each in lines))
+        context, record = record_of(
+            said(count=len(lines)), b"".join(each + b"\n" for each in lines)
+        )
         wanted = {under + each.decode() for each in lines}
         if length <= 1024:
-            assert seen_in(world, STREAM, record, wanted) == wanted
+            assert seen_in(context, STREAM, record, wanted) == wanted
         else:
             with pytest.raises(CorruptDataError):
-                seen_in(world, STREAM, record, wanted)
+                seen_in(context, STREAM, record, wanted)
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])
@@ -615,9 +617,9 @@ def test_a_record_of_more_bytes_than_any_has_proves_nothing(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "MAX_RECORD", 4)
-    world, record = record_of(said(count=1), b"a" * (size - 1) + b"\n")
+    context, record = record_of(said(count=1), b"a" * (size - 1) + b"\n")
     if size <= 4:
-        assert seen_in(world, STREAM, record, set()) == set()
+        assert seen_in(context, STREAM, record, set()) == set()
     else:
         with pytest.raises(CorruptDataError):
-            seen_in(world, STREAM, record, set())
+            seen_in(context, STREAM, record, set())

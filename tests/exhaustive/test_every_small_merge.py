@@ -225,14 +225,14 @@ def test_a_fragment_of_pieces_has_the_index_and_the_trailer_of_one_that_was_neve
         for pieces in cuts(chunks):
             made = []
             position = 8
-            for first, following in pieces:
+            for first, next_offset in pieces:
                 made.append(
                     build_fragment(
                         first,
-                        following,
+                        next_offset,
                         epoch=2,
-                        chunk_epochs=epochs[first:following],
-                        timestamps=[40, 30, 60, 50][first:following],
+                        chunk_epochs=epochs[first:next_offset],
+                        timestamps=[40, 30, 60, 50][first:next_offset],
                         records_per_chunk=1,
                         segment_offset=0,
                         segment_position=position,

@@ -61,9 +61,9 @@ from tests.support.stage import (
     STREAM,
     M,
     anchored,
+    context_of,
     no_pause,
     upload,
-    world_of,
 )
 
 END = 40
@@ -83,12 +83,12 @@ def part(first: int, end: int, *, epoch: int = 1, floor: int = 0, per: int = CHU
     )  # fmt: skip
 
 
-def new_world(place: Place) -> Any:
-    return world_of(place, count(next(_ids)))
+def new_context(place: Place) -> Any:
+    return context_of(place, count(next(_ids)))
 
 
 def commits(place: Place) -> None:
-    commit_runs(new_world(place), STREAM, pause=no_pause)
+    commit_runs(new_context(place), STREAM, pause=no_pause)
 
 
 # --- streams ---
@@ -100,7 +100,7 @@ def flat() -> Place:
 
 def with_a_group() -> Place:
     place = _stream(part(at, at + 5) for at in range(0, END, 5))
-    rebalance(new_world(place), STREAM, branching=M, pause=no_pause)
+    rebalance(new_context(place), STREAM, branching=M, pause=no_pause)
     return place
 
 
@@ -137,7 +137,7 @@ def retires(place: Place, first: int) -> None:
     assert manifest is not None
     kept = sum(leaf.size for leaf in manifest.leaves if leaf.next > first)
     rules = PolicySet((Rule("r", max_bytes=kept),))
-    retain(new_world(place), STREAM, rules, now_ms=START_MS, pause=no_pause)
+    retain(new_context(place), STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
 def is_cut(place: Place, at: int, *, to: int = 0, epoch: int = 2, per: int = CHUNK) -> None:
@@ -146,7 +146,7 @@ def is_cut(place: Place, at: int, *, to: int = 0, epoch: int = 2, per: int = CHU
     assert manifest is not None
     log = [LocalChunk(c, c + CHUNK, _epoch(manifest, c)) for c in range(0, at, CHUNK)]
     fresh = [LocalChunk(c, c + per, epoch) for c in range(at, max(to, at + per), per)]
-    claim(new_world(place), STREAM, epoch, log=KnownHistory((*log, *fresh)), pause=no_pause)
+    claim(new_context(place), STREAM, epoch, log=KnownHistory((*log, *fresh)), pause=no_pause)
     if to:
         grows(place, to=to, epoch=epoch, floor=at, per=per)
 
@@ -156,9 +156,9 @@ def _epoch(manifest: Manifest, offset: int) -> int:
 
 
 def is_joined(place: Place) -> None:
-    world = new_world(place)
+    context = new_context(place)
     size = 2 * max(len(data) for key, data in place.store.objects.items() if "/data/" in key)
-    consolidate(world, place.store, STREAM, target_size=size, branching=M, pause=no_pause)
+    consolidate(context, place.store, STREAM, target_size=size, branching=M, pause=no_pause)
 
 
 def is_repaired(place: Place, *, lost: bool) -> None:
@@ -170,7 +170,7 @@ def is_repaired(place: Place, *, lost: bool) -> None:
             place.store.delete([key_of(leaf)])
     if not lost:
         upload(place, part(20, 30, uid=777))
-    repair(new_world(place), STREAM, ranges=[(20, 30)], branching=M, pause=no_pause, lost=lost)
+    repair(new_context(place), STREAM, ranges=[(20, 30)], branching=M, pause=no_pause, lost=lost)
 
 
 CHANGES: dict[str, tuple[Change, ...]] = {
@@ -368,13 +368,13 @@ def look_at(history: History, spec: OffsetSpec, given: int, how: str, **settings
     read.goes_on(given)
     read.changes(history, deleted="deleted" in how)
     read.now = 10 if "old" in how else 9.99
-    position, following = reached(history, start, given)
+    position, next_offset = reached(history, start, given)
     read.goes_on()
 
     gone = {key_of(x) for x in history.old.leaves} - objects_below(read.place)
     if "always" in how or "old" in how:
         first = next(x for x in history.old.leaves if x.next > position) if not given else None
-        ends = [position if first is not None and key_of(first) in gone else following]
+        ends = [position if first is not None and key_of(first) in gone else next_offset]
     else:
         ends = list(missing_from(history, gone, position))
         if not set(history.old.nodes) <= objects_below(read.place):

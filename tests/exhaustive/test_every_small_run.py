@@ -47,10 +47,10 @@ ONE = [(1, 0)]
 
 
 def listed(
-    first: int, following: int, uid: int = 0, epoch: int = 1, *, hole: bool = False
+    first: int, next_offset: int, uid: int = 0, epoch: int = 1, *, hole: bool = False
 ) -> Listed:
     kind: Literal["fragment", "hole"] = "hole" if hole else "fragment"
-    key = DataKey(STREAM, first, following, epoch, uid, kind)
+    key = DataKey(STREAM, first, next_offset, epoch, uid, kind)
     return Listed(key, key.path(PREFIX), 0 if hole else 100)
 
 
@@ -236,7 +236,7 @@ def test_a_fragment_enters_if_trailer_key_size_ledger_and_neighbour_agree_and_el
     true_size = good.index_position + good.index_size + 156
     neighbours = [None, *(LastChunk(3, epoch) for epoch in range(4))]
     entered = 0
-    for trailer, first, following, epoch, size, claims, last in product(
+    for trailer, first, next_offset, epoch, size, claims, last in product(
         trailers(),
         (3, 4, 5),
         (5, 6, 7),
@@ -245,13 +245,13 @@ def test_a_fragment_enters_if_trailer_key_size_ledger_and_neighbour_agree_and_el
         ([], [(1, 3)], [(2, 3)], [(1, 2), (2, 3)], [(2, 4)], [(1, 3), (2, 2), (3, 3)]),
         neighbours,
     ):
-        if first >= following:
+        if first >= next_offset:
             continue
-        key = DataKey(STREAM, first, following, epoch, 1)
+        key = DataKey(STREAM, first, next_offset, epoch, 1)
         one = Listed(key, "the key", size)
         agree = (
             trailer.first_offset == first
-            and trailer.next_offset == following
+            and trailer.next_offset == next_offset
             and trailer.epoch == epoch
             and trailer.index_position + trailer.index_size + 156 == size
             and [trailer.floor] == [floor for each, floor in claims if each == epoch]

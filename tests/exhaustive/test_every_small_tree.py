@@ -97,10 +97,10 @@ def test_a_hole_is_seen_over_a_range_exactly_where_a_live_one_shares_an_offset_w
             if each.kind is EntryKind.HOLE
             for offset in range(each.first_offset, each.next_offset)
         }
-        for first, following in product(range(BASE - 1, made.root.next_offset + 2), repeat=2):
-            if made.root.first_offset <= first < following:
-                shared = bool(holes & set(range(first, following)))
-                assert over_hole(made.root, first, following, made.fetch) == shared
+        for first, next_offset in product(range(BASE - 1, made.root.next_offset + 2), repeat=2):
+            if made.root.first_offset <= first < next_offset:
+                shared = bool(holes & set(range(first, next_offset)))
+                assert over_hole(made.root, first, next_offset, made.fetch) == shared
 
 
 def test_the_sums_and_the_head_of_a_root_are_those_of_its_live_leaves() -> None:

@@ -177,8 +177,8 @@ def test_a_known_log_shows_what_is_near_and_what_overlaps() -> None:
                 below = [chunk for chunk in chunks if chunk.chunk_id < first]
                 near = {*below[-1:], *chunks[-1:]}
                 assert sorted(near, key=repr) == sorted(log.chunks_near(first), key=repr)
-                for following in range(first + 1, 10):
-                    offsets = set(range(first, following))
-                    assert log.chunks_between(first, following) == [
+                for next_offset in range(first + 1, 10):
+                    offsets = set(range(first, next_offset))
+                    assert log.chunks_between(first, next_offset) == [
                         c for c in chunks if offsets & set(range(c.chunk_id, c.next_offset))
                     ]

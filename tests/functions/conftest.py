@@ -17,7 +17,7 @@ from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import RootCache, load
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.fragments import SyntheticFragment
@@ -27,7 +27,7 @@ from tests.support.remote import STREAM, no_pause
 
 MACHINES = "arn:aws:states:us-east-1:123456789012:stateMachine:coldstream-"
 _CACHES = (
-    _runtime.world,
+    _runtime.remote,
     _steps.deleter,
     _steps.composer,
     _steps._policies,
@@ -36,7 +36,7 @@ _CACHES = (
 
 
 @dataclass
-class Context:
+class Invocation:
     """What Lambda gives a handler beside the event."""
 
     function_name: str = "commit-runs"
@@ -53,27 +53,27 @@ class Context:
 class Site:
     """Bucket, table, and what the handlers printed."""
 
-    world: World
+    context: Context
     stdout: pytest.CaptureFixture[str]
     log: io.StringIO = field(default_factory=io.StringIO)
 
     @property
     def s3(self) -> Any:
-        return self.world.store._client  # type: ignore[attr-defined]
+        return self.context.store._client  # type: ignore[attr-defined]
 
     def claimed(self, stream: str = STREAM) -> None:
-        anchor(self.world, stream, 0, QueueName())
-        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
+        anchor(self.context, stream, 0, QueueName())
+        claim(self.context, stream, 1, log=NO_HISTORY, pause=no_pause)
 
     def upload(self, *fragments: SyntheticFragment) -> list[str]:
         paths = [each.path(PREFIX) for each in fragments]
         for each, path in zip(fragments, paths, strict=True):
-            self.world.store.put(path, each.data, write_id=path)
+            self.context.store.put(path, each.data, write_id=path)
         return paths
 
     def root(self, stream: str = STREAM) -> Root:
-        world = World(self.world.store, self.world.catalog, PREFIX, lambda: 0, RootCache())
-        return load(world, stream).root
+        context = Context(self.context.store, self.context.catalog, PREFIX, lambda: 0, RootCache())
+        return load(context, stream).root
 
     def machine(self, workflow: str) -> str:
         """Make an empty state machine of this name; give its ARN."""
@@ -134,9 +134,9 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         create_table(boto3.client("dynamodb"))
-        world = _runtime.world()
-        give_table_id(world.catalog._client)  # type: ignore[attr-defined]
-        found = Site(world, capsys)
+        context = _runtime.remote()
+        give_table_id(context.catalog._client)  # type: ignore[attr-defined]
+        found = Site(context, capsys)
         handler = _runtime.logger.registered_handler
         assert isinstance(handler, logging.StreamHandler)
         before = handler.setStream(found.log)

@@ -12,7 +12,7 @@ import pytest
 from coldstream import names
 from functions import _runtime
 from functions.commit_runs import handler
-from tests.functions.conftest import Context, Site
+from tests.functions.conftest import Invocation, Site
 from tests.support import faults
 from tests.support.aws import PREFIX
 from tests.support.remote import STREAM, chain, messages, piece, s3_event
@@ -40,7 +40,7 @@ def test_a_batch_of_good_messages_moves_the_manifest_and_fails_none(site: Site) 
     fragments = chain(5)
     paths = site.upload(*fragments)
 
-    answer = handler(sqs_event(*map(s3_event, paths)), Context())
+    answer = handler(sqs_event(*map(s3_event, paths)), Invocation())
 
     assert answer == {"batchItemFailures": []}
     assert site.root().next_offset == 50
@@ -73,7 +73,7 @@ def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:
             json.dumps({"stream": STREAM}),  # m6
             (Path(__file__).parents[1] / "events" / "s3TestEvent.json").read_text(),  # m7
         ),
-        Context(),
+        Invocation(),
     )
 
     assert sorted(failures(answer)) == ["m1", "m2", "m4", "m5"]
@@ -88,7 +88,7 @@ def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:
 def test_a_refused_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
     (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
 
-    handler(sqs_event(s3_event(path)), Context())
+    handler(sqs_event(s3_event(path)), Invocation())
 
     (line,) = site.logged("ERROR")
     assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
@@ -99,7 +99,7 @@ def test_a_refused_fragment_is_logged_with_stream_offset_and_key(site: Site) -> 
 def test_an_unknown_stream_is_logged_with_stream_offset_key_and_message(site: Site) -> None:
     (path,) = site.upload(piece(20, 30, stream="__nobody_1"))
 
-    answer = handler(sqs_event(s3_event(path)), Context())
+    answer = handler(sqs_event(s3_event(path)), Invocation())
 
     assert failures(answer) == ["m0"]
     (line,) = site.logged("ERROR")
@@ -110,7 +110,7 @@ def test_an_unknown_stream_is_logged_with_stream_offset_key_and_message(site: Si
 def test_an_empty_object_under_a_right_key_is_refused_and_blocks_nothing(site: Site) -> None:
     (bad, good) = site.upload(replace(piece(0, 10, uid=1), data=b""), piece(0, 10, uid=2))
 
-    answer = handler(sqs_event(s3_event(bad), s3_event(good)), Context())
+    answer = handler(sqs_event(s3_event(bad), s3_event(good)), Invocation())
 
     assert failures(answer) == ["m0"]
     assert site.root().next_offset == 10
@@ -118,10 +118,10 @@ def test_an_empty_object_under_a_right_key_is_refused_and_blocks_nothing(site: S
 
 def test_an_event_that_comes_twice_changes_nothing_the_second_time(site: Site) -> None:
     (path,) = site.upload(piece(0, 10))
-    handler(sqs_event(s3_event(path)), Context())
+    handler(sqs_event(s3_event(path)), Invocation())
     before = site.root()
 
-    assert handler(sqs_event(s3_event(path), s3_event(path)), Context()) == {
+    assert handler(sqs_event(s3_event(path), s3_event(path)), Invocation()) == {
         "batchItemFailures": []
     }
     assert site.root() == before
@@ -133,22 +133,22 @@ def test_an_outage_of_the_store_fails_the_messages_and_a_later_delivery_succeeds
     (path,) = site.upload(piece(0, 10))
     faults.answer_error(site.s3, "ListObjectsV2", 503, "SlowDown")
 
-    assert failures(handler(sqs_event(s3_event(path)), Context())) == ["m0"]
-    assert handler(sqs_event(s3_event(path)), Context()) == {"batchItemFailures": []}
+    assert failures(handler(sqs_event(s3_event(path)), Invocation())) == ["m0"]
+    assert handler(sqs_event(s3_event(path)), Invocation()) == {"batchItemFailures": []}
     assert site.root().next_offset == 10
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(site: Site) -> None:
     (path,) = site.upload(piece(0, 10))
-    faults.lose_answers(site.world.catalog._client, "UpdateItem", 1)  # type: ignore[attr-defined]
+    faults.lose_answers(site.context.catalog._client, "UpdateItem", 1)  # type: ignore[attr-defined]
 
-    assert handler(sqs_event(s3_event(path)), Context()) == {"batchItemFailures": []}
+    assert handler(sqs_event(s3_event(path)), Invocation()) == {"batchItemFailures": []}
     assert site.root().version == 2
     assert site.metrics()[names.METRIC_COMMITS] == 1
 
 
 def test_an_empty_batch_is_no_error(site: Site) -> None:
-    assert handler({"Records": []}, Context()) == {"batchItemFailures": []}
+    assert handler({"Records": []}, Invocation()) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize("key", ["\ud800", "\udfff/\0\n"])
@@ -163,7 +163,7 @@ def test_an_event_whose_key_is_no_text_is_told_in_a_line_that_can_be_written(
     logged.setStream(stream)
 
     answer = handler(
-        sqs_event(json.dumps({"Records": [{"s3": {"object": {"key": key}}}]})), Context()
+        sqs_event(json.dumps({"Records": [{"s3": {"object": {"key": key}}}]})), Invocation()
     )
 
     assert failures(answer) == ["m0"]
@@ -177,7 +177,7 @@ def test_a_foreign_record_fails_its_message_and_the_good_records_beside_it_are_d
 ) -> None:
     (path,) = site.upload(piece(0, 10))
 
-    answer = handler(sqs_event(s3_event("somebody/else.txt", path)), Context())
+    answer = handler(sqs_event(s3_event("somebody/else.txt", path)), Invocation())
 
     assert failures(answer) == ["m0"]
     assert site.root().next_offset == 10

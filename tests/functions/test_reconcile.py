@@ -6,7 +6,7 @@ import boto3
 
 from coldstream import names
 from functions.reconcile import handler
-from tests.functions.conftest import Context, Site
+from tests.functions.conftest import Invocation, Site
 from tests.support.aws import BUCKET, PREFIX, TABLE
 from tests.support.remote import STREAM, chain, piece
 
@@ -17,7 +17,7 @@ BOTH = {"work": [{"stream": STREAM}, {"stream": OTHER}]}
 def test_runs_are_completed_without_any_event(site: Site) -> None:
     site.upload(*chain(3))
 
-    answer = handler({"work": [{"stream": STREAM}]}, Context())
+    answer = handler({"work": [{"stream": STREAM}]}, Invocation())
 
     assert (answer["left"], answer["streams"], answer["fragments"]) == ([], 1, 3)
     assert site.root().next_offset == 30
@@ -27,7 +27,7 @@ def test_runs_are_completed_without_any_event(site: Site) -> None:
 def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
     (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
 
-    assert handler({"work": [{"stream": STREAM}]}, Context())["refused"] == 1
+    assert handler({"work": [{"stream": STREAM}]}, Invocation())["refused"] == 1
 
     (line,) = site.logged("ERROR")
     assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
@@ -37,12 +37,12 @@ def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None
 def test_a_stream_that_fails_is_named_and_the_others_are_brought_forward(site: Site) -> None:
     site.claimed(OTHER)
     site.upload(*chain(3, stream=OTHER))
-    item = site.world.catalog.get(STREAM)
+    item = site.context.catalog.get(STREAM)
     assert item is not None
     site.s3.delete_object(Bucket=BUCKET, Key=item.root_key)
-    site.world.roots._roots.clear()
+    site.context.roots._roots.clear()
 
-    answer = handler(BOTH, Context())
+    answer = handler(BOTH, Invocation())
 
     assert (answer["failed"], answer["left"]) == (1, [])
     assert site.root(OTHER).next_offset == 30
@@ -52,21 +52,21 @@ def test_a_stream_that_fails_is_named_and_the_others_are_brought_forward(site: S
 
 
 def test_without_time_the_streams_are_left_for_the_next_call(site: Site) -> None:
-    answer = handler(BOTH, Context(remaining_ms=9_000))
+    answer = handler(BOTH, Invocation(remaining_ms=9_000))
 
     assert answer["left"] == BOTH["work"]
 
 
 def test_a_stream_whose_item_is_lost_is_adopted_and_brought_forward(site: Site) -> None:
     site.upload(*chain(3))
-    handler({"work": [{"stream": STREAM}]}, Context())
+    handler({"work": [{"stream": STREAM}]}, Invocation())
     site.upload(*chain(2, start=30))
     boto3.client("dynamodb").delete_item(
         TableName=TABLE, Key={"stream": {"S": PREFIX + STREAM}, "item": {"S": "catalog"}}
     )
 
-    answer = handler({"work": [{"stream": STREAM}]}, Context())
+    answer = handler({"work": [{"stream": STREAM}]}, Invocation())
 
     assert (answer["adopted"], answer["fragments"]) == (1, 2)
     assert site.root().next_offset == 50
-    assert handler({"work": [{"stream": STREAM}]}, Context()).get("adopted", 0) == 0
+    assert handler({"work": [{"stream": STREAM}]}, Invocation()).get("adopted", 0) == 0

@@ -4,7 +4,7 @@ import json
 
 from coldstream import names
 from functions.report import handler
-from tests.functions.conftest import Context, Site
+from tests.functions.conftest import Invocation, Site
 
 ERROR = {"Error": "UnavailableError", "Cause": "x" * 9000 + "the end"}
 
@@ -12,7 +12,7 @@ ERROR = {"Error": "UnavailableError", "Cause": "x" * 9000 + "the end"}
 def test_what_a_machine_gives_up_is_logged_with_its_streams(site: Site) -> None:
     event = {"workflow": "collect", "error": ERROR, "work": [{"stream": "a"}, {"stream": "b"}]}
 
-    assert handler(event, Context()) == {}
+    assert handler(event, Invocation()) == {}
 
     (line,) = site.logged("ERROR")
     assert (line["workflow"], line["error"]) == ("collect", "UnavailableError")
@@ -22,7 +22,7 @@ def test_what_a_machine_gives_up_is_logged_with_its_streams(site: Site) -> None:
 
 
 def test_it_is_counted_for_the_alarm_and_for_the_workflow(site: Site) -> None:
-    handler({"workflow": "rebalance", "error": ERROR}, Context())
+    handler({"workflow": "rebalance", "error": ERROR}, Invocation())
 
     lines = [
         json.loads(each) for each in site.stdout.readouterr().out.splitlines() if "_aws" in each
@@ -37,7 +37,7 @@ def test_it_is_counted_for_the_alarm_and_for_the_workflow(site: Site) -> None:
 
 
 def test_a_survey_that_failed_has_no_streams_to_name(site: Site) -> None:
-    handler({"workflow": "retention", "error": {"Error": "States.Timeout"}}, Context())
+    handler({"workflow": "retention", "error": {"Error": "States.Timeout"}}, Invocation())
 
     (line,) = site.logged("ERROR")
     assert (line["streams"], line["cause"]) == ([], "")

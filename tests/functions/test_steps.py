@@ -31,7 +31,7 @@ from functions import (
     tombstone,
 )
 from functions._steps import Totals, over_streams
-from tests.functions.conftest import Context, Site
+from tests.functions.conftest import Invocation, Site
 from tests.support.aws import PREFIX, TABLE
 from tests.support.remote import STREAM, chain
 
@@ -48,7 +48,7 @@ def put_rules(*rules: Rule) -> None:
 
 def committed(site: Site, count: int) -> None:
     site.upload(*chain(count))
-    reconcile.handler(WORK, Context())
+    reconcile.handler(WORK, Invocation())
     site.stdout.readouterr()
 
 
@@ -64,14 +64,14 @@ def committed(site: Site, count: int) -> None:
 )
 def test_a_step_refuses_work_that_names_no_stream(site: Site, step: Any, event: Any) -> None:
     with pytest.raises(InvalidInputError):
-        step.handler(event, Context())
+        step.handler(event, Invocation())
 
 
 @pytest.mark.parametrize("step", [rebalance, retention, consolidate, collect, reconcile])
 def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, step: Any) -> None:
     committed(site, 1)
 
-    answer = step.handler({"work": [{"stream": "__gone_1"}, {"stream": STREAM}]}, Context())
+    answer = step.handler({"work": [{"stream": "__gone_1"}, {"stream": STREAM}]}, Invocation())
 
     assert (answer["streams"], answer["failed"], answer["left"]) == (2, 1, [])
     assert site.logged("ERROR")[-1]["stream"] == "__gone_1"
@@ -79,7 +79,7 @@ def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, s
 
 
 def test_failures_add_up_from_call_to_call(site: Site) -> None:
-    answer = retention.handler({"work": [{"stream": "__gone_1"}], "failed": 3}, Context())
+    answer = retention.handler({"work": [{"stream": "__gone_1"}], "failed": 3}, Invocation())
 
     assert answer["failed"] == 4
     assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
@@ -88,9 +88,9 @@ def test_failures_add_up_from_call_to_call(site: Site) -> None:
 def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
     committed(site, 12)
 
-    first = rebalance.handler(WORK, Context())
+    first = rebalance.handler(WORK, Invocation())
     counted = site.metrics()
-    second = rebalance.handler(WORK, Context())
+    second = rebalance.handler(WORK, Invocation())
 
     assert (first["groups"], first["landed"]) == (2, 1)
     assert counted[names.METRIC_GROUPS_WRITTEN] == 2
@@ -101,14 +101,14 @@ def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
 def test_a_dry_run_of_any_step_changes_nothing(site: Site) -> None:
     committed(site, 12)
     put_rules(Rule("all", max_bytes=1))
-    before = site.world.catalog.get(STREAM)
-    keys = site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
+    before = site.context.catalog.get(STREAM)
+    keys = site.s3.list_objects_v2(Bucket=site.context.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
 
     for step in (rebalance, retention, consolidate, collect):
-        step.handler({**WORK, "dry_run": True}, Context())
+        step.handler({**WORK, "dry_run": True}, Invocation())
 
-    assert site.world.catalog.get(STREAM) == before
-    assert site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"] == keys  # type: ignore[attr-defined]
+    assert site.context.catalog.get(STREAM) == before
+    assert site.s3.list_objects_v2(Bucket=site.context.store._bucket)["KeyCount"] == keys  # type: ignore[attr-defined]
 
 
 def test_retention_takes_what_the_rules_say_and_logs_each_range(site: Site) -> None:
@@ -116,7 +116,7 @@ def test_retention_takes_what_the_rules_say_and_logs_each_range(site: Site) -> N
     size = site.root().total_size
     put_rules(Rule("all", max_bytes=size * 3 // 5))
 
-    answer = retention.handler(WORK, Context())
+    answer = retention.handler(WORK, Invocation())
 
     assert answer["fragments"] == 2
     assert site.root().first_offset == 20
@@ -129,7 +129,7 @@ def test_a_legal_hold_stops_retention_whatever_other_rules_say(site: Site) -> No
     committed(site, 5)
     put_rules(Rule("all", priority=9, max_bytes=1), Rule("court", priority=-5, hold=True))
 
-    answer = retention.handler(WORK, Context())
+    answer = retention.handler(WORK, Invocation())
 
     assert (answer["held"], answer["landed"]) == (1, 0)
     assert site.root().first_offset == 0
@@ -139,17 +139,17 @@ def test_consolidate_is_switched_off_by_a_rule(site: Site) -> None:
     committed(site, 9)
     put_rules(Rule("raw", directory=STREAM, consolidate=False))
 
-    assert consolidate.handler(WORK, Context())["switched_off"] == 1
+    assert consolidate.handler(WORK, Invocation())["switched_off"] == 1
     put_rules()
     # The pieces of `chain` are segments of their own, so they do not join.
-    assert consolidate.handler(WORK, Context())["merges"] == 0
+    assert consolidate.handler(WORK, Invocation())["merges"] == 0
 
 
 def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
     committed(site, 3)
 
-    first = collect.handler(WORK, Context())
-    second = collect.handler(WORK, Context())
+    first = collect.handler(WORK, Invocation())
+    second = collect.handler(WORK, Invocation())
 
     assert first["garbage"] > 0
     assert first.get("deleted", 0) == 0
@@ -160,7 +160,7 @@ def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
 def test_survey_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
     given = {"workflow": "retention", **WORK}
 
-    assert survey.handler(given, Context()) == {
+    assert survey.handler(given, Invocation()) == {
         **WORK,
         "cursor": None,
         "more": False,
@@ -172,16 +172,16 @@ def test_survey_adds_up_what_the_batches_of_earlier_pages_said(site: Site) -> No
     failed: Any = 0
     for _ in range(500):  # one page after the other, as the machine hands it on
         given = {"workflow": "retention", **WORK, "failed": [failed, [1, 2, 0]]}
-        failed = survey.handler(given, Context())["failed"]
+        failed = survey.handler(given, Invocation())["failed"]
 
     assert failed == 1500
 
 
 def test_a_tombstone_whose_machine_has_failed_gets_another_one_once_an_hour(site: Site) -> None:
     site.machine("delete")
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=1)
 
-    answer = [reconcile.handler(WORK, Context()) for _ in range(2)]
+    answer = [reconcile.handler(WORK, Invocation()) for _ in range(2)]
 
     assert [each["failed"] for each in answer] == [0, 0]
     assert [each["deletions_again"] for each in answer] == [1, 0]
@@ -191,9 +191,9 @@ def test_a_tombstone_whose_machine_has_failed_gets_another_one_once_an_hour(site
 
 def test_a_tombstone_whose_undelete_time_runs_is_left_to_its_machine(site: Site) -> None:
     site.machine("delete")
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=2 * 10**12)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=2 * 10**12)
 
-    assert reconcile.handler(WORK, Context())["failed"] == 1
+    assert reconcile.handler(WORK, Invocation())["failed"] == 1
     assert site.executions("delete") == []
 
 
@@ -201,8 +201,8 @@ def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) ->
     committed(site, 9)
 
     # The first survey of a table also goes through the bucket.
-    first = survey.handler({"workflow": "reconcile", "cursor": None}, Context())
-    assert survey.handler({"workflow": "reconcile", "cursor": first["cursor"]}, Context()) == {
+    first = survey.handler({"workflow": "reconcile", "cursor": None}, Invocation())
+    assert survey.handler({"workflow": "reconcile", "cursor": first["cursor"]}, Invocation()) == {
         "work": [],
         "cursor": None,
         "more": False,
@@ -213,7 +213,7 @@ def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) ->
         cursor, streams = None, []
         for _ in range(3):  # a survey for `collect` begins anywhere, and then at the begin
             given = {"workflow": workflow, "cursor": cursor, "work": []}
-            answer = survey.handler(given, Context())
+            answer = survey.handler(given, Invocation())
             streams += [item["stream"] for item in answer["work"]]
             cursor = answer["cursor"]
             if not answer["more"]:
@@ -232,9 +232,9 @@ def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) ->
 def test_a_commit_that_crowds_the_root_starts_one_rebalance(site: Site) -> None:
     site.machine("rebalance")
     committed(site, 8)
-    reconcile.handler(WORK, Context())
+    reconcile.handler(WORK, Invocation())
     commit_runs.handler(
-        {"Records": [{"messageId": "1", "body": json.dumps({"stream": STREAM})}]}, Context()
+        {"Records": [{"messageId": "1", "body": json.dumps({"stream": STREAM})}]}, Invocation()
     )
 
     (execution,) = site.executions("rebalance")
@@ -258,11 +258,11 @@ def image(site: Site) -> dict[str, Any]:
 
 def test_a_tombstone_starts_the_delete_machine_once(site: Site) -> None:
     site.machine("delete")
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
     record = {"eventName": "MODIFY", "dynamodb": {"NewImage": image(site)}}
 
     for _ in range(2):
-        tombstone.handler({"Records": [record]}, Context())
+        tombstone.handler({"Records": [record]}, Invocation())
 
     (execution,) = site.executions("delete")
     assert execution["input"]["work"] == [{"stream": STREAM, "revision": 1}]
@@ -270,26 +270,26 @@ def test_a_tombstone_starts_the_delete_machine_once(site: Site) -> None:
 
 
 def test_a_tombstone_whose_time_no_calendar_has_is_damage_and_is_named(site: Site) -> None:
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=1_000)
     found = {**image(site), "undelete_until": {"N": str(10**18)}}
 
     with pytest.raises(CorruptDataError, match=STREAM):
-        tombstone.handler({"Records": [{"dynamodb": {"NewImage": found}}]}, Context())
+        tombstone.handler({"Records": [{"dynamodb": {"NewImage": found}}]}, Invocation())
 
 
 def test_the_sweep_goes_through_settle_to_done_and_leaves_the_tombstone(site: Site) -> None:
     committed(site, 3)
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
 
     work = [{"stream": STREAM, "revision": 1}]
-    first = delete.handler({"work": work}, Context())
+    first = delete.handler({"work": work}, Invocation())
     assert first["state"] == "settle"
     assert first["objects"] > 0
     site.stdout.readouterr()
-    second = delete.handler({"work": first["left"]}, Context())
+    second = delete.handler({"work": first["left"]}, Invocation())
 
     assert (second["state"], second["left"]) == ("done", [])
-    item = site.world.catalog.get(STREAM)
+    item = site.context.catalog.get(STREAM)
     assert item is not None
     assert item.state is StreamState.DELETED
     assert site.metrics()[names.METRIC_STREAMS_SWEPT] == 1
@@ -297,26 +297,26 @@ def test_the_sweep_goes_through_settle_to_done_and_leaves_the_tombstone(site: Si
 
 def test_a_sweep_after_an_undelete_is_called_off(site: Site) -> None:
     committed(site, 3)
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
-    undelete_stream(site.world, STREAM)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+    undelete_stream(site.context, STREAM)
 
-    answer = delete.handler({"work": [{"stream": STREAM, "revision": 1}]}, Context())
+    answer = delete.handler({"work": [{"stream": STREAM, "revision": 1}]}, Invocation())
 
     assert (answer["state"], answer["left"]) == ("called_off", [])
     assert site.root().next_offset == 30
 
 
 def test_collect_sweeps_what_arrives_after_the_sweep(site: Site) -> None:
-    delete_stream(site.world, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
+    delete_stream(site.context, STREAM, PolicySet(), now_ms=0, undelete_ms=0)
     left = [{"stream": STREAM, "revision": 1}]
     while left:
-        left = delete.handler({"work": left}, Context())["left"]
+        left = delete.handler({"work": left}, Invocation())["left"]
     site.upload(*chain(2))
 
-    answer = collect.handler(WORK, Context())
+    answer = collect.handler(WORK, Invocation())
 
     assert answer["deleted"] == 2
-    assert not site.s3.list_objects_v2(Bucket=site.world.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
+    assert not site.s3.list_objects_v2(Bucket=site.context.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
 
 
 def test_trouble_with_one_stream_starves_no_other(site: Site) -> None:
@@ -353,7 +353,7 @@ def test_retention_says_that_it_kept_a_stream_whose_name_nobody_knows(site: Site
     committed(site, 5)
     put_rules(Rule("all", max_bytes=1), Rule("court", queue="orders", hold=True))
 
-    answer = retention.handler(WORK, Context())
+    answer = retention.handler(WORK, Invocation())
 
     assert (answer["fragments"], answer["unnamed"]) == (0, 1)
     assert site.root().first_offset == 0

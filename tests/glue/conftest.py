@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from tests.glue.streams import fill
 
 PREFIX = "rabbitmq/"
@@ -28,16 +28,16 @@ class Tier:
     policies: MemoryPolicies
     prefix: str = PREFIX
 
-    def world(self, seed: int = 1) -> World:
+    def context(self, seed: int = 1) -> Context:
         ids = random.Random(seed)
-        return World(self.store, self.catalog, self.prefix, lambda: ids.getrandbits(64))
+        return Context(self.store, self.catalog, self.prefix, lambda: ids.getrandbits(64))
 
 
 @pytest.fixture
 def tier() -> Tier:
     """The streams of `tests.glue.streams.fill`."""
     made = Tier(MemoryObjectStore(), MemoryCatalog(), MemoryPolicies())
-    fill(made.world(), made.policies)
+    fill(made.context(), made.policies)
     return made
 
 

@@ -23,7 +23,7 @@ from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.snapshots import PARTITION, SNAPSHOT_PROPERTY, SnapshotTable
 from coldstream.manifest.tree import leaves
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream_devkit.emulator import Emulator
 from tests.glue.streams import fill
@@ -42,13 +42,13 @@ class Site:
 
     emulator: Emulator
     outputs: dict[str, str]
-    world: World
+    context: Context
 
     def arguments(self, job: str, **more: str) -> list[str]:
         given = {
             "bucket": self.outputs[names.OUTPUT_BUCKET],
             "table": self.outputs[names.OUTPUT_TABLE],
-            "prefix": self.world.prefix,
+            "prefix": self.context.prefix,
             "endpoint": self.emulator.endpoint,
             "warehouse": f"{self.outputs[names.OUTPUT_WAREHOUSE]}{job}/",
             "database": self.outputs[names.OUTPUT_DATABASE],
@@ -56,14 +56,16 @@ class Site:
         }
         return [word for key, value in given.items() for word in (f"--{key}", value)]
 
-    def new_world(self) -> World:
+    def new_context(self) -> Context:
         """The same remote tier, nothing cached."""
-        return World(self.world.store, self.world.catalog, self.world.prefix, self.world.new_uid)
+        return Context(
+            self.context.store, self.context.catalog, self.context.prefix, self.context.new_uid
+        )
 
     def key(self, stream: str, number: int) -> str:
-        loaded = load(self.world, stream)
-        entry = list(leaves(loaded.root, self.world.fetch(stream)))[number]
-        return entry.data_key(stream).path(self.world.prefix)
+        loaded = load(self.context, stream)
+        entry = list(leaves(loaded.root, self.context.fetch(stream)))[number]
+        return entry.data_key(stream).path(self.context.prefix)
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of the newest snapshot of a table, by way of the catalog."""
@@ -96,15 +98,15 @@ def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
     outputs = emulator.deploy_app().outputs
     bucket, table = outputs[names.OUTPUT_BUCKET], outputs[names.OUTPUT_TABLE]
     dynamodb = emulator.client("dynamodb")
-    world = World(
+    context = Context(
         BotoObjectStore(client=emulator.client("s3"), bucket=bucket),
         DynamoCatalog(client=dynamodb, table=table, prefix=prefix),
         prefix,
         lambda: secrets.randbits(64),
     )
-    fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=prefix))
+    fill(context, DynamoPolicies(client=dynamodb, table=table, prefix=prefix))
     with pointed_at(emulator):
-        yield Site(emulator, outputs, world)
+        yield Site(emulator, outputs, context)
 
 
 @contextmanager

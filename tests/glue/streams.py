@@ -10,7 +10,7 @@ from coldstream.names import DataKey, data_prefix, metadata_prefix
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Policies
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
@@ -25,23 +25,23 @@ def no_pause(attempt: int) -> None:
     del attempt
 
 
-def fragment(stream: str, first: int, following: int, **more: object) -> SyntheticFragment:
+def fragment(stream: str, first: int, next_offset: int, **more: object) -> SyntheticFragment:
     return build_fragment(
         first,
-        following,
+        next_offset,
         stream=stream,
         uid=secrets.randbits(64),
         **more,  # type: ignore[arg-type]
     )
 
 
-def upload(world: World, *fragments: SyntheticFragment) -> None:
+def upload(context: Context, *fragments: SyntheticFragment) -> None:
     for each in fragments:
-        path = each.path(world.prefix)
-        world.store.put(path, each.data, write_id=path)
+        path = each.path(context.prefix)
+        context.store.put(path, each.data, write_id=path)
 
 
-def fill(world: World, policies: Policies) -> None:
+def fill(context: Context, policies: Policies) -> None:
     """Three streams, and objects that no manifest refers to.
 
     __deep_1    40 fragments of ten messages; groups of four and kilo-groups above the older ones
@@ -50,34 +50,34 @@ def fill(world: World, policies: Policies) -> None:
     __stray_4   two objects, no item
     """
     for stream, queue in ((DEEP, "deep"), (HOLED, "holed"), (EMPTY, "")):
-        anchor(world, stream, 0, QueueName(cluster="rabbit", vhost="/", queue=queue))
-        claim(world, stream, 1, log=NO_HISTORY, pause=no_pause)
-    upload(world, *(fragment(DEEP, n * 10, n * 10 + 10) for n in range(40)))
-    commit_runs(world, DEEP, pause=no_pause)
-    while rebalance(world, DEEP, branching=4, pause=no_pause).landed:
+        anchor(context, stream, 0, QueueName(cluster="rabbit", vhost="/", queue=queue))
+        claim(context, stream, 1, log=NO_HISTORY, pause=no_pause)
+    upload(context, *(fragment(DEEP, n * 10, n * 10 + 10) for n in range(40)))
+    commit_runs(context, DEEP, pause=no_pause)
+    while rebalance(context, DEEP, branching=4, pause=no_pause).landed:
         pass
-    upload(world, fragment(HOLED, 0, 10), fragment(HOLED, 10, 20))
-    commit_runs(world, HOLED, pause=no_pause)
-    _lose(world, 20, 25)
-    upload(world, fragment(HOLED, 25, 40))
-    commit_runs(world, HOLED, pause=no_pause)
-    upload(world, fragment(HOLED, 10, 20), fragment(HOLED, 50, 60), fragment(STRAY, 0, 10))
+    upload(context, fragment(HOLED, 0, 10), fragment(HOLED, 10, 20))
+    commit_runs(context, HOLED, pause=no_pause)
+    _lose(context, 20, 25)
+    upload(context, fragment(HOLED, 25, 40))
+    commit_runs(context, HOLED, pause=no_pause)
+    upload(context, fragment(HOLED, 10, 20), fragment(HOLED, 50, 60), fragment(STRAY, 0, 10))
     for key in (
-        f"{data_prefix(world.prefix, STRAY)}notes.txt",
-        f"{metadata_prefix(world.prefix, HOLED)}x",
+        f"{data_prefix(context.prefix, STRAY)}notes.txt",
+        f"{metadata_prefix(context.prefix, HOLED)}x",
     ):
-        world.store.put(key, b"?", write_id=key)
+        context.store.put(key, b"?", write_id=key)
     rules = PolicySet((Rule("short", queue="deep", max_age_ms=3_600_000, hold=True),))
     assert policies.save(rules, 0)
 
 
-def _lose(world: World, first: int, following: int) -> None:
+def _lose(context: Context, first: int, next_offset: int) -> None:
     """Put a hole behind the manifest of `HOLED`, as no use case does yet."""
-    loaded = load(world, HOLED)
-    key = DataKey(HOLED, first, following, 1, secrets.randbits(64), "hole")
-    world.store.put(key.path(world.prefix), b"", write_id="hole")
+    loaded = load(context, HOLED)
+    key = DataKey(HOLED, first, next_offset, 1, secrets.randbits(64), "hole")
+    context.store.put(key.path(context.prefix), b"", write_id="hole")
     at = loaded.root.last_timestamp
-    hole = Entry(first, following, at, at, EntryKind.HOLE, 0, 0, 1, key.uid)
+    hole = Entry(first, next_offset, at, at, EntryKind.HOLE, 0, 0, 1, key.uid)
     last = loaded.root.last_chunk
     assert last is not None
-    publish(world, loaded, loaded.root.appended([hole], last))
+    publish(context, loaded, loaded.root.appended([hole], last))

@@ -18,7 +18,7 @@ from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.profile_tables import ALL
 from coldstream.jobs.snapshots import SnapshotTable
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import snapshots_of
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY, fill
@@ -91,13 +91,13 @@ def site(emulator: Emulator) -> Site:
     outputs = emulator.deploy_app().outputs
     bucket, table = outputs[names.OUTPUT_BUCKET], outputs[names.OUTPUT_TABLE]
     s3, dynamodb = emulator.client("s3"), emulator.client("dynamodb")
-    world = World(
+    context = Context(
         BotoObjectStore(client=s3, bucket=bucket),
         DynamoCatalog(client=dynamodb, table=table, prefix=PREFIX),
         PREFIX,
         lambda: secrets.randbits(64),
     )
-    fill(world, DynamoPolicies(client=dynamodb, table=table, prefix=PREFIX))
+    fill(context, DynamoPolicies(client=dynamodb, table=table, prefix=PREFIX))
     return Site(emulator, outputs)
 
 

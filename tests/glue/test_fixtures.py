@@ -52,14 +52,14 @@ def streams(site: Site) -> dict[str, str]:
         keys = [each for each in tier.store.objects if each.startswith(data_prefix(PREFIX, stream))]
         parsed = [parse_data_key(each, PREFIX) for each in keys]
         first = min(each.first_offset for each in parsed)
-        anchor(site.world, stream, first, QueueName("test", "/", stream))
+        anchor(site.context, stream, first, QueueName("test", "/", stream))
         claim(
-            site.world, stream, max(each.epoch for each in parsed), log=NO_HISTORY, pause=no_pause
+            site.context, stream, max(each.epoch for each in parsed), log=NO_HISTORY, pause=no_pause
         )
         for key, data_key in zip(keys, parsed, strict=True):
             data = bytes(tier.store.objects[key])
-            site.world.store.put(data_key.path(site.world.prefix), data, write_id=key)
-        commit_runs(site.world, stream, pause=no_pause)
+            site.context.store.put(data_key.path(site.context.prefix), data, write_id=key)
+        commit_runs(site.context, stream, pause=no_pause)
         found[name] = stream
     return found
 
@@ -159,7 +159,7 @@ def test_fleet_and_rebuild_say_what_the_manifests_say(
     assert last_line(capsys)["ok"]
     found = {row["stream"]: row for row in site.rows(FLEET)}
     for name, stream in streams.items():
-        item = site.world.catalog.get(stream)
+        item = site.context.catalog.get(stream)
         assert item is not None
         row = found[stream]
         assert (row["first_offset"], row["next_offset"]) == (item.first_offset, item.next_offset)

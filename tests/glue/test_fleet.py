@@ -46,7 +46,7 @@ def unit(tier: Tier, stream: str) -> tuple[Unit, Root]:
         first=True,
         weight=item.fragments,
     )
-    return whole, load_root(tier.world(), item)
+    return whole, load_root(tier.context(), item)
 
 
 def test_every_live_leaf_of_a_deep_tree_is_a_row_with_its_key(
@@ -59,7 +59,7 @@ def test_every_live_leaf_of_a_deep_tree_is_a_row_with_its_key(
 
     expected = [
         (each.first_offset, each.next_offset, each.size, each.data_key(DEEP).path(tier.prefix))
-        for each in leaves(root, tier.world().fetch(DEEP))
+        for each in leaves(root, tier.context().fetch(DEEP))
     ]
     found = rows("fleet_fragments")
     assert [
@@ -152,7 +152,7 @@ def test_what_a_claim_has_cut_off_is_told_apart_from_orphans(
 ) -> None:
     old = {row.key for row in tier.store.list(data_prefix(tier.prefix, DEEP))}
     log = KnownHistory((LocalChunk(290, 300, 1), LocalChunk(300, 310, 2)))
-    claim(tier.world(seed=2), DEEP, 2, log=log, pause=lambda _: None, now_ms=1)
+    claim(tier.context(seed=2), DEEP, 2, log=log, pause=lambda _: None, now_ms=1)
     whole, root = unit(tier, DEEP)
     assert root.next_offset == 300
 
@@ -211,7 +211,7 @@ def test_a_row_of_a_stream_has_its_item_its_counts_and_its_rule(tier: Tier, tmp_
 
     by_name = {each["stream"]: each for each in table}
     deep, holed, empty = by_name[DEEP], by_name[HOLED], by_name[EMPTY]
-    item = load(tier.world(), DEEP).item
+    item = load(tier.context(), DEEP).item
     assert (deep["bytes"], deep["fragments"], deep["offsets"]) == (item.total_size, 40, 400)
     assert (deep["retention_rule"], deep["max_age_seconds"]) == ("short", 3600)
     assert (deep["hold"], deep["hold_rules"]) == (True, ["short"])

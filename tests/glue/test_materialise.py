@@ -33,7 +33,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.emulator import Emulator
@@ -55,7 +55,7 @@ class Site:
 
     emulator: Emulator
     outputs: dict[str, str]
-    world: World
+    context: Context
     database: str = field(default_factory=lambda: f"db_{secrets.token_hex(4)}")
 
     @property
@@ -101,14 +101,14 @@ class Site:
 
     def messages(self, stream: str) -> list[tuple[int, bytes]]:
         """(offset, body) of a stream, by the reader."""
-        reader = StreamReader(self.world.store, self.world.catalog, self.world.prefix, stream)
+        reader = StreamReader(self.context.store, self.context.catalog, self.context.prefix, stream)
         return [(m.offset, bytes(m.body)) for m in reader.messages(First())]
 
     def stream(self, queue: str, fragments: int, body: Any) -> str:
         """A stream of fragments of 25 messages, an hour each, in two claims' worth of manifest."""
         stream = f"__{queue}_{secrets.randbits(40)}"
-        anchor(self.world, stream, 0, QueueName(cluster="c", vhost="/", queue=queue))
-        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
+        anchor(self.context, stream, 0, QueueName(cluster="c", vhost="/", queue=queue))
+        claim(self.context, stream, 1, log=NO_HISTORY, pause=no_pause)
         self.extend(stream, 0, fragments, body)
         return stream
 
@@ -118,28 +118,28 @@ class Site:
                 stream, n * 25, n * 25 + 25, body=body, records_per_chunk=4,
                 timestamps=[START_MS + n * _HOUR_MS],
             )  # fmt: skip
-            upload(self.world, made)
-        commit_runs(self.world, stream, pause=no_pause)
+            upload(self.context, made)
+        commit_runs(self.context, stream, pause=no_pause)
 
 
 @pytest.fixture(scope="module")
-def deployed(emulator: Emulator) -> Iterator[tuple[Emulator, dict[str, str], World]]:
+def deployed(emulator: Emulator) -> Iterator[tuple[Emulator, dict[str, str], Context]]:
     outputs = emulator.deploy_app().outputs
     bucket, table, prefix = (
         outputs[name] for name in (names.OUTPUT_BUCKET, names.OUTPUT_TABLE, names.OUTPUT_PREFIX)
     )
-    world = World(
+    context = Context(
         BotoObjectStore(client=emulator.client("s3"), bucket=bucket),
         DynamoCatalog(client=emulator.client("dynamodb"), table=table, prefix=prefix),
         prefix,
         lambda: secrets.randbits(64),
     )
     with pointed_at(emulator):
-        yield emulator, outputs, world
+        yield emulator, outputs, context
 
 
 @pytest.fixture
-def site(deployed: tuple[Emulator, dict[str, str], World]) -> Site:
+def site(deployed: tuple[Emulator, dict[str, str], Context]) -> Site:
     return Site(*deployed)
 
 

@@ -55,8 +55,8 @@ def snapshot(tier: Tier, warehouse: Path, taken_ms: int) -> None:
 def ask(tier: Tier, tmp_path: Path) -> Any:
     """Runs a saved query on two snapshots, eight days apart; gives rows as dictionaries."""
     snapshot(tier, tmp_path, NOW_MS - 8 * DAY_MS)
-    upload(tier.world(), *(fragment(HOLED, n, n + 10) for n in (40,)))
-    commit_runs(tier.world(), HOLED, pause=no_pause)
+    upload(tier.context(), *(fragment(HOLED, n, n + 10) for n in (40,)))
+    commit_runs(tier.context(), HOLED, pause=no_pause)
     snapshot(tier, tmp_path, NOW_MS)
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")

@@ -240,8 +240,8 @@ def test_the_widths_of_the_parts_of_a_key_are_as_the_code_writes_them() -> None:
     data = names.DataKey("__s_1", 1, 2, 3, 4).path("p/").rsplit("/", 1)[1]
     made = names.root_path("p/", "__s_1", 3, 5, 4).rsplit("/", 1)[1]
 
-    first, following, epoch, uid, _ = re.split(r"[-.]", data)
-    assert [len(part) for part in (first, following, epoch, uid)] == [
+    first, next_offset, epoch, uid, _ = re.split(r"[-.]", data)
+    assert [len(part) for part in (first, next_offset, epoch, uid)] == [
         widths["first"], widths["next"], widths["epoch"], widths["uid"],
     ]  # fmt: skip
     _, epoch, version, uid, _ = made.split(".")

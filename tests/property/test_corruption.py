@@ -205,12 +205,12 @@ def draw_root(draw: st.DrawFn) -> Root:
     entries = []
     kinds = draw(st.lists(st.sampled_from(EntryKind), max_size=6))
     for kind in sorted(kinds, key=lambda kind: -kind.level):
-        following = at + draw(st.integers(1, 2**40))
+        next_offset = at + draw(st.integers(1, 2**40))
         low = draw(st.integers(-(2**63), 2**63 - 1))
         entries.append(
             Entry(
                 first_offset=at,
-                next_offset=following,
+                next_offset=next_offset,
                 min_timestamp=low,
                 max_timestamp=draw(st.integers(low, 2**63 - 1)),
                 kind=kind,
@@ -220,7 +220,7 @@ def draw_root(draw: st.DrawFn) -> Root:
                 uid=draw(st.integers(0, 2**64 - 1)),
             )
         )
-        at = following
+        at = next_offset
     first = draw(st.integers(start, entries[0].next_offset - 1)) if entries else at
     chunk_id = draw(st.integers(0, at - 1)) if at else None
     return Root(

@@ -101,12 +101,14 @@ class Cluster:
         self.something_happens()
         limit = self.dice.choice((2, 500))
         try:
-            claim(self.remote.new_world(), STREAM, self.epoch, log=log, pause=no_pause, limit=limit)
+            claim(
+                self.remote.new_context(), STREAM, self.epoch, log=log, pause=no_pause, limit=limit
+            )
         except Killed:
             self.in_peace()
             if self.dice.random() < 0.5:
                 self.commit()
-            claim(self.remote.new_world(), STREAM, self.epoch, log=log, pause=no_pause)
+            claim(self.remote.new_context(), STREAM, self.epoch, log=log, pause=no_pause)
         self.in_peace()
 
     def something_happens(self) -> None:
@@ -135,7 +137,7 @@ class Cluster:
         if self.dice.random() < 0.5:
             table.items.update(self.remote.items.items)
         self.remote.items = self.remote.catalog.target = table
-        adopt(self.remote.new_world(), STREAM)
+        adopt(self.remote.new_context(), STREAM)
 
     def cut(self, start: int) -> SyntheticFragment | None:
         """A fragment of the log from an offset on, under the claim that holds."""
@@ -165,14 +167,14 @@ class Cluster:
                 return
 
     def commit(self) -> None:
-        commit_runs(self.remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(self.remote.new_context(), STREAM, pause=no_pause)
 
     def collect(self) -> None:
         self.now += GRACE
         cursor = None
         while True:
             done = collect(
-                self.remote.new_world(), self.remote.memory, STREAM,
+                self.remote.new_context(), self.remote.memory, STREAM,
                 grace_ms=GRACE, run_ms=self.now, now_ms=self.now, cursor=cursor,
             )  # fmt: skip
             cursor = done.cursor
@@ -197,7 +199,7 @@ class Cluster:
             case 7:
                 self.collect()
             case 8:
-                rebalance(self.remote.new_world(), STREAM, branching=2, pause=no_pause)
+                rebalance(self.remote.new_context(), STREAM, branching=2, pause=no_pause)
             case 9:
                 done = self.remote.items.items[STREAM].next_offset
                 begins = [c[0] for c in self.log if self.begin <= c[0] <= done]
@@ -208,8 +210,8 @@ class Cluster:
                     self.lose_table()
 
     def check(self) -> None:
-        world = self.remote.new_world()
-        loaded, fetch = load(world, STREAM), world.fetch(STREAM)
+        context = self.remote.new_context()
+        loaded, fetch = load(context, STREAM), context.fetch(STREAM)
         live = list(leaves(loaded.root, fetch))
         assert not agreement(loaded.item, loaded.root)
         assert not coverage(loaded.root, live)
@@ -228,13 +230,13 @@ class Cluster:
         assert self.uploaded <= there, f"lost for ever: {sorted(self.uploaded - there)}"
 
     def check_quarantine(self) -> None:
-        world = self.remote.new_world()
-        loaded, record = current_record(world, STREAM)
-        assert first_missing(world, STREAM, loaded.root) is None
+        context = self.remote.new_context()
+        loaded, record = current_record(context, STREAM)
+        assert first_missing(context, STREAM, loaded.root) is None
         for timeline in record.timelines:
-            data = lost_data(world, STREAM, timeline)
+            data = lost_data(context, STREAM, timeline)
             if data.root is not None:
-                for entry in leaves(data.root, world.fetch(STREAM), start=timeline.floor):
+                for entry in leaves(data.root, context.fetch(STREAM), start=timeline.floor):
                     assert entry.data_key(STREAM).path(PREFIX) in self.remote.memory.objects
 
 
@@ -242,9 +244,9 @@ def _fragment(found: list[Chunk], *, epoch: int, floor: int, uid: int) -> Synthe
     """A fragment with exactly these chunks: `build_fragment` makes equal ones, so it is joined."""
     parts = [
         build_fragment(
-            first, following, stream=STREAM, epoch=of, records_per_chunk=following - first
+            first, next_offset, stream=STREAM, epoch=of, records_per_chunk=next_offset - first
         ).chunks
-        for first, following, of in found
+        for first, next_offset, of in found
     ]
     records, position = [], 0
     for (first, _, _), part in zip(found, parts, strict=True):
@@ -283,11 +285,11 @@ def test_a_rebuild_from_the_bucket_gives_the_same_tree_after_any_fail_overs(seed
     for _ in range(50):
         cluster.step()
     cluster.commit()
-    before = load(cluster.remote.new_world(), STREAM).root
+    before = load(cluster.remote.new_context(), STREAM).root
 
-    rebuild(cluster.remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(cluster.remote.new_context(), STREAM, branching=4, dry_run=False)
 
-    after = load(cluster.remote.new_world(), STREAM).root
+    after = load(cluster.remote.new_context(), STREAM).root
     assert (after.first_offset, after.quarantine_key) == (
         before.first_offset,
         before.quarantine_key,

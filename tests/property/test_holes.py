@@ -64,14 +64,14 @@ def test_no_commit_takes_a_hole_over_good_data_and_a_rebuild_reaches_as_far(
             key = DataKey(STREAM, first, first + length, 1, uid, "hole")
             remote.memory.objects.setdefault(key.path(PREFIX), b"")
         elif what == "gap":
-            _, gap = find_gap(remote.world, STREAM, local_first=first + length, pause=no_pause)
+            _, gap = find_gap(remote.context, STREAM, local_first=first + length, pause=no_pause)
             if gap is not None:
-                declare(remote.world, STREAM, gap)
+                declare(remote.context, STREAM, gap)
         known = set(data_in_holes(remote, before))
         commit_runs(
-            remote.new_world(), STREAM, pause=no_pause, limit=length if what == "commit" else 500
+            remote.new_context(), STREAM, pause=no_pause, limit=length if what == "commit" else 500
         )
-        loaded = load(remote.new_world(), STREAM)
+        loaded = load(remote.new_context(), STREAM)
         entries = list(loaded.root.entries)
         assert entries[: len(before)] == before
         # What was in the bucket when a hole was taken never begins inside it.
@@ -84,8 +84,8 @@ def test_no_commit_takes_a_hole_over_good_data_and_a_rebuild_reaches_as_far(
         return
     end = remote.root().next_offset
 
-    assert rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False).landed
-    loaded = load(remote.new_world(), STREAM)
+    assert rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False).landed
+    loaded = load(remote.new_context(), STREAM)
     assert loaded.root.next_offset >= end
     assert agreement(loaded.item, loaded.root) == coverage(loaded.root) == []
 
@@ -95,5 +95,5 @@ def test_no_commit_takes_a_hole_over_good_data_and_a_rebuild_reaches_as_far(
     for path in [path for path in remote.memory.objects if "/data/" in path]:
         if path not in needed:
             del remote.memory.objects[path]
-    rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False)
     assert list(remote.root().entries) == before

@@ -45,16 +45,20 @@ uploads = st.lists(
 
 def filled(given: list[Upload], page_size: int) -> Remote:
     remote = Remote().claimed()
-    remote.world = remote.world.__class__(
-        remote.world.store, remote.world.catalog, PREFIX, remote.world.new_uid, page_size=page_size
+    remote.context = remote.context.__class__(
+        remote.context.store,
+        remote.context.catalog,
+        PREFIX,
+        remote.context.new_uid,
+        page_size=page_size,
     )
     for each in given:
-        following = each.first + each.length
+        next_offset = each.first + each.length
         if "hole" in each.kind:
-            key = DataKey(STREAM, each.first, following, 1, each.uid, "hole").path(PREFIX)
+            key = DataKey(STREAM, each.first, next_offset, 1, each.uid, "hole").path(PREFIX)
             remote.memory.put(key, b"x" if each.kind == "full hole" else b"", write_id=key)
             continue
-        fragment = piece(each.first, following, uid=each.uid)
+        fragment = piece(each.first, next_offset, uid=each.uid)
         data = b"bad" if each.kind == "bad" else fragment.data
         remote.memory.put(fragment.path(PREFIX), data, write_id=fragment.path(PREFIX))
     return remote
@@ -68,7 +72,7 @@ def test_haste_and_patience_end_with_the_same_manifest(given: list[Upload], page
         remote = filled(given, page_size)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_REFUSALS", refusals)
-            report = commit_runs(remote.world, STREAM, pause=no_pause)
+            report = commit_runs(remote.context, STREAM, pause=no_pause)
         found.append((remote.ranges(), report.holes, report.waiting, report.more))
 
     assert found == found[:1] * 4

@@ -38,8 +38,10 @@ STREAM, PREFIX, M = "__orders_1", "rabbitmq/", 4
 OPEN = Ledger.of([(1, 0)])
 
 
-def row(first: int, following: int, *, epoch: int = 1, uid: int = 0, hole: bool = False) -> Listed:
-    key = DataKey(STREAM, first, following, epoch, uid, "hole" if hole else "fragment")
+def row(
+    first: int, next_offset: int, *, epoch: int = 1, uid: int = 0, hole: bool = False
+) -> Listed:
+    key = DataKey(STREAM, first, next_offset, epoch, uid, "hole" if hole else "fragment")
     return Listed(key, key.path(PREFIX), 0 if hole else 100 + uid)
 
 
@@ -320,9 +322,9 @@ characters = st.sampled_from([*"0123456789abcdefABCDEF-./ghtn\n\x00+_ é٣🙂"]
             ),
             st.integers(0, len(GOOD)).map(lambda n: GOOD[:n] + GOOD[n + 1 :]),
             st.builds(
-                lambda first, following, epoch, uid, kind: (
+                lambda first, next_offset, epoch, uid, kind: (
                     f"{PREFIX}stream/{STREAM}/data/"
-                    f"{first:020d}-{following:020d}.{epoch:010d}.{uid:016x}.{kind}"
+                    f"{first:020d}-{next_offset:020d}.{epoch:010d}.{uid:016x}.{kind}"
                 ),
                 st.integers(0, 10**20 - 1) | st.integers(2**64 - 3, 2**64 + 3),
                 st.integers(0, 10**20 - 1) | st.integers(2**64 - 3, 2**64 + 3),

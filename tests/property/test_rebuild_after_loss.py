@@ -21,7 +21,7 @@ from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -56,25 +56,25 @@ class Cluster:
         self.holes = False
 
     @property
-    def world(self) -> World:
-        return self.remote.new_world()
+    def context(self) -> Context:
+        return self.remote.new_context()
 
     @property
     def objects(self) -> dict[str, bytes]:
         return self.remote.memory.objects
 
     def root(self) -> Root:
-        return load(self.world, STREAM).root
+        return load(self.context, STREAM).root
 
     def live(self) -> list[Entry]:
-        return list(leaves(self.root(), self.world.fetch(STREAM)))
+        return list(leaves(self.root(), self.context.fetch(STREAM)))
 
-    def made(self, first: int, following: int, *, epoch: int, floor: int) -> SyntheticFragment:
+    def made(self, first: int, next_offset: int, *, epoch: int, floor: int) -> SyntheticFragment:
         """The chunks of a range as the broker has them."""
-        numbers = range(first // SIZE, following // SIZE)
+        numbers = range(first // SIZE, next_offset // SIZE)
         return build_fragment(
             first,
-            following,
+            next_offset,
             stream=STREAM,
             epoch=epoch,
             floor=floor,
@@ -108,14 +108,14 @@ class Cluster:
                 self.put(bad, made.data[:-9] + b"?" + made.data[-8:])  # no trailer holds
             self.put(made)
             at += length
-        commit_runs(self.world, STREAM, pause=no_pause)
+        commit_runs(self.context, STREAM, pause=no_pause)
 
     def rebalances(self) -> None:
-        rebalance(self.world, STREAM, branching=M, pause=no_pause)
+        rebalance(self.context, STREAM, branching=M, pause=no_pause)
 
     def consolidates(self) -> None:
         lost = self.rng.random() < 0.5
-        world = self.world
+        context = self.context
         if lost:
 
             def fails(*_: object) -> None:
@@ -124,7 +124,7 @@ class Cluster:
             self.remote.catalog.before["commit"] = fails
         with suppress(ColdstreamError):
             consolidate(
-                world, self.remote.memory, STREAM, target_size=3000, branching=M, pause=no_pause
+                context, self.remote.memory, STREAM, target_size=3000, branching=M, pause=no_pause
             )
         self.remote.catalog.before.clear()
 
@@ -171,20 +171,20 @@ class Cluster:
                 if key != path and inside and entry.first_offset < parsed.next_offset:
                     return
             repair(
-                self.world, STREAM, ranges=[(entry.first_offset, entry.next_offset)], lost=True,
+                self.context, STREAM, ranges=[(entry.first_offset, entry.next_offset)], lost=True,
                 branching=M, pause=no_pause,
             )  # fmt: skip
             self.holes = True
             return
         repair(
-            self.world, STREAM, ranges=[(entry.first_offset, entry.next_offset)],
+            self.context, STREAM, ranges=[(entry.first_offset, entry.next_offset)],
             replicas=[self], branching=M, pause=no_pause,
         )  # fmt: skip
 
     def retires(self) -> None:
         size = self.root().total_size
         rule = Rule("r", max_bytes=max(1, int(size * self.rng.uniform(0.5, 1))))
-        retain(self.world, STREAM, PolicySet((rule,)), now_ms=self.now, pause=no_pause)
+        retain(self.context, STREAM, PolicySet((rule,)), now_ms=self.now, pause=no_pause)
 
     def fails_over(self) -> None:
         """A new writer, often without the last chunks that were confirmed."""
@@ -208,7 +208,12 @@ class Cluster:
     def collects(self) -> None:
         self.now += self.rng.choice([1, 2, 5]) * GRACE
         collect(
-            self.world, self.remote.memory, STREAM, grace_ms=GRACE, run_ms=self.now, now_ms=self.now
+            self.context,
+            self.remote.memory,
+            STREAM,
+            grace_ms=GRACE,
+            run_ms=self.now,
+            now_ms=self.now,
         )
 
     def step(self) -> None:
@@ -229,17 +234,17 @@ class Cluster:
         alike = all(e.kind is EntryKind.FRAGMENT and e.epoch == run[0].epoch for e in run)
         return run if alike else None
 
-    def _again(self, first: int, following: int, like: Entry) -> SyntheticFragment:
+    def _again(self, first: int, next_offset: int, like: Entry) -> SyntheticFragment:
         floor = self.root().ledger.floor(like.epoch)
         assert floor is not None
-        return self.made(first, following, epoch=like.epoch, floor=floor)
+        return self.made(first, next_offset, epoch=like.epoch, floor=floor)
 
     # A broker's copy, for repair.
 
     name = "the log"
 
-    def chunks(self, first: int, following: int) -> list[Chunk]:
-        return list(iter_chunks(self.made(first, following, epoch=self.epoch, floor=0).chunks))
+    def chunks(self, first: int, next_offset: int) -> list[Chunk]:
+        return list(iter_chunks(self.made(first, next_offset, epoch=self.epoch, floor=0).chunks))
 
     def epoch_of(self, chunk_id: int) -> int | None:
         number = chunk_id // SIZE
@@ -273,7 +278,7 @@ class Cluster:
     def in_quarantine(self) -> set[str]:
         """Data of lost timelines that is kept."""
         try:
-            kept = Quarantine(self.world, STREAM, self.root(), ())
+            kept = Quarantine(self.context, STREAM, self.root(), ())
             data = [key for key in self.objects if "/data/" in key]
             return {k for k in data if k in kept.listed or kept.names(parse_data_key(k, PREFIX))}
         except ColdstreamError:
@@ -351,7 +356,7 @@ def still_named(cluster: Cluster, item: CatalogItem | None) -> Iterator[DataKey]
         root = parse_root(cluster.objects[item.root_key])
     except (CorruptDataError, KeyError):
         return
-    fetch, waiting = cluster.world.fetch(STREAM), list(root.entries)
+    fetch, waiting = cluster.context.fetch(STREAM), list(root.entries)
     while waiting:
         entry = waiting.pop()
         if not entry.kind.level:
@@ -362,7 +367,7 @@ def still_named(cluster: Cluster, item: CatalogItem | None) -> Iterator[DataKey]
 
 
 def rebuilt(cluster: Cluster, **more: bool) -> RebuildReport:
-    return rebuild(cluster.world, STREAM, branching=M, dry_run=False, **more)
+    return rebuild(cluster.context, STREAM, branching=M, dry_run=False, **more)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -393,8 +398,8 @@ def test_a_rebuild_brings_back_what_was_there_or_does_not_land(seed: int) -> Non
         except LackingError:
             return  # nothing at all could be taken
 
-    loaded = load(cluster.world, STREAM)
-    fetch = cluster.world.fetch(STREAM)
+    loaded = load(cluster.context, STREAM)
+    fetch = cluster.context.fetch(STREAM)
     now = list(leaves(loaded.root, fetch))
     assert report.landed
     assert not agreement(loaded.item, loaded.root)
@@ -454,15 +459,15 @@ def keeps_the_quarantine(cluster: Cluster, kept: set[str]) -> None:
     """Whatever a rebuild made of it, `collect` takes nothing that was in quarantine."""
     copy = MemoryObjectStore(clock_ms=lambda: cluster.now)
     copy.take_over(cluster.remote.memory)
-    world = replace(cluster.world, store=copy)
+    context = replace(cluster.context, store=copy)
     for _ in range(4):
         cluster.now += 3 * GRACE
         with suppress(ColdstreamError):
-            collect(world, copy, STREAM, grace_ms=GRACE, run_ms=cluster.now, now_ms=cluster.now)
+            collect(context, copy, STREAM, grace_ms=GRACE, run_ms=cluster.now, now_ms=cluster.now)
     assert kept <= set(copy.objects), "collect has taken the last copy of a lost timeline"
 
 
-def whole_way(cluster: Cluster, first: int, following: int, root: Root) -> bool:
+def whole_way(cluster: Cluster, first: int, next_offset: int, root: Root) -> bool:
     """Whether whole, acceptable objects tile a range."""
     ends: dict[int, set[int]] = {}
     for path, data in cluster.objects.items():
@@ -475,10 +480,10 @@ def whole_way(cluster: Cluster, first: int, following: int, root: Root) -> bool:
     reached, waiting = {first}, [first]
     while waiting:
         for end in ends.get(waiting.pop(), ()):
-            if end <= following and end not in reached:
+            if end <= next_offset and end not in reached:
                 reached.add(end)
                 waiting.append(end)
-    return following in reached
+    return next_offset in reached
 
 
 def data_fits(data: bytes, key: DataKey) -> bool:

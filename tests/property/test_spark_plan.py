@@ -251,11 +251,11 @@ def test_intervals_are_sets_of_numbers(
     one: list[tuple[int, int]], two: list[tuple[int, int]], low: int, length: int
 ) -> None:
     def numbers(found: Intervals) -> set[int]:
-        return {number for first, following in found for number in range(first, following)}
+        return {number for first, next_offset in found for number in range(first, next_offset)}
 
     a, b = Intervals.of(*one), Intervals.of(*two)
-    plain_a = {number for first, following in one for number in range(first, following)}
-    plain_b = {number for first, following in two for number in range(first, following)}
+    plain_a = {number for first, next_offset in one for number in range(first, next_offset)}
+    plain_b = {number for first, next_offset in two for number in range(first, next_offset)}
     asked = set(range(low, low + length))
 
     assert numbers(a) == plain_a

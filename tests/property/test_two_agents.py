@@ -30,7 +30,7 @@ from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.index import INDEX_HEADER
 from coldstream.osiris.segment import SEGMENT_HEADER
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import build_chunk
@@ -122,9 +122,9 @@ class Node:
     def restart(self) -> None:
         """The agent dies with all its uploads, and another one begins."""
         self.held.clear()
-        self.world = self.tier.world()
+        self.context = self.tier.context()
         self.follower = StreamFollower(
-            world=self.world,
+            context=self.context,
             log=StreamLog(DIRECTORY, self.files),
             committed=AllCommitted(),
             settings=AgentSettings(
@@ -149,7 +149,7 @@ class Node:
             way = MemoryObjectStore()
             done = upload(
                 way, job.log, job.piece, job.placement, prefix=PREFIX,
-                uid=self.world.new_uid(), buffer=bytearray(fragment_size(job.piece)),
+                uid=self.context.new_uid(), buffer=bytearray(fragment_size(job.piece)),
             )  # fmt: skip
             self.held.append((way, done))
 
@@ -171,8 +171,8 @@ class Tier:
         self.nodes = [Node(self, Files(6), targets[0]), Node(self, Files(4), targets[1])]
         self.nodes[0].other, self.nodes[1].other = self.nodes[1], self.nodes[0]
 
-    def world(self) -> World:
-        return World(self.store, self.catalog, PREFIX, lambda: self._ids.getrandbits(64))
+    def context(self) -> Context:
+        return Context(self.store, self.catalog, PREFIX, lambda: self._ids.getrandbits(64))
 
     def tick(self) -> float:
         self.now += 1.5
@@ -186,12 +186,12 @@ class Tier:
 
     def commit(self) -> None:
         if STREAM in self.catalog.items:
-            commit_runs(self.world(), STREAM, pause=nothing)
+            commit_runs(self.context(), STREAM, pause=nothing)
 
     def entries(self) -> list[Entry]:
         if STREAM not in self.catalog.items:
             return []
-        return list(load(self.world(), STREAM).root.entries)
+        return list(load(self.context(), STREAM).root.entries)
 
     def landed(self) -> list[DataKey]:
         """Fragments in the bucket."""

@@ -15,7 +15,7 @@ from coldstream.errors import (
     ConflictError,
 )
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -38,13 +38,13 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     holds,
     item_of,
     no_pause,
     piece,
     upload,
-    world_of,
 )
 
 GRACE_MS = 1000
@@ -78,14 +78,14 @@ def wait(place: Place, ms: int) -> None:
     place.clock_ms.ms += ms
 
 
-def process(place: Place) -> World:
-    return world_of(place, count(next(_uids)))
+def process(place: Place) -> Context:
+    return context_of(place, count(next(_uids)))
 
 
-def over(place: Place, wire: Wire) -> World:
+def over(place: Place, wire: Wire) -> Context:
     """A process whose calls go over a wire."""
     ids = count(next(_uids))
-    return World(
+    return Context(
         OverWire(place.store, wire),
         OverWire(place.catalog, wire),
         PREFIX,
@@ -105,7 +105,7 @@ class Case:
     """
 
     begin: Callable[[], Place]
-    act: Callable[[World, Place], object]
+    act: Callable[[Context, Place], object]
     again: tuple[type[ColdstreamError], ...] = ()
 
 
@@ -113,9 +113,9 @@ class Case:
 
 
 def tens(
-    first: int, following: int, *, epoch: int = 1, uid: int = 1
+    first: int, next_offset: int, *, epoch: int = 1, uid: int = 1
 ) -> Iterator[SyntheticFragment]:
-    for at in range(first, following, 10):
+    for at in range(first, next_offset, 10):
         yield piece(at, at + 10, epoch=epoch, uid=uid + at)
 
 
@@ -140,7 +140,7 @@ def with_garbage() -> Place:
     place = with_a_tree(9)
     upload(place, piece(10, 20, uid=501), piece(20, 40, uid=502), piece(5, 15, uid=503))
     upload(place, *tens(90, 110))
-    dies(place, "commit", lambda world: commit_runs(world, STREAM, pause=no_pause))
+    dies(place, "commit", lambda context: commit_runs(context, STREAM, pause=no_pause))
     commit_runs(process(place), STREAM, pause=no_pause)
     retires(process(place), place)
     wait(place, 2 * GRACE_MS)
@@ -149,7 +149,7 @@ def with_garbage() -> Place:
     return place
 
 
-def dies(place: Place, at: str, act: Callable[[World], object]) -> None:
+def dies(place: Place, at: str, act: Callable[[Context], object]) -> None:
     """Let a use case die at its first call of this name."""
     wire = Wire()
     act(over(fresh(place), wire))
@@ -159,7 +159,7 @@ def dies(place: Place, at: str, act: Callable[[World], object]) -> None:
 
 def with_a_lost_table() -> Place:
     place = with_a_tree(9, uploaded=2)
-    dies(place, "commit", lambda world: commit_runs(world, STREAM, pause=no_pause))
+    dies(place, "commit", lambda context: commit_runs(context, STREAM, pause=no_pause))
     return Place(place.store, MemoryCatalog("another"), place.clock_ms)
 
 
@@ -209,28 +209,28 @@ def without_its_root() -> Place:
 # --- use cases ---
 
 
-def commits(world: World, place: Place) -> object:
-    return commit_runs(world, STREAM, pause=no_pause, limit=2)
+def commits(context: Context, place: Place) -> object:
+    return commit_runs(context, STREAM, pause=no_pause, limit=2)
 
 
-def claims(following: int) -> Callable[[World, Place], object]:
-    log = history((0, following, 1), (following, following + CHUNK, 2))
-    return lambda world, _: claiming(world, 2, log)
+def claims(next_offset: int) -> Callable[[Context, Place], object]:
+    log = history((0, next_offset, 1), (next_offset, next_offset + CHUNK, 2))
+    return lambda context, _: claiming(context, 2, log)
 
 
-def regroups(world: World, place: Place) -> object:
-    return rebalance(world, STREAM, branching=M, pause=no_pause)
+def regroups(context: Context, place: Place) -> object:
+    return rebalance(context, STREAM, branching=M, pause=no_pause)
 
 
-def retires(world: World, place: Place) -> object:
+def retires(context: Context, place: Place) -> object:
     rules = PolicySet((Rule("r", max_bytes=6 * SIZE),))
-    return retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+    return retain(context, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
-def consolidates(world: World, place: Place) -> object:
+def consolidates(context: Context, place: Place) -> object:
     return consolidate(
-        world,
-        bucket_of(world),
+        context,
+        bucket_of(context),
         STREAM,
         target_size=2 * SIZE,
         branching=M,
@@ -238,10 +238,10 @@ def consolidates(world: World, place: Place) -> object:
     )
 
 
-def collects(world: World, place: Place) -> Collection:
+def collects(context: Context, place: Place) -> Collection:
     return collect(
-        world,
-        bucket_of(world),
+        context,
+        bucket_of(context),
         STREAM,
         grace_ms=GRACE_MS,
         run_ms=now(place),
@@ -249,29 +249,29 @@ def collects(world: World, place: Place) -> Collection:
     )
 
 
-def adopts(world: World, place: Place) -> object:
-    return adopt(world, STREAM)
+def adopts(context: Context, place: Place) -> object:
+    return adopt(context, STREAM)
 
 
-def reconciles(world: World, place: Place) -> object:
-    return reconcile(world, STREAM, pause=no_pause)
+def reconciles(context: Context, place: Place) -> object:
+    return reconcile(context, STREAM, pause=no_pause)
 
 
-def deletes(world: World, place: Place) -> object:
-    return delete_stream(world, STREAM, PolicySet(), now_ms=now(place), undelete_ms=UNDELETE_MS)
+def deletes(context: Context, place: Place) -> object:
+    return delete_stream(context, STREAM, PolicySet(), now_ms=now(place), undelete_ms=UNDELETE_MS)
 
 
-def undeletes(world: World, place: Place) -> object:
-    return undelete_stream(world, STREAM)
+def undeletes(context: Context, place: Place) -> object:
+    return undelete_stream(context, STREAM)
 
 
-def sweeps(world: World, place: Place) -> object:
+def sweeps(context: Context, place: Place) -> object:
     """As the state machine does it, which knows the revision of its tombstone from its event."""
     empty = 0
     while True:
         step = sweep(
-            world,
-            bucket_of(world),
+            context,
+            bucket_of(context),
             STREAM,
             PolicySet(),
             revision=1,
@@ -285,12 +285,12 @@ def sweeps(world: World, place: Place) -> object:
             return step
 
 
-def repairs(world: World, place: Place) -> object:
-    return repair(world, STREAM, ranges=None, branching=M, pause=no_pause, lost=True)
+def repairs(context: Context, place: Place) -> object:
+    return repair(context, STREAM, ranges=None, branching=M, pause=no_pause, lost=True)
 
 
-def rebuilds(world: World, place: Place) -> object:
-    return rebuild(world, STREAM, branching=M, dry_run=False)
+def rebuilds(context: Context, place: Place) -> object:
+    return rebuild(context, STREAM, branching=M, dry_run=False)
 
 
 CASES = {

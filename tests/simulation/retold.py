@@ -22,7 +22,7 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome
 from coldstream.reader import First, StreamReader
 from coldstream.reader.gap import Gap
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.usecases import collect as collecting
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -41,19 +41,19 @@ from tests.support.stage import (
     M,
     anchored,
     claiming,
+    context_of,
     holds,
     item_of,
     no_pause,
     piece,
     root_at,
     upload,
-    world_of,
 )
 
 GRACE_MS = 1000
 SIZE = len(piece(0, 10, uid=1).data)
 
-#: Chunks [first, following) by the epoch that wrote them.
+#: Chunks [first, next_offset) by the epoch that wrote them.
 Run = tuple[int, int, int]
 
 
@@ -126,10 +126,10 @@ class Stream:
         self._uids = count(100)
         self.place = place or anchored(lambda: self.now, epoch=epoch)
 
-    def world(self, *, store: Any = None, catalog: Any = None) -> World:
+    def context(self, *, store: Any = None, catalog: Any = None) -> Context:
         """What a new process sees."""
-        world = world_of(self.place, self._ids)
-        return replace(world, store=store or world.store, catalog=catalog or world.catalog)
+        context = context_of(self.place, self._ids)
+        return replace(context, store=store or context.store, catalog=catalog or context.catalog)
 
     @property
     def item(self) -> CatalogItem:
@@ -142,7 +142,7 @@ class Stream:
     @property
     def keys(self) -> set[str]:
         """All that the current manifest refers to."""
-        return referenced(PREFIX, self.item, self.root, self.world().fetch(STREAM))
+        return referenced(PREFIX, self.item, self.root, self.context().fetch(STREAM))
 
     @property
     def objects(self) -> dict[str, bytes]:
@@ -150,11 +150,13 @@ class Stream:
 
     # --- what is done ---
 
-    def upload(self, first: int, following: int, *, uid: int = 0, **more: Any) -> SyntheticFragment:
+    def upload(
+        self, first: int, next_offset: int, *, uid: int = 0, **more: Any
+    ) -> SyntheticFragment:
         """An agent uploads a range; its trailer has the floor that the ledger has."""
         floor = self.item.ledger.floor(more.get("epoch", 1)) if STREAM in self._items else 0
         made = piece(
-            first, following, uid=uid or next(self._uids), **({"floor": floor or 0} | more)
+            first, next_offset, uid=uid or next(self._uids), **({"floor": floor or 0} | more)
         )
         upload(self.place, made)
         return made
@@ -163,27 +165,29 @@ class Stream:
     def _items(self) -> dict[str, CatalogItem]:
         return self.place.catalog.items
 
-    def upload_tens(self, first: int, following: int, **more: Any) -> None:
+    def upload_tens(self, first: int, next_offset: int, **more: Any) -> None:
         """A range in fragments of ten."""
-        for at in range(first, following, 10):
+        for at in range(first, next_offset, 10):
             self.upload(at, at + 10, **more)
 
-    def commit(self, world: World | None = None) -> CommitReport:
-        return commit_runs(world or self.world(), STREAM, pause=no_pause)
+    def commit(self, context: Context | None = None) -> CommitReport:
+        return commit_runs(context or self.context(), STREAM, pause=no_pause)
 
-    def claim(self, epoch: int, log: tuple[LocalChunk, ...], world: World | None = None) -> object:
-        return claiming(world or self.world(), epoch, log)
+    def claim(
+        self, epoch: int, log: tuple[LocalChunk, ...], context: Context | None = None
+    ) -> object:
+        return claiming(context or self.context(), epoch, log)
 
-    def regroup(self, world: World | None = None) -> None:
-        rebalance(world or self.world(), STREAM, branching=M, pause=no_pause)
+    def regroup(self, context: Context | None = None) -> None:
+        rebalance(context or self.context(), STREAM, branching=M, pause=no_pause)
 
     def retire(self, max_bytes: int) -> None:
         rules = PolicySet((Rule("r", max_bytes=max_bytes),))
-        retain(self.world(), STREAM, rules, now_ms=START_MS, pause=no_pause)
+        retain(self.context(), STREAM, rules, now_ms=START_MS, pause=no_pause)
 
     def consolidate(self) -> None:
         consolidate(
-            self.world(),
+            self.context(),
             self.place.store,
             STREAM,
             target_size=3 * SIZE,
@@ -192,14 +196,14 @@ class Stream:
         )
 
     def reconcile(self) -> None:
-        reconcile(self.world(), STREAM, pause=no_pause)
+        reconcile(self.context(), STREAM, pause=no_pause)
 
     def collect(self, times: int = 4, *, wait: int = 2 * GRACE_MS, store: Any = None) -> None:
         """Several runs of the collector, some time apart."""
         for _ in range(times):
             self.now += wait
             collecting.collect(
-                self.world(store=store),
+                self.context(store=store),
                 self.place.store,
                 STREAM,
                 grace_ms=GRACE_MS,

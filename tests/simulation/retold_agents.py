@@ -55,9 +55,9 @@ class Node:
 
     def restart(self) -> None:
         """The agent dies, and another one begins."""
-        self.world = self._stream.world()
+        self.context = self._stream.context()
         self.follower = StreamFollower(
-            world=self.world,
+            context=self.context,
             log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
             committed=Delivered({STREAM: self.replica}),
             settings=AgentSettings(
@@ -76,10 +76,10 @@ class Node:
 
     def write(self, *runs: Run, committed: int | None = None) -> None:
         """Append chunks."""
-        for first, following, epoch in runs:
+        for first, next_offset, epoch in runs:
             if not any(segment.chunks for segment in self.replica.segments):
                 self.replica.begin_anew(first)
-            for at in range(first, following, CHUNK):
+            for at in range(first, next_offset, CHUNK):
                 self.replica.append(
                     SimChunk(
                         chunk_id=at,
@@ -106,12 +106,12 @@ class Node:
         """An upload goes through, or fails."""
         try:
             done = upload(
-                self.world.store,
+                self.context.store,
                 job.log,
                 job.piece,
                 job.placement,
                 prefix=PREFIX,
-                uid=self.world.new_uid(),
+                uid=self.context.new_uid(),
                 buffer=bytearray(fragment_size(job.piece)),
             )
         except ColdstreamError as exc:
@@ -128,12 +128,12 @@ class Node:
             job.piece,
             job.placement,
             prefix=PREFIX,
-            uid=self.world.new_uid(),
+            uid=self.context.new_uid(),
             buffer=bytearray(fragment_size(job.piece)),
         )
 
         def lands() -> None:
-            self.world.store.put(held.key, held.body, write_id="late")
+            self.context.store.put(held.key, held.body, write_id="late")
             self.follower.finished(done, self._now)
 
         return lands

@@ -16,7 +16,7 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import FencedError
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -39,6 +39,7 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     holds,
     item_of,
@@ -48,12 +49,11 @@ from tests.support.stage import (
     once,
     piece,
     upload,
-    world_of,
 )
 
 
-def commits(world: World) -> object:
-    return commit_runs(world, STREAM, pause=no_pause)
+def commits(context: Context) -> object:
+    return commit_runs(context, STREAM, pause=no_pause)
 
 
 #: What the new writer has: all that the old one wrote, and one chunk of its own after it.
@@ -62,13 +62,13 @@ LOG = history((0, 40, 1), (40, 45, 2))
 DIVERGED = history((0, 30, 1), (30, 45, 2))
 
 
-def claims(epoch: int, log: tuple[LocalChunk, ...]) -> Callable[[World], object]:
-    return lambda world: claiming(world, epoch, log)
+def claims(epoch: int, log: tuple[LocalChunk, ...]) -> Callable[[Context], object]:
+    return lambda context: claiming(context, epoch, log)
 
 
-def puts(fragment: SyntheticFragment) -> Callable[[World], object]:
-    def act(world: World) -> object:
-        world.store.put(fragment.path(PREFIX), fragment.data, write_id="late")
+def puts(fragment: SyntheticFragment) -> Callable[[Context], object]:
+    def act(context: Context) -> object:
+        context.store.put(fragment.path(PREFIX), fragment.data, write_id="late")
         return None
 
     return act
@@ -95,9 +95,9 @@ def all_went_well(results: Results) -> None:
 
 def nothing_is_left_out(place: Place) -> None:
     """One more commit, run alone, takes all that can be taken."""
-    commits(world_of(place))
-    world = world_of(place)
-    extension = extend(world, STREAM, load(world, STREAM).root, limit=500)
+    commits(context_of(place))
+    context = context_of(place)
+    extension = extend(context, STREAM, load(context, STREAM).root, limit=500)
     assert not extension.run
     assert not extension.refused
 
@@ -137,7 +137,7 @@ def a_claim_among_commits(
     place = anchored()
     upload(place, *(piece(at, at + 10, uid=at + 1) for at in (0, 10, 20)))
     upload(place, *(piece(*each, uid=100 + number) for number, each in enumerate(again)))
-    tasks: dict[str, Callable[[World], object]] = {
+    tasks: dict[str, Callable[[Context], object]] = {
         f"commit {number}": commits for number in range(1, committers + 1)
     }
     tasks |= {f"claim {epoch}": claims(epoch, log) for epoch in epochs}
@@ -146,13 +146,13 @@ def a_claim_among_commits(
     return Scenario(STREAM, PREFIX, place, tasks, Steps(place), ends(look), lost_answers)
 
 
-def regroups(world: World) -> object:
-    return rebalance(world, STREAM, branching=M, pause=no_pause)
+def regroups(context: Context) -> object:
+    return rebalance(context, STREAM, branching=M, pause=no_pause)
 
 
-def retires(max_bytes: int) -> Callable[[World], object]:
+def retires(max_bytes: int) -> Callable[[Context], object]:
     rules = PolicySet((Rule("r", max_bytes=max_bytes),))
-    return lambda world: retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+    return lambda context: retain(context, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
 def after_a_rebalance(place: Place, *, limit: int) -> str:
@@ -161,8 +161,8 @@ def after_a_rebalance(place: Place, *, limit: int) -> str:
     assert root is not None
     assert root.next_offset == 90
     said = f"[{root.first_offset}, 90) {len(root.entries)} entries"
-    regroups(world_of(place))
-    retires(limit)(world_of(place))
+    regroups(context_of(place))
+    retires(limit)(context_of(place))
     root = holds(place)
     assert root is not None
     assert len(root.entries) < 2 * M
@@ -176,10 +176,13 @@ def a_rebalance_among_others(
     place = anchored()
     pieces = [piece(at, at + 10, uid=at + 1) for at in range(0, 90, 10)]
     upload(place, *pieces[:8])
-    commits(world_of(place, count(2000)))
+    commits(context_of(place, count(2000)))
     upload(place, pieces[8])
     limit = fragments_kept * len(pieces[8].data)
-    tasks: dict[str, Callable[[World], object]] = {"rebalance": regroups, "retain": retires(limit)}
+    tasks: dict[str, Callable[[Context], object]] = {
+        "rebalance": regroups,
+        "retain": retires(limit),
+    }
     tasks |= {f"commit {number}": commits for number in range(1, committers + 1)}
     return Scenario(
         STREAM,
@@ -196,10 +199,10 @@ GRACE_MS = 1000
 TARGET = 2 * len(piece(0, 10, uid=1).data)
 
 
-def consolidates(world: World) -> object:
+def consolidates(context: Context) -> object:
     return consolidate(
-        world,
-        bucket_of(world),
+        context,
+        bucket_of(context),
         STREAM,
         target_size=TARGET,
         branching=M,
@@ -207,10 +210,10 @@ def consolidates(world: World) -> object:
     )
 
 
-def collects(now_ms: int) -> Callable[[World], object]:
-    return lambda world: collect(
-        world,
-        bucket_of(world),
+def collects(now_ms: int) -> Callable[[Context], object]:
+    return lambda context: collect(
+        context,
+        bucket_of(context),
         STREAM,
         grace_ms=GRACE_MS,
         run_ms=now_ms,
@@ -230,11 +233,11 @@ def after_a_collection(place: Place, *, now_ms: int) -> str:
     later.store.take_over(place.store)
     for _ in range(6):
         at += 2 * GRACE_MS
-        collects(at)(world_of(later))
+        collects(at)(context_of(later))
     root = holds(later)
     assert root is not None
     item = item_of(later)
-    fetch = world_of(later).fetch(STREAM)
+    fetch = context_of(later).fetch(STREAM)
     none(
         compare(
             later.store,
@@ -257,10 +260,10 @@ def a_collection_among_others(
     pieces = [piece(at, at + 10, uid=at + 1) for at in range(0, 60, 10)]
     for some in (pieces[:2], pieces[2:4], pieces[4:5]):
         upload(place, *some)
-        commits(world_of(place, ids))
+        commits(context_of(place, ids))
     upload(place, piece(10, 20, uid=201), piece(20, 40, uid=202))  # nobody needs them
     now += 2 * GRACE_MS
-    collects(now)(world_of(place, ids))
+    collects(now)(context_of(place, ids))
     now += 2 * GRACE_MS
     upload(place, pieces[5])
     all_tasks = {

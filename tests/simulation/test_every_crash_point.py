@@ -36,7 +36,7 @@ from coldstream.names import (
     parse_data_key,
     parse_metadata_key,
 )
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.adopt import adopt
@@ -340,9 +340,11 @@ def test_a_use_case_that_dies_twice_ends_as_if_nothing_had_been(name: str, full:
 def test_a_root_that_is_put_before_its_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be adopted before they are there: the rule of `publish`, removed."""
 
-    def hasty(world: World, loaded: Snapshot, root: Root, *, nodes: Any = (), **more: Any) -> Any:
-        outcome = publish(world, loaded, root, **more)
-        publish(world, loaded, root, nodes=nodes, **more)
+    def hasty(
+        context: Context, loaded: Snapshot, root: Root, *, nodes: Any = (), **more: Any
+    ) -> Any:
+        outcome = publish(context, loaded, root, **more)
+        publish(context, loaded, root, nodes=nodes, **more)
         return outcome
 
     monkeypatch.setattr("coldstream.usecases.amend.publish", hasty)

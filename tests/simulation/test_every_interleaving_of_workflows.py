@@ -19,7 +19,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import parse_data_key
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
@@ -52,6 +52,7 @@ from tests.support.stage import (
     anchored,
     bucket_of,
     claiming,
+    context_of,
     history,
     holds,
     item_of,
@@ -62,7 +63,6 @@ from tests.support.stage import (
     piece,
     root_at,
     upload,
-    world_of,
 )
 
 GRACE_MS = 1000
@@ -70,38 +70,40 @@ SIZE = len(piece(0, 10, uid=1).data)
 NOW_MS = 4 * GRACE_MS
 
 
-def commits(world: World) -> object:
-    return commit_runs(world, STREAM, pause=no_pause)
+def commits(context: Context) -> object:
+    return commit_runs(context, STREAM, pause=no_pause)
 
 
-def regroups(world: World) -> object:
-    return rebalance(world, STREAM, branching=M, pause=no_pause)
+def regroups(context: Context) -> object:
+    return rebalance(context, STREAM, branching=M, pause=no_pause)
 
 
-def retires(world: World) -> object:
+def retires(context: Context) -> object:
     rules = PolicySet((Rule("r", max_bytes=6 * SIZE),))
-    return retain(world, STREAM, rules, now_ms=START_MS, pause=no_pause)
+    return retain(context, STREAM, rules, now_ms=START_MS, pause=no_pause)
 
 
-def consolidates(world: World) -> object:
-    store = bucket_of(world)
-    return consolidate(world, store, STREAM, target_size=2 * SIZE, branching=M, pause=no_pause)
+def consolidates(context: Context) -> object:
+    store = bucket_of(context)
+    return consolidate(context, store, STREAM, target_size=2 * SIZE, branching=M, pause=no_pause)
 
 
-def collects(world: World) -> object:
-    return collect(world, bucket_of(world), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS)
+def collects(context: Context) -> object:
+    return collect(
+        context, bucket_of(context), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS
+    )
 
 
-def repairs(world: World) -> object:
-    return repair(world, STREAM, ranges=[(40, 50)], branching=M, pause=no_pause)
+def repairs(context: Context) -> object:
+    return repair(context, STREAM, ranges=[(40, 50)], branching=M, pause=no_pause)
 
 
-def claims(first: int) -> Callable[[World], object]:
+def claims(first: int) -> Callable[[Context], object]:
     """By a writer that has another history from `first` on."""
-    return lambda world: claiming(world, 2, history((0, first, 1), (first, 135, 2)))
+    return lambda context: claiming(context, 2, history((0, first, 1), (first, 135, 2)))
 
 
-TASKS: dict[str, Callable[[World], object]] = {
+TASKS: dict[str, Callable[[Context], object]] = {
     "commit": commits,
     "rebalance": regroups,
     "retain": retires,
@@ -113,15 +115,15 @@ TASKS: dict[str, Callable[[World], object]] = {
     "claim that cuts at a border": claims(70),
     "claim that cuts a fragment": claims(75),
     "claim that cuts in a group": claims(25),
-    "adopt": lambda world: adopt(world, STREAM),
-    "adopt again": lambda world: adopt(world, STREAM),
-    "reconcile": lambda world: reconcile(world, STREAM, pause=no_pause),
-    "reconcile again": lambda world: reconcile(world, STREAM, pause=no_pause),
-    "rebuild": lambda world: rebuild(world, STREAM, branching=M, dry_run=False),
-    "delete": lambda world: delete_stream(
-        world, STREAM, PolicySet(), now_ms=NOW_MS, undelete_ms=GRACE_MS
+    "adopt": lambda context: adopt(context, STREAM),
+    "adopt again": lambda context: adopt(context, STREAM),
+    "reconcile": lambda context: reconcile(context, STREAM, pause=no_pause),
+    "reconcile again": lambda context: reconcile(context, STREAM, pause=no_pause),
+    "rebuild": lambda context: rebuild(context, STREAM, branching=M, dry_run=False),
+    "delete": lambda context: delete_stream(
+        context, STREAM, PolicySet(), now_ms=NOW_MS, undelete_ms=GRACE_MS
     ),
-    "undelete": lambda world: undelete_stream(world, STREAM),
+    "undelete": lambda context: undelete_stream(context, STREAM),
 }
 
 
@@ -131,13 +133,13 @@ def a_tree() -> Place:
     place = anchored(lambda: now)
     ids = count(2000)
     for some in (range(0, 80, 10), range(80, 120, 10)):
-        regroups(world_of(place, ids))
+        regroups(context_of(place, ids))
         upload(place, *(piece(at, at + 10, uid=at + 1) for at in some))
-        commit_runs(world_of(place, ids), STREAM, pause=no_pause)
+        commit_runs(context_of(place, ids), STREAM, pause=no_pause)
     upload(place, piece(40, 50, uid=401), piece(10, 20, uid=101))
     now = 2 * GRACE_MS
-    world = world_of(place, ids)
-    collect(world, place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+    context = context_of(place, ids)
+    collect(context, place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
     now = NOW_MS
     upload(place, piece(120, 130, uid=121))
     return place
@@ -185,9 +187,9 @@ def _rests(place: Place) -> str:
     item = item_of(place)
     if item.state is not StreamState.LIVE:
         return str(item.state)
-    commits(world_of(place))
-    world = world_of(place)
-    extension = extend(world, STREAM, load(world, STREAM).root, limit=500)
+    commits(context_of(place))
+    context = context_of(place)
+    extension = extend(context, STREAM, load(context, STREAM).root, limit=500)
     assert not extension.run
     assert not extension.refused
     root = holds(place, damaged=[piece(40, 50, uid=41).path(PREFIX)])
@@ -203,7 +205,7 @@ def _rests(place: Place) -> str:
         place,
         piece(first, first + CHUNK, epoch=epoch, uid=77, floor=floor, chunk_epochs=(epoch,)),
     )
-    commits(world_of(place))
+    commits(context_of(place))
     assert item_of(place).next_offset == first + CHUNK
     _collects_for_days(place)
     return f"[{root.first_offset}, {root.next_offset})"
@@ -216,7 +218,7 @@ def _collects_for_days(place: Place) -> None:
     for _ in range(6):
         now += 2 * GRACE_MS
         store: Any = later.store
-        collect(world_of(later), store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+        collect(context_of(later), store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
     root = holds(later, damaged=[piece(40, 50, uid=41).path(PREFIX)])
     assert root is not None
     if root.quarantine_key:
@@ -238,9 +240,9 @@ def _is_kept(place: Place, record_key: str) -> None:
             for key in (parse_data_key(path, PREFIX) for path in lost)
         )
         at = max(timeline.floor, cut.first_offset)  # what retention took was not cut off
-        for first, following in spans:
+        for first, next_offset in spans:
             assert first <= at, f"[{at}, {first}) of what was cut off is nowhere"
-            at = max(at, following)
+            at = max(at, next_offset)
         assert at == timeline.next_offset >= 120
 
 
@@ -348,7 +350,7 @@ def test_a_claim_that_forgets_what_was_uploaded_is_found(
 ) -> None:
     """Its floor shuts a good fragment out for ever."""
 
-    def forgets(world: World, stream: str, root: Root, **_: Any) -> Extension:
+    def forgets(context: Context, stream: str, root: Root, **_: Any) -> Extension:
         return Extension(root, (), (), more=False)
 
     monkeypatch.setattr("coldstream.usecases.claim.extend", forgets)

@@ -11,7 +11,7 @@ from coldstream.manifest.catalog import Commit, moved
 from coldstream.manifest.root import Root
 from coldstream.names import group_path
 from coldstream.ports import CommitOutcome, Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot
 from coldstream_devkit.simulation.explore import (
@@ -73,15 +73,15 @@ def test_the_same_scenario_gives_the_same_figures() -> None:
 def test_a_committer_that_deletes_what_it_put_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the histories in facts/protocol-review.md, with its rule removed."""
 
-    def cleans_up(world: World, loaded: Snapshot, root: Root, **more: Any) -> CommitOutcome:
-        outcome = publish(world, loaded, root, **more)
+    def cleans_up(context: Context, loaded: Snapshot, root: Root, **more: Any) -> CommitOutcome:
+        outcome = publish(context, loaded, root, **more)
         if not isinstance(outcome, Landed):
             paths = [
                 group_path(PREFIX, STREAM, node.entry().first_offset, node.uid, node.kind)
                 for node in more.get("nodes", ())
             ]
             if paths:
-                world.store.delete(paths)  # type: ignore[attr-defined]
+                context.store.delete(paths)  # type: ignore[attr-defined]
         return outcome
 
     monkeypatch.setattr("coldstream.usecases.amend.publish", cleans_up)

@@ -33,7 +33,7 @@ def a_commit_is_built_on_a_rebalance_whose_answer_was_lost() -> None:
         stream.upload(80, 90)
         stream.commit()
 
-    stream.regroup(stream.world(catalog=Retrying(stream.place.catalog, meanwhile)))
+    stream.regroup(stream.context(catalog=Retrying(stream.place.catalog, meanwhile)))
 
     stream.ends_with((0, 90, 1))
     assert len(stream.root.entries) < 2 * M
@@ -46,7 +46,7 @@ def a_lost_answer_finds_its_own_root() -> None:
     stream.commit()
     before = stream.item.version
 
-    stream.regroup(stream.world(catalog=Retrying(stream.place.catalog, lambda: None)))
+    stream.regroup(stream.context(catalog=Retrying(stream.place.catalog, lambda: None)))
 
     stream.ends_with((0, 80, 1))
     assert stream.item.version == before + 1
@@ -87,19 +87,19 @@ def the_agent_dies_when_its_truncating_claim_has_landed() -> None:
         if name == "get" and stream.item.epoch == 2:
             raise Crash
 
-    world = stream.world(catalog=Tapped(stream.place.catalog, dies))
+    context = stream.context(catalog=Tapped(stream.place.catalog, dies))
     with pytest.raises(Crash):
-        stream.claim(2, history((0, 30, 1), (30, 45, 2)), world)
+        stream.claim(2, history((0, 30, 1), (30, 45, 2)), context)
     stream.upload(30, 45, epoch=2)
     stream.commit()
     stream.collect(6)
 
     stream.ends_with((0, 30, 1), (30, 45, 2))
-    _, record = current_record(stream.world(), STREAM)
+    _, record = current_record(stream.context(), STREAM)
     timeline = record.timeline(2)
     assert timeline is not None, "nobody knows what was cut off"
     assert (timeline.floor, timeline.next_offset) == (30, 40)
-    lost = lost_data(stream.world(), STREAM, timeline).root
+    lost = lost_data(stream.context(), STREAM, timeline).root
     assert lost is not None
     assert path_of(lost.entries[-1]) in stream.objects
 
@@ -192,11 +192,11 @@ def a_fragment_is_repaired_under_a_new_epoch() -> None:
     damaged = path_of(stream.root.entries[1])
     stream.objects[damaged] = b"?" * len(stream.objects[damaged])
 
-    repair(stream.world(), STREAM, ranges=None, branching=M, pause=no_pause)
+    repair(stream.context(), STREAM, ranges=None, branching=M, pause=no_pause)
 
     assert damaged not in stream.named()
     stream.ends_with((0, 40, 1))
-    report = rebuild(stream.world(), STREAM, branching=M)
+    report = rebuild(stream.context(), STREAM, branching=M)
     assert report.rebuilt.root.next_offset == 40
     assert report.rebuilt.root.ledger == stream.root.ledger
 
@@ -228,7 +228,7 @@ def a_manifest_is_rebuilt_beside_a_quarantined_run() -> None:
     stream.commit()
     stream.claim(2, history((0, 30, 1), (30, 35, 2)))
 
-    rebuild(stream.world(), STREAM, branching=M, dry_run=False)
+    rebuild(stream.context(), STREAM, branching=M, dry_run=False)
 
     stream.ends_with((0, 30, 1))
     stream.upload(30, 35, epoch=2)
@@ -242,7 +242,7 @@ def a_manifest_is_rebuilt_after_retention() -> None:
     stream.commit()
     stream.retire(2 * len(stream.upload(0, 10).data))
 
-    rebuild(stream.world(), STREAM, branching=M, dry_run=False)
+    rebuild(stream.context(), STREAM, branching=M, dry_run=False)
 
     stream.ends_with((20, 40, 1))
 

@@ -60,13 +60,13 @@ def a_root_that_misses_a_group_never_landed() -> None:
         raise Crash
 
     sleeps = once_before("put", ".manifest", lambda: stream.collect(4))
-    world = stream.world(
+    context = stream.context(
         store=Tapped(stream.place.store, sleeps),
         catalog=Tapped(stream.place.catalog, once_before("commit", "", dies)),
     )
     # Either it dies, or it finds that it slept for too long; its root is in the bucket anyway.
     with pytest.raises((Crash, ConflictError)):
-        stream.regroup(world)
+        stream.regroup(context)
     assert stream.item.root_key == before
     stream.lose_table()
     stream.reconcile()
@@ -83,12 +83,12 @@ def a_rebalance_dies_at_any_call() -> None:
         for carried_out in (False, True):
             stream = Stream(place=before.place.copy())
             wire = Wire(calls, carried_out=carried_out)
-            world = stream.world(
+            context = stream.context(
                 store=OverWire(stream.place.store, wire),
                 catalog=OverWire(stream.place.catalog, wire),
             )
             with suppress(Crash):
-                stream.regroup(world)
+                stream.regroup(context)
             stream.ends_with((0, 80, 1))
 
 
@@ -97,7 +97,7 @@ def a_warm_process_works_on_a_restored_table() -> None:
     stream = Stream()
     stream.upload_tens(0, 50)
     stream.commit()
-    warm = stream.world()
+    warm = stream.context()
     stream.upload(50, 60)
     stream.commit(warm)
     backup = dict(stream.place.catalog.items)
@@ -120,10 +120,10 @@ def a_restored_tombstone_has_expired_meanwhile() -> None:
     stream.upload_tens(0, 40)
     stream.commit()
     tombstone = deleting.delete_stream(
-        stream.world(), STREAM, PolicySet(), now_ms=stream.now, undelete_ms=GRACE_MS
+        stream.context(), STREAM, PolicySet(), now_ms=stream.now, undelete_ms=GRACE_MS
     )
     backup = dict(stream.place.catalog.items)
-    deleting.undelete_stream(stream.world(), STREAM)
+    deleting.undelete_stream(stream.context(), STREAM)
     stream.upload(40, 50)
     stream.commit()
     stream.now += 2 * GRACE_MS
@@ -183,7 +183,7 @@ def what_was_garbage_is_live_when_it_is_deleted() -> None:
         # Without a root that can be read, LIST alone decides.
         for key in [key for key in stream.objects if key.endswith(".manifest")]:
             stream.objects[key] = b"damaged"
-        rebuild(stream.world(), STREAM, branching=M, dry_run=False)
+        rebuild(stream.context(), STREAM, branching=M, dry_run=False)
 
     with suppress(ConflictError):
         stream.collect(1, store=Tapped(stream.place.store, once_before("put", ".marks", rebuilds)))
@@ -233,16 +233,18 @@ def a_collector_runs_while_a_rebuild_works() -> None:
 
     def collects() -> None:
         stream.now += 2 * GRACE_MS
-        world = stream.world(store=Remembering(stream.place.store, known))
+        context = stream.context(store=Remembering(stream.place.store, known))
         with suppress(ConflictError):
-            collect(world, Slow(), STREAM, grace_ms=GRACE_MS, run_ms=stream.now, now_ms=stream.now)
+            collect(
+                context, Slow(), STREAM, grace_ms=GRACE_MS, run_ms=stream.now, now_ms=stream.now
+            )
 
     catalog = Tapped(
         stream.place.catalog, once_before("adopt", "", lambda: stream.place.store.delete(sent))
     )
     store = Tapped(stream.place.store, once_before("put", ".manifest", collects))
     with suppress(ConflictError):
-        rebuild(stream.world(catalog=catalog, store=store), STREAM, branching=M, dry_run=False)
+        rebuild(stream.context(catalog=catalog, store=store), STREAM, branching=M, dry_run=False)
 
     stream.ends_with((0, 30, 1))
 
@@ -258,7 +260,7 @@ def an_upload_comes_after_the_sweep() -> None:
     late = stream.upload(40, 50)
     data = stream.objects.pop(late.path(PREFIX))
     tombstone = deleting.delete_stream(
-        stream.world(), STREAM, PolicySet(), now_ms=stream.now, undelete_ms=GRACE_MS
+        stream.context(), STREAM, PolicySet(), now_ms=stream.now, undelete_ms=GRACE_MS
     )
     stream.now += 2 * GRACE_MS
     for empty in (0, 1):
@@ -267,7 +269,7 @@ def an_upload_comes_after_the_sweep() -> None:
 
     stream.place.store.put(late.path(PREFIX), data, write_id="late")
     try:
-        sweep_stragglers(stream.world(), stream.place.store, STREAM)
+        sweep_stragglers(stream.context(), stream.place.store, STREAM)
     except ColdstreamError as exc:
         raise AssertionError(f"what came late belongs to nobody: {exc}") from exc
 
@@ -297,7 +299,7 @@ def _sweep(stream: Stream, revision: int, *, empty: int = 0) -> None:
     """What the workflow of a deletion does once its undelete time is over."""
     with suppress(ConflictError):
         deleting.sweep(
-            stream.world(),
+            stream.context(),
             stream.place.store,
             STREAM,
             PolicySet(),

@@ -60,7 +60,7 @@ def _of_a_hole(*, epoch: int = 1) -> Stream:
     stream.commit()
     stream.retire(1)
     del stream.objects[path_of(stream.root.entries[-1])]
-    repair(stream.world(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
+    repair(stream.context(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
     assert [each.kind for each in stream.root.entries] == [EntryKind.HOLE]
     return stream
 
@@ -81,7 +81,7 @@ def nothing_is_common_and_a_chunk_lies_across_the_end() -> None:
 
     assert stream.item.next_offset == 55, f"the stream is stuck at {stream.item.next_offset}"
     stream.ends_with((20, 55, 2))
-    assert current_record(stream.world(), STREAM)[1].timeline(2) is not None
+    assert current_record(stream.context(), STREAM)[1].timeline(2) is not None
     stream.collect(6)
     assert any(parse_data_key(key, PREFIX).epoch == 1 for key in stream.objects if "/data/" in key)
 
@@ -114,7 +114,7 @@ def test_a_shorter_diverged_log_is_seen_where_the_tail_is_a_hole() -> None:
     stream.upload_tens(0, 40)
     stream.commit()
     del stream.objects[path_of(stream.root.entries[-1])]
-    repair(stream.world(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
+    repair(stream.context(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
     assert stream.item.next_offset == 40
 
     stream.claim(2, history((0, 30, 1), (30, 35, 2)))
@@ -136,7 +136,7 @@ def test_a_log_that_begins_in_a_repaired_hole_can_claim(before: int) -> None:
         stream.upload_tens(0, 40)
         stream.commit()
         del stream.objects[path_of(stream.root.entries[-1])]
-        repair(stream.world(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
+        repair(stream.context(), STREAM, ranges=None, lost=True, branching=M, pause=no_pause)
 
     stream.claim(2, history((30, 40, 1), (40, 45, 2)))
     stream.upload(30, 45, epoch=2, chunk_epochs=(1, 1, 2))

@@ -30,7 +30,7 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.collect import Kind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import anchor, claim
@@ -66,7 +66,7 @@ class Slice:
     """What the agent cut: chunks that it can upload again under another uid."""
 
     first: int
-    following: int
+    next_offset: int
     epoch: int
     floor: int
     chunk_epochs: tuple[int, ...]
@@ -77,7 +77,7 @@ class Slice:
     def upload(self, uid: int) -> SyntheticFragment:
         return build_fragment(
             self.first,
-            self.following,
+            self.next_offset,
             stream=STREAM,
             epoch=self.epoch,
             floor=self.floor,
@@ -150,17 +150,17 @@ class OneStream(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        anchor(self.world(), STREAM, FIRST, QueueName("c", "/", "orders"))
+        anchor(self.context(), STREAM, FIRST, QueueName("c", "/", "orders"))
         self.new_writer(crash=None)
 
     # --- the world ---
 
-    def world(self, crash: Disturbance | None = None) -> World:
+    def context(self, crash: Disturbance | None = None) -> Context:
         return self._over(self._wire(crash))
 
-    def _over(self, wire: Wire) -> World:
+    def _over(self, wire: Wire) -> Context:
         self.deleter = OverWire(self.store, wire)
-        return World(
+        return Context(
             OverWire(self.store, wire),
             OverWire(self.catalog, wire),
             PREFIX,
@@ -188,10 +188,10 @@ class OneStream(RuleBasedStateMachine):
 
         return Wire(calls, meanwhile=meanwhile)
 
-    def doing(self, crash: Disturbance | None, act: Callable[[World], object]) -> object:
+    def doing(self, crash: Disturbance | None, act: Callable[[Context], object]) -> object:
         """Run a use case; it may be killed, and it may find the stream deleted."""
         try:
-            return act(self.world(crash))
+            return act(self.context(crash))
         except Crash:
             self.crashed += 1
         except ConflictError:
@@ -218,8 +218,8 @@ class OneStream(RuleBasedStateMachine):
         epoch = self.epoch + 1
         done = self.doing(
             crash,
-            lambda world: claim(
-                world, STREAM, epoch, log=KnownHistory(tuple(self.chunks)), pause=lambda _: None
+            lambda context: claim(
+                context, STREAM, epoch, log=KnownHistory(tuple(self.chunks)), pause=lambda _: None
             ),
         )
         claimed = self.catalog.items[STREAM].ledger.floor(epoch)
@@ -228,7 +228,7 @@ class OneStream(RuleBasedStateMachine):
         self.epoch = epoch
         # The new writer begins where the manifest ends, under its own epoch.
         tail = self.catalog.items[STREAM].next_offset
-        fresh = [s for s in self.outbox if s.following > tail]
+        fresh = [s for s in self.outbox if s.next_offset > tail]
         self.outbox = []
         assert claimed is not None
         for old in fresh:
@@ -238,7 +238,7 @@ class OneStream(RuleBasedStateMachine):
     def _queue(self, old: Slice, floor: int) -> None:
         again = Slice(
             old.first,
-            old.following,
+            old.next_offset,
             self.epoch,
             floor,
             old.chunk_epochs,
@@ -260,7 +260,7 @@ class OneStream(RuleBasedStateMachine):
         self.write(sizes, step, roll)
         while self.outbox:
             self._put(self.outbox.pop(0))
-        commit_runs(self.world(), STREAM, pause=lambda _: None)
+        commit_runs(self.context(), STREAM, pause=lambda _: None)
 
     @rule(
         sizes=st.lists(st.integers(1, 12), min_size=1, max_size=10),
@@ -289,8 +289,8 @@ class OneStream(RuleBasedStateMachine):
             fragment = made.upload(0)
             self.log[first] = fragment.chunks
             self.position += len(fragment.chunks)
-            for start, following in pairwise((*starts, first + size)):
-                self.chunks.append(LocalChunk(start, following, self.epoch))
+            for start, next_offset in pairwise((*starts, first + size)):
+                self.chunks.append(LocalChunk(start, next_offset, self.epoch))
             self.outbox.append(made)
             self.slices.append(made)
 
@@ -323,14 +323,16 @@ class OneStream(RuleBasedStateMachine):
         self.commit_now(crash)
 
     def commit_now(self, crash: Disturbance | None) -> None:
-        self.doing(crash, lambda world: commit_runs(world, STREAM, pause=lambda _: None))
+        self.doing(crash, lambda context: commit_runs(context, STREAM, pause=lambda _: None))
 
     @rule(crash=disturbances)
     def group(self, crash: Disturbance | None) -> None:
         self.group_now(crash)
 
     def group_now(self, crash: Disturbance | None) -> None:
-        self.doing(crash, lambda world: rebalance(world, STREAM, branching=M, pause=lambda _: None))
+        self.doing(
+            crash, lambda context: rebalance(context, STREAM, branching=M, pause=lambda _: None)
+        )
 
     @rule(size=st.integers(0, 8000), age=st.integers(0, 5), crash=disturbances)
     def retire(self, size: int, age: int, crash: Disturbance | None) -> None:
@@ -340,8 +342,8 @@ class OneStream(RuleBasedStateMachine):
         limits = Rule("r", max_bytes=size or None, max_age_ms=age * 1000 or None)
         self.doing(
             crash,
-            lambda world: retain(
-                world, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
+            lambda context: retain(
+                context, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
             ),
         )
 
@@ -351,8 +353,8 @@ class OneStream(RuleBasedStateMachine):
         limits = Rule("r", max_bytes=1, hold=True)
         self.doing(
             None,
-            lambda world: retain(
-                world, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
+            lambda context: retain(
+                context, STREAM, PolicySet((limits,)), now_ms=self.now, pause=lambda _: None
             ),
         )
         assert self.catalog.items[STREAM].first_offset == before
@@ -364,8 +366,8 @@ class OneStream(RuleBasedStateMachine):
     def join_now(self, full: int, crash: Disturbance | None) -> None:
         self.doing(
             crash,
-            lambda world: consolidate(
-                world,
+            lambda context: consolidate(
+                context,
                 self.deleter,
                 STREAM,
                 target_size=full,
@@ -379,11 +381,11 @@ class OneStream(RuleBasedStateMachine):
         self.collect_now(crash)
 
     def collect_now(self, crash: Disturbance | None) -> None:
-        def act(world: World) -> object:
+        def act(context: Context) -> object:
             if self.state is StreamState.DELETED:
-                return sweep_stragglers(world, self.deleter, STREAM)
+                return sweep_stragglers(context, self.deleter, STREAM)
             return collect(
-                world,
+                context,
                 self.deleter,
                 STREAM,
                 grace_ms=GRACE_MS,
@@ -399,15 +401,15 @@ class OneStream(RuleBasedStateMachine):
             return
         self.doing(
             crash,
-            lambda world: delete_stream(
-                world, STREAM, PolicySet(), now_ms=self.now, undelete_ms=UNDELETE_MS
+            lambda context: delete_stream(
+                context, STREAM, PolicySet(), now_ms=self.now, undelete_ms=UNDELETE_MS
             ),
         )
 
     @precondition(lambda self: self.state is StreamState.DELETING)
     @rule(crash=disturbances)
     def undelete(self, crash: Disturbance | None) -> None:
-        self.doing(crash, lambda world: undelete_stream(world, STREAM))
+        self.doing(crash, lambda context: undelete_stream(context, STREAM))
 
     @precondition(lambda self: not self.live)
     @rule(crash=disturbances, late=st.integers(0, 3))
@@ -418,8 +420,8 @@ class OneStream(RuleBasedStateMachine):
         revision = item.revision - (self.state is StreamState.DELETED)
         self.doing(
             crash,
-            lambda world: sweep(
-                world,
+            lambda context: sweep(
+                context,
                 self.deleter,
                 STREAM,
                 PolicySet(),
@@ -463,7 +465,7 @@ class OneStream(RuleBasedStateMachine):
 
     def _adopting(self, crash: Disturbance | None) -> None:
         try:
-            adopt(self.world(crash), STREAM)
+            adopt(self.context(crash), STREAM)
         except Crash:
             self.crashed += 1
 
@@ -512,8 +514,8 @@ class OneStream(RuleBasedStateMachine):
         if not item.root_key:
             return
         root = parse_root(self.store.objects[item.root_key])
-        world = self.world()
-        fetch = world.fetch(STREAM)
+        context = self.context()
+        fetch = context.fetch(STREAM)
         live = list(leaves(root, fetch))
         _none(agreement(item, root))
         _none(coverage(root, live))
@@ -527,7 +529,7 @@ class OneStream(RuleBasedStateMachine):
 
     def steps_between_roots_hold(self) -> None:
         """Every root that landed against the one before it."""
-        fetch = self.world().fetch(STREAM)
+        fetch = self.context().fetch(STREAM)
         for item in self.catalog.landed:
             root = parse_root(self.store.objects[item.root_key])
             live = list(leaves(root, fetch))
@@ -565,43 +567,43 @@ class OneStream(RuleBasedStateMachine):
             self._settle()
         elif self.state is StreamState.DELETED:
             for _ in range(2):
-                sweep_stragglers(self.world(), self.store, STREAM)
+                sweep_stragglers(self.context(), self.store, STREAM)
             assert not self.store.objects
 
     def _settle(self) -> None:
-        world = self.world()
-        root = load(world, STREAM).root
+        context = self.context()
+        root = load(context, STREAM).root
         # The agent cuts again what lies behind the manifest, as it does when nothing follows.
         while self.outbox:
             self._put(self.outbox.pop(0))
-        commit_runs(world, STREAM, pause=lambda _: None)
-        rebalance(world, STREAM, branching=M, pause=lambda _: None)
+        commit_runs(context, STREAM, pause=lambda _: None)
+        rebalance(context, STREAM, branching=M, pause=lambda _: None)
         # A root that lost goes first, then what only it has named, and each is seen twice.
         for _ in range(6):
             self.now += 2 * GRACE_MS
             report = collect(
-                world, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
+                context, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
             )
         assert report.waiting.objects == 0
-        loaded = load(world, STREAM)
+        loaded = load(context, STREAM)
         assert loaded.root.next_offset >= root.next_offset
         kept = {Kind.PENDING, Kind.UNIQUE, Kind.RECORD}
-        pending = {key for key in self.store.objects if _kind(world, loaded, key) in kept}
+        pending = {key for key in self.store.objects if _kind(context, loaded, key) in kept}
         _none(
             compare(
                 self.store,
                 PREFIX,
                 loaded.item,
                 loaded.root,
-                world.fetch(STREAM),
+                context.fetch(STREAM),
                 accounted_for=pending,
             )
         )
 
 
-def _kind(world: World, loaded: Snapshot, key: str) -> Kind:
-    fetch = world.fetch(STREAM)
-    others = rivals(world, loaded.item) or []
+def _kind(context: Context, loaded: Snapshot, key: str) -> Kind:
+    fetch = context.fetch(STREAM)
+    others = rivals(context, loaded.item) or []
     if "/data/" not in key:
         node = parse_metadata_key(key, PREFIX)
         if isinstance(node, MarkKey):
@@ -614,7 +616,7 @@ def _kind(world: World, loaded: Snapshot, key: str) -> Kind:
     parsed = parse_data_key(key, PREFIX)
     if any(refers(root, parsed, fetch) for root in others):
         return Kind.PENDING
-    leaf = leaf_at(loaded.root, parsed.first_offset, world.fetch(STREAM))
+    leaf = leaf_at(loaded.root, parsed.first_offset, context.fetch(STREAM))
     if leaf is not None and leaf.data_key(STREAM) == parsed:
         return Kind.REFERENCED
     if parsed.next_offset > loaded.root.next_offset:

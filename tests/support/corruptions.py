@@ -38,7 +38,7 @@ class Planted:
         kinds: any of these says it.
         key: of the object, "" for any.
         first: first offset concerned.
-        following: one past the last.
+        next_offset: one past the last.
         quick: whether a look without the data finds it, too.
         around: offsets that more may be told about; those of the finding by default.
     """
@@ -46,7 +46,7 @@ class Planted:
     kinds: tuple[K, ...]
     key: str
     first: int
-    following: int
+    next_offset: int
     quick: bool = False
     around: tuple[int, int] | None = None
 

@@ -19,10 +19,10 @@ def ceiling(claims: Claims, epoch: int) -> int:
     return min((floor for each, floor in claims if each > epoch), default=MAX_OFFSET)
 
 
-def may_write(claims: Claims, epoch: int, first: int, following: int) -> bool:
-    """Whether data of an epoch over [first, following) is acceptable."""
+def may_write(claims: Claims, epoch: int, first: int, next_offset: int) -> bool:
+    """Whether data of an epoch over [first, next_offset) is acceptable."""
     floors = [floor for each, floor in claims if each == epoch]
-    return bool(floors) and floors[0] <= first and following <= ceiling(claims, epoch)
+    return bool(floors) and floors[0] <= first and next_offset <= ceiling(claims, epoch)
 
 
 def acceptable(claims: Claims, key: DataKey) -> bool:

@@ -15,7 +15,7 @@ from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
@@ -61,12 +61,12 @@ class Remote:
         self.store = Counting(self.memory)
         self.catalog = Counting(self.items)
         self._ids = random.Random(seed)
-        self.world = self.new_world()
+        self.context = self.new_context()
 
-    def new_world(self) -> World:
+    def new_context(self) -> Context:
         """What another process sees: the same remote tier, nothing cached, ids of its own."""
         ids = random.Random(self._ids.random())
-        return World(
+        return Context(
             store=self.store,
             catalog=self.catalog,
             prefix=PREFIX,
@@ -74,13 +74,13 @@ class Remote:
         )
 
     def anchor(self, first_offset: int = 0, stream: str = STREAM) -> CatalogItem:
-        return anchor(self.world, stream, first_offset, QueueName())
+        return anchor(self.context, stream, first_offset, QueueName())
 
     def claim(
         self, epoch: int, *local: LocalChunk, stream: str = STREAM, **settings: Any
     ) -> CatalogItem:
         log = KnownHistory(tuple(local))
-        done = claim(self.world, stream, epoch, log=log, pause=no_pause, **settings)
+        done = claim(self.context, stream, epoch, log=log, pause=no_pause, **settings)
         return done.loaded.item
 
     def claimed(self, epoch: int = 1, first_offset: int = 0, stream: str = STREAM) -> Remote:
@@ -103,7 +103,7 @@ class Remote:
         return paths
 
     def root(self, stream: str = STREAM) -> Root:
-        return load(self.new_world(), stream).root
+        return load(self.new_context(), stream).root
 
     def ranges(self, stream: str = STREAM) -> list[tuple[int, int, int]]:
         """(first, next, uid) of every entry."""
@@ -115,11 +115,13 @@ class Remote:
 
 
 def piece(
-    first: int, following: int, *, epoch: int = 1, uid: int = 0, **more: Any
+    first: int, next_offset: int, *, epoch: int = 1, uid: int = 0, **more: Any
 ) -> SyntheticFragment:
     """A fragment of `STREAM`."""
     more.setdefault("stream", STREAM)
-    return build_fragment(first, following, epoch=epoch, uid=uid or first * 7 + following, **more)
+    return build_fragment(
+        first, next_offset, epoch=epoch, uid=uid or first * 7 + next_offset, **more
+    )
 
 
 def chain(count: int, *, size: int = 10, start: int = 0, **more: Any) -> list[SyntheticFragment]:

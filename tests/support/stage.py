@@ -27,7 +27,7 @@ from coldstream.manifest.invariants import (
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.soundness.trailer import trailer_agrees
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.bucket import referenced
@@ -47,16 +47,16 @@ def no_pause(attempt: int) -> None:
 
 
 def piece(
-    first: int, following: int, *, epoch: int = 1, uid: int, **more: Any
+    first: int, next_offset: int, *, epoch: int = 1, uid: int, **more: Any
 ) -> SyntheticFragment:
     """A fragment of `STREAM`; the same chunks wherever it is cut."""
     return build_fragment(
         first,
-        following,
+        next_offset,
         stream=STREAM,
         epoch=epoch,
         uid=uid,
-        timestamps=tuple(START_MS + offset for offset in range(first, following, CHUNK)),
+        timestamps=tuple(START_MS + offset for offset in range(first, next_offset, CHUNK)),
         records_per_chunk=CHUNK,
         segment_offset=0,
         segment_position=8 + _before(first),
@@ -84,28 +84,28 @@ def chunk(offset: int, epoch: int) -> bytes:
 
 
 def history(*runs: tuple[int, int, int]) -> tuple[LocalChunk, ...]:
-    """A broker's log: chunks of [first, following) by the epoch that wrote them."""
+    """A broker's log: chunks of [first, next_offset) by the epoch that wrote them."""
     return tuple(
         LocalChunk(start, end, epoch)
-        for first, following, epoch in runs
-        for start, end in pairwise(range(first, following + 1, CHUNK))
+        for first, next_offset, epoch in runs
+        for start, end in pairwise(range(first, next_offset + 1, CHUNK))
     )
 
 
-def claiming(world: World, epoch: int, log: tuple[LocalChunk, ...]) -> object:
+def claiming(context: Context, epoch: int, log: tuple[LocalChunk, ...]) -> object:
     """Claim `STREAM` for a writer with this log."""
-    return claim(world, STREAM, epoch, log=KnownHistory(log), pause=no_pause)
+    return claim(context, STREAM, epoch, log=KnownHistory(log), pause=no_pause)
 
 
-def world_of(place: Place, uids: Iterable[int] | None = None) -> World:
+def context_of(place: Place, uids: Iterable[int] | None = None) -> Context:
     """What a new process sees of a place, without anything in between."""
     ids = iter(count(900_000_000) if uids is None else uids)
-    return World(place.store, place.catalog, PREFIX, lambda: next(ids), pool=Inline)
+    return Context(place.store, place.catalog, PREFIX, lambda: next(ids), pool=Inline)
 
 
-def bucket_of(world: World) -> Any:
+def bucket_of(context: Context) -> Any:
     """The world's store as the `Deleter` and `Composer` that it is here, too."""
-    return world.store
+    return context.store
 
 
 def upload(place: Place, *fragments: SyntheticFragment) -> None:
@@ -117,9 +117,9 @@ def upload(place: Place, *fragments: SyntheticFragment) -> None:
 def anchored(clock_ms: Callable[[], int] = lambda: 0, *, epoch: int = 1) -> Place:
     """A stream that begins at 0 and that `epoch` has claimed."""
     place = Place(MemoryObjectStore(clock_ms), MemoryCatalog(), clock_ms)
-    world = world_of(place, count(1000))
-    anchor(world, STREAM, 0, QueueName("cluster", "/", "orders"))
-    claiming(world, epoch, ())
+    context = context_of(place, count(1000))
+    anchor(context, STREAM, 0, QueueName("cluster", "/", "orders"))
+    claiming(context, epoch, ())
     return place
 
 
@@ -135,7 +135,7 @@ def root_at(place: Place, key: str) -> Root:
 
 
 def leaves_of(place: Place, root: Root) -> list[Entry]:
-    return list(leaves(root, world_of(place).fetch(STREAM)))
+    return list(leaves(root, context_of(place).fetch(STREAM)))
 
 
 def none(violations: Iterable[Violation]) -> None:
@@ -155,7 +155,7 @@ def holds(place: Place, *, damaged: Iterable[str] = ()) -> Root | None:
     if not item.root_key:
         return None
     root = root_at(place, item.root_key)
-    fetch = world_of(place).fetch(STREAM)
+    fetch = context_of(place).fetch(STREAM)
     live = leaves_of(place, root)
     none(agreement(item, root))
     none(coverage(root, live))
@@ -207,7 +207,7 @@ class Steps:
         self._kept: set[str] = set()
         if item is not None and item.root_key:
             root = root_at(begin, item.root_key)
-            self._kept = referenced(PREFIX, item, root, world_of(begin).fetch(STREAM))
+            self._kept = referenced(PREFIX, item, root, context_of(begin).fetch(STREAM))
         self._seen: set[object] = set()
 
     def __call__(self, place: Place, before: CatalogItem | None) -> None:

@@ -112,10 +112,10 @@ class Tier:
             trailer.max_timestamp, EntryKind.FRAGMENT, len(data), trailer.records, epoch, uid,
         )  # fmt: skip
 
-    def hole(self, first: int, following: int, *, epoch: int = 1) -> Entry:
+    def hole(self, first: int, next_offset: int, *, epoch: int = 1) -> Entry:
         """The manifest entry of a lost range."""
         return Entry(
-            first, following, 1000, 1000, EntryKind.HOLE, 0, 0, epoch, next(self.uids)
+            first, next_offset, 1000, 1000, EntryKind.HOLE, 0, 0, epoch, next(self.uids)
         )  # fmt: skip
 
     def add(

@@ -19,7 +19,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import root_path
 from coldstream.plans.policy import PolicySet
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
@@ -33,8 +33,8 @@ from coldstream.usecases.survey import Surveyed, survey
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
-def with_table(world: World, catalog: MemoryCatalog) -> World:
-    return World(world.store, catalog, PREFIX, world.new_uid)
+def with_table(context: Context, catalog: MemoryCatalog) -> Context:
+    return Context(context.store, catalog, PREFIX, context.new_uid)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def remote() -> Remote:
     remote = Remote()
     remote.claimed()
     remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     remote.upload(*chain(2, start=30))
     return remote
 
@@ -51,62 +51,62 @@ def remote() -> Remote:
 def test_after_the_loss_of_the_table_the_newest_root_is_adopted_and_the_run_goes_on(
     remote: Remote,
 ) -> None:
-    world = with_table(remote.world, MemoryCatalog("new"))
-    old = load(remote.world, STREAM)
+    context = with_table(remote.context, MemoryCatalog("new"))
+    old = load(remote.context, STREAM)
 
     with pytest.raises(NotFoundError):
-        commit_runs(world, STREAM, pause=no_pause)
-    item = adopt(world, STREAM)
-    commit_runs(world, STREAM, pause=no_pause)
+        commit_runs(context, STREAM, pause=no_pause)
+    item = adopt(context, STREAM)
+    commit_runs(context, STREAM, pause=no_pause)
 
     assert item is not None
     assert item.version > old.item.version
     assert item.uid != old.item.uid
-    assert load(world, STREAM).root.next_offset == 50
-    assert load(world, STREAM).root.ledger == old.root.ledger
-    assert adopt(world, STREAM) is None
+    assert load(context, STREAM).root.next_offset == 50
+    assert load(context, STREAM).root.ledger == old.root.ledger
+    assert adopt(context, STREAM) is None
 
 
 def test_a_restored_older_item_never_hides_what_the_bucket_has(remote: Remote) -> None:
-    before = remote.world.catalog.get(STREAM)
+    before = remote.context.catalog.get(STREAM)
     assert before is not None
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     restored = MemoryCatalog("restored")
     restored.items[STREAM] = before
-    world = with_table(remote.world, restored)
+    context = with_table(remote.context, restored)
 
     with pytest.raises(ConflictError):
-        collect(world, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
-    adopt(world, STREAM)
+        collect(context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+    adopt(context, STREAM)
 
-    assert load(world, STREAM).root.next_offset == 50
-    assert load(world, STREAM).item.version > load(remote.world, STREAM).item.version
+    assert load(context, STREAM).root.next_offset == 50
+    assert load(context, STREAM).item.version > load(remote.context, STREAM).item.version
 
 
 def test_a_restored_tombstone_wipes_nothing(remote: Remote) -> None:
-    item = remote.world.catalog.get(STREAM)
+    item = remote.context.catalog.get(STREAM)
     assert item is not None
     restored = MemoryCatalog("restored")
     restored.items[STREAM] = replace(item, state=StreamState.DELETING, revision=2)
-    world = with_table(remote.world, restored)
+    context = with_table(remote.context, restored)
 
-    adopted = adopt(world, STREAM)
+    adopted = adopt(context, STREAM)
 
     assert adopted is not None
     assert (adopted.state, adopted.revision) == (StreamState.LIVE, 3)
-    assert load(world, STREAM).root.next_offset == 30
+    assert load(context, STREAM).root.next_offset == 30
 
 
 def test_a_stream_that_was_deleted_for_good_never_comes_back_half_swept(remote: Remote) -> None:
     rules = PolicySet()
-    tombstone = delete_stream(remote.world, STREAM, rules, now_ms=0, undelete_ms=0)
+    tombstone = delete_stream(remote.context, STREAM, rules, now_ms=0, undelete_ms=0)
 
     class Half:
         def delete(self, keys: Sequence[str]) -> list[str]:
             return remote.memory.delete([key for key in keys if key.endswith(".fragment")][:2])
 
     sweep(
-        remote.world,
+        remote.context,
         Half(),
         STREAM,
         rules,
@@ -118,26 +118,26 @@ def test_a_stream_that_was_deleted_for_good_never_comes_back_half_swept(remote: 
     item = remote.items.items[STREAM]
     restored = MemoryCatalog("restored")
     restored.items[STREAM] = item
-    world = with_table(remote.world, restored)
+    context = with_table(remote.context, restored)
 
-    healed = reconcile(world, STREAM, pause=no_pause)
+    healed = reconcile(context, STREAM, pause=no_pause)
 
     assert (healed.adopted, healed.commits.commits) == (True, 0)
     now = restored.items[STREAM]
     assert (now.state, now.revision) == (StreamState.DELETED, item.revision + 1)
     assert now.state_token != item.state_token
-    sweep_stragglers(world, remote.memory, STREAM)
+    sweep_stragglers(context, remote.memory, STREAM)
     assert not remote.memory.objects
 
 
 def test_a_root_that_never_landed_may_be_adopted(remote: Remote) -> None:
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     ahead = replace(loaded.root, version=loaded.item.version + 1)
     path = root_path(PREFIX, STREAM, ahead.epoch, ahead.version, 77)
     remote.memory.put(path, ahead.encode(), write_id="x")
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
-    item = adopt(world, STREAM)
+    item = adopt(context, STREAM)
 
     assert item is not None
     assert item.version == ahead.version + 1
@@ -145,7 +145,7 @@ def test_a_root_that_never_landed_may_be_adopted(remote: Remote) -> None:
 
 def unlanded(remote: Remote, *, epoch: int = 1) -> Root:
     """A root after the current one that never landed and names what is not there."""
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     entry = replace(loaded.root.entries[-1], first_offset=30, next_offset=40, uid=4711)
     root = replace(
         loaded.root.appended([entry], LastChunk(30, 1)),
@@ -160,64 +160,64 @@ def unlanded(remote: Remote, *, epoch: int = 1) -> Root:
 
 def test_a_root_that_never_landed_and_lacks_an_object_is_passed_over(remote: Remote) -> None:
     ahead = unlanded(remote)
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
-    item = adopt(world, STREAM)
+    item = adopt(context, STREAM)
 
     assert item is not None
     assert item.next_offset == 30
     assert item.version == ahead.version + 1
-    commit_runs(world, STREAM, pause=no_pause)
-    assert load(world, STREAM).root.next_offset == 50
+    commit_runs(context, STREAM, pause=no_pause)
+    assert load(context, STREAM).root.next_offset == 50
 
 
 def test_a_claim_is_not_forgotten_by_going_back_to_a_root_without_it(remote: Remote) -> None:
     unlanded(remote, epoch=2)
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
     with pytest.raises(CorruptDataError, match="claim of a later writer"):
-        adopt(world, STREAM)
+        adopt(context, STREAM)
 
-    assert world.catalog.get(STREAM) is None
+    assert context.catalog.get(STREAM) is None
 
 
 def test_nobody_goes_further_back_than_to_the_root_that_must_have_landed(remote: Remote) -> None:
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     (gone,) = [key for key in remote.memory.objects if f"/data/{40:020d}-" in key]
     item = remote.items.items[STREAM]
     unlanded_version = item.version + 1
-    ahead = replace(load(remote.world, STREAM).root, version=unlanded_version)
+    ahead = replace(load(remote.context, STREAM).root, version=unlanded_version)
     path = root_path(PREFIX, STREAM, ahead.epoch, ahead.version, 77)
     remote.memory.put(path, ahead.encode(), write_id="x")
     del remote.memory.objects[gone]
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
     with pytest.raises(CorruptDataError, match="rebuild"):
-        adopt(world, STREAM)
+        adopt(context, STREAM)
 
     restored = MemoryCatalog("restored")
     restored.items[STREAM] = item
     with pytest.raises(CorruptDataError, match="rebuild"):
-        adopt(with_table(remote.world, restored), STREAM)
+        adopt(with_table(remote.context, restored), STREAM)
 
 
 def test_a_group_that_is_gone_counts_as_an_object_that_is_missing(remote: Remote) -> None:
     remote.upload(*chain(10, start=50))
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=2, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=2, pause=no_pause)
     for key in [key for key in remote.memory.objects if key.endswith("group")]:
         del remote.memory.objects[key]
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
-    item = adopt(world, STREAM)
+    item = adopt(context, STREAM)
 
     assert item is not None
     assert item.next_offset == 150
-    assert not any(entry.kind.level for entry in load(world, STREAM).root.entries)
+    assert not any(entry.kind.level for entry in load(context, STREAM).root.entries)
 
 
 def test_of_equal_roots_the_one_that_the_item_names_is_adopted(remote: Remote) -> None:
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     shorter = replace(
         loaded.root, first_offset=10, entries=Entries(bytes(loaded.root.entries)[ENTRY_SIZE:])
     )
@@ -227,46 +227,46 @@ def test_of_equal_roots_the_one_that_the_item_names_is_adopted(remote: Remote) -
     restored = MemoryCatalog("restored")
     restored.items[STREAM] = loaded.item
 
-    item = adopt(with_table(remote.world, restored), STREAM)
+    item = adopt(with_table(remote.context, restored), STREAM)
 
     assert item is not None
     assert item.first_offset == 0
 
 
 def test_a_damaged_newest_root_is_told_and_no_older_one_is_taken(remote: Remote) -> None:
-    item = remote.world.catalog.get(STREAM)
+    item = remote.context.catalog.get(STREAM)
     assert item is not None
     remote.memory.objects[item.root_key] = b"garbage"
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
     with pytest.raises(CorruptDataError) as found:
-        adopt(world, STREAM)
+        adopt(context, STREAM)
 
     assert (found.value.stream, found.value.key) == (STREAM, item.root_key)
-    assert world.catalog.get(STREAM) is None
+    assert context.catalog.get(STREAM) is None
 
 
 def test_objects_without_any_root_are_for_a_person(remote: Remote) -> None:
     for key in list(remote.memory.objects):
         if "/metadata/" in key:
             del remote.memory.objects[key]
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
     with pytest.raises(CorruptDataError, match="rebuild"):
-        adopt(world, STREAM)
+        adopt(context, STREAM)
 
 
 def test_a_stream_that_nobody_knows_is_not_made_up(remote: Remote) -> None:
     with pytest.raises(NotFoundError):
-        adopt(remote.world, "__nobody_1")
+        adopt(remote.context, "__nobody_1")
 
 
-def surveyed(world: World) -> list[str]:
+def surveyed(context: Context) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
         page = survey(
-            world,
+            context,
             Surveyed.RECONCILE,
             PolicySet(),
             now_ms=0,
@@ -284,18 +284,18 @@ def test_a_survey_over_a_lost_table_finds_the_streams_of_the_bucket(remote: Remo
     others = ["__a_1", f"{STREAM}0", f"{STREAM}-0"]
     for stream in others:
         remote.claimed(stream=stream)
-    world = with_table(remote.world, MemoryCatalog("new"))
+    context = with_table(remote.context, MemoryCatalog("new"))
 
-    assert sorted(surveyed(world)) == sorted([STREAM, *others])
+    assert sorted(surveyed(context)) == sorted([STREAM, *others])
 
 
 def test_a_survey_over_a_good_table_goes_through_the_bucket_once(remote: Remote) -> None:
     remote.forget()
-    assert surveyed(remote.world) == [STREAM]
+    assert surveyed(remote.context) == [STREAM]
     assert remote.store.calls["put"] == 1
     remote.forget()
     for _ in range(3):
-        assert surveyed(remote.world) == [STREAM]
+        assert surveyed(remote.context) == [STREAM]
 
     assert remote.store.calls == {"list": 3}  # each time the mark and nothing more
 
@@ -304,29 +304,29 @@ def test_streams_that_a_restored_table_lacks_are_found_after_a_run_that_died(
     remote: Remote,
 ) -> None:
     remote.claimed(stream="__b_1")
-    surveyed(remote.world)
+    surveyed(remote.context)
     restored = MemoryCatalog("restored")
-    item = remote.world.catalog.get(STREAM)
+    item = remote.context.catalog.get(STREAM)
     assert item is not None
     restored.items[STREAM] = item
-    world = with_table(remote.world, restored)
-    page = survey(world, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1)
+    context = with_table(remote.context, restored)
+    page = survey(context, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1)
     for stream in page.streams:  # and here the first run dies
-        reconcile(world, stream, pause=no_pause)
+        reconcile(context, stream, pause=no_pause)
 
     # Handed out again and again until the table has it, not only once.
-    assert [set(surveyed(world)) for _ in range(2)] == 2 * [{STREAM, "__b_1"}]
-    reconcile(world, "__b_1", pause=no_pause)
-    surveyed(world)
+    assert [set(surveyed(context)) for _ in range(2)] == 2 * [{STREAM, "__b_1"}]
+    reconcile(context, "__b_1", pause=no_pause)
+    surveyed(context)
     remote.forget()
-    assert set(surveyed(world)) == {STREAM, "__b_1"}
+    assert set(surveyed(context)) == {STREAM, "__b_1"}
     assert remote.store.calls["list"] == 1
 
 
 def test_a_survey_that_is_only_to_read_leaves_no_mark(remote: Remote) -> None:
     before = remote.tampered()
     found = survey(
-        remote.world, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor="bucket:"
+        remote.context, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor="bucket:"
     )
 
     assert found.cursor is None
@@ -336,25 +336,25 @@ def test_a_survey_that_is_only_to_read_leaves_no_mark(remote: Remote) -> None:
 def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Remote) -> None:
     remote.claimed(stream="__b_1")
     restored = MemoryCatalog("restored")
-    item = remote.world.catalog.get(STREAM)
+    item = remote.context.catalog.get(STREAM)
     assert item is not None
     restored.items[STREAM] = replace(item, state=StreamState.DELETING)
-    world = with_table(remote.world, restored)
+    context = with_table(remote.context, restored)
 
-    assert sorted(surveyed(world)) == sorted([STREAM, "__b_1"])
+    assert sorted(surveyed(context)) == sorted([STREAM, "__b_1"])
 
 
 def beside(remote: Remote, before: Root, claims: Sequence[tuple[int, int]]) -> Root:
     """The root of a claim that came to nothing: of the version that another claim has."""
-    epoch, following = claims[-1]
-    entries = [each for each in before.entries if each.next_offset <= following]
-    last = LastChunk(following - 1, 1)
+    epoch, next_offset = claims[-1]
+    entries = [each for each in before.entries if each.next_offset <= next_offset]
+    last = LastChunk(next_offset - 1, 1)
     root = replace(
         before,
         epoch=epoch,
         version=before.version + 1,
         ledger=Ledger.of(claims),
-        next_offset=following,
+        next_offset=next_offset,
         entries=Entries.of(entries),
         last_chunk=last,
     )
@@ -371,7 +371,7 @@ def test_of_two_claims_that_of_which_an_upload_tells_is_adopted(
     timeline came back. No log showed it any more: local retention had moved on."""
     remote = Remote().claimed()
     remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     before = remote.root()
     remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
     landed = remote.root()
@@ -381,12 +381,12 @@ def test_of_two_claims_that_of_which_an_upload_tells_is_adopted(
     uploaded = piece(20, 30, epoch=2, floor=20)
 
     def adopted(*, rebuilt: bool) -> Root:
-        world = with_table(remote.new_world(), MemoryCatalog("new"))
+        context = with_table(remote.new_context(), MemoryCatalog("new"))
         if rebuilt:
-            rebuild(world, STREAM, branching=4, dry_run=False, accept_less=True)
+            rebuild(context, STREAM, branching=4, dry_run=False, accept_less=True)
         else:
-            adopt(world, STREAM)
-        return load(world, STREAM).root
+            adopt(context, STREAM)
+        return load(context, STREAM).root
 
     for rebuilt in (False, True):
         objects = remote.tampered()
@@ -405,7 +405,7 @@ def test_a_floor_that_no_root_has_tells_nothing_and_two_that_roots_have_neither(
     """Found by a stranger: one late upload under a claim that a rebuild had forgotten decided."""
     remote = Remote().claimed()
     remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     before = remote.root()
     remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
     beside(remote, before, [(1, 0), (2, 30)])
@@ -414,36 +414,36 @@ def test_a_floor_that_no_root_has_tells_nothing_and_two_that_roots_have_neither(
     remote.memory.put(path, lost.encode(), write_id=path)
     remote.upload(piece(20, 30, epoch=2, floor=20))
     remote.upload(*(piece(40 + n, 50 + n, epoch=2, floor=stale) for n in (0, 10)))
-    world = with_table(remote.new_world(), MemoryCatalog("new"))
+    context = with_table(remote.new_context(), MemoryCatalog("new"))
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
 
     # Where two are said, the order of roots without any upload stands: the furthest one.
-    assert load(world, STREAM).root.ledger == Ledger.of([(1, 0), (2, said)])
+    assert load(context, STREAM).root.ledger == Ledger.of([(1, 0), (2, said)])
 
 
 def test_a_root_that_an_upload_contradicts_does_not_step_in_for_one_that_misses_something() -> None:
     remote = Remote().claimed()
     paths = remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     before = remote.root()
     remote.claim(2, *log_of(*chain(2), piece(20, 30, epoch=2)).chunks)
     beside(remote, before, [(1, 0), (3, 10)])
     remote.upload(piece(20, 30, epoch=2, floor=20))
     remote.memory.delete([paths[1]])
-    world = with_table(remote.new_world(), MemoryCatalog("new"))
+    context = with_table(remote.new_context(), MemoryCatalog("new"))
 
     with pytest.raises(CorruptDataError, match="under a claim that it does not know"):
-        adopt(world, STREAM)
+        adopt(context, STREAM)
 
 
 def test_roots_of_one_claim_are_told_apart_without_a_look_at_uploads(remote: Remote) -> None:
     landed = remote.root()
     path = root_path(PREFIX, STREAM, landed.epoch, landed.version, 77)
     remote.memory.put(path, landed.encode(), write_id=path)
-    world = with_table(remote.new_world(), MemoryCatalog("new"))
+    context = with_table(remote.new_context(), MemoryCatalog("new"))
     remote.forget()
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
 
     assert remote.store.calls["get_suffix"] == 0

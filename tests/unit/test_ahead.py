@@ -17,24 +17,24 @@ def test_what_is_ahead_is_what_is_committed_then(limit: int) -> None:
     remote.upload(*chain(7), bad.lying(first_offset=71))
     bucket, item = remote.tampered(), remote.items.get(STREAM)
 
-    told = ahead(remote.world, STREAM, limit=limit)
-    again = ahead(remote.new_world(), STREAM, limit=limit)
+    told = ahead(remote.context, STREAM, limit=limit)
+    again = ahead(remote.new_context(), STREAM, limit=limit)
 
     assert (remote.tampered(), remote.items.get(STREAM)) == (bucket, item)
     assert (told.first_offset, told.next_offset, told.fragments) == (0, 70, 7)
     assert again.bytes == told.bytes
-    done = commit_runs(remote.world, STREAM, pause=no_pause, limit=limit)
+    done = commit_runs(remote.context, STREAM, pause=no_pause, limit=limit)
     assert (done.fragments, done.bytes, done.next_offset) == (7, told.bytes, told.next_offset)
     assert [each.key for each in done.refused] == [each.key for each in told.refused]
     assert len(told.refused) == 1
-    assert ahead(remote.world, STREAM).fragments == 0
+    assert ahead(remote.context, STREAM).fragments == 0
 
 
 def test_the_time_ends_a_look_between_two_commits() -> None:
     remote = Remote().claimed()
     remote.upload(*chain(7))
 
-    told = ahead(remote.world, STREAM, limit=2, time_left=lambda: False)
+    told = ahead(remote.context, STREAM, limit=2, time_left=lambda: False)
 
     assert (told.fragments, told.next_offset) == (2, 20)
 
@@ -42,7 +42,7 @@ def test_the_time_ends_a_look_between_two_commits() -> None:
 def test_a_stream_that_takes_no_commits_is_refused() -> None:
     remote = Remote().claimed()
     with pytest.raises(NotFoundError):
-        ahead(remote.world, "nobody")
+        ahead(remote.context, "nobody")
     remote.items._table_id = "after a restore"
     with pytest.raises(ConflictError):
-        ahead(remote.new_world(), STREAM)
+        ahead(remote.new_context(), STREAM)

@@ -24,8 +24,8 @@ from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 FAR = 10**9
 
 
-def bait(first: int, following: int, *, uid: int = 0) -> DataKey:
-    return DataKey(STREAM, first, following, 1, uid or FAR + first)
+def bait(first: int, next_offset: int, *, uid: int = 0) -> DataKey:
+    return DataKey(STREAM, first, next_offset, 1, uid or FAR + first)
 
 
 def besieged(good: int, ends: Callable[[int], int], *, every: int = 1) -> Remote:
@@ -53,7 +53,7 @@ def test_an_invocation_without_time_for_all_bad_fragments_commits_the_good_ones_
 ) -> None:
     remote = besieged(300, ends)
 
-    report = commit_runs(remote.world, STREAM, pause=no_pause, time_left=lambda: False)
+    report = commit_runs(remote.context, STREAM, pause=no_pause, time_left=lambda: False)
 
     assert report.commits == 1
     assert report.more
@@ -67,7 +67,7 @@ def test_invocation_after_invocation_all_good_fragments_come_in(ends: Callable[[
 
     reached = [0]
     while reached[-1] < 300:
-        report = commit_runs(remote.new_world(), STREAM, pause=no_pause, time_left=lambda: False)
+        report = commit_runs(remote.new_context(), STREAM, pause=no_pause, time_left=lambda: False)
         assert report.next_offset > reached[-1], "every invocation must keep something"
         reached.append(report.next_offset)
 
@@ -86,7 +86,7 @@ def test_bad_fragments_that_reach_over_all_good_ones_are_looked_at_together() ->
         pools += 1
         return ThreadPoolExecutor(count)
 
-    commit_runs(replace(remote.world, pool=pool), STREAM, pause=no_pause)
+    commit_runs(replace(remote.context, pool=pool), STREAM, pause=no_pause)
 
     assert remote.ranges()[-1][1] == 300
     assert remote.store.calls["get_suffix"] < 800
@@ -100,10 +100,10 @@ def test_so_many_bad_uploads_of_one_range_do_not_hold_up_what_lies_before_it() -
         path = DataKey(STREAM, 50, 60, 1, uid).path(PREFIX)
         remote.memory.put(path, b"bad", write_id=path)
 
-    report = commit_runs(remote.world, STREAM, pause=no_pause, time_left=lambda: False)
+    report = commit_runs(remote.context, STREAM, pause=no_pause, time_left=lambda: False)
 
     assert (report.commits, report.next_offset, report.more) == (1, 50, True)
-    last = commit_runs(remote.world, STREAM, pause=no_pause)
+    last = commit_runs(remote.context, STREAM, pause=no_pause)
     assert (last.commits, last.more, len(last.refused)) == (0, False, 499)
 
 
@@ -116,18 +116,18 @@ def test_without_time_and_with_nothing_settled_nothing_is_committed_and_more_is_
         remote.memory.put(path, b"bad", write_id=path)
     before = remote.items.items[STREAM]
 
-    report = commit_runs(remote.world, STREAM, pause=no_pause, time_left=lambda: False)
+    report = commit_runs(remote.context, STREAM, pause=no_pause, time_left=lambda: False)
 
     assert (report.commits, report.more) == (0, True)
     assert remote.items.items[STREAM] == before
-    patient = commit_runs(remote.world, STREAM, pause=no_pause)
+    patient = commit_runs(remote.context, STREAM, pause=no_pause)
     assert (patient.next_offset, patient.more) == (183, False)
 
 
 def test_a_claim_still_takes_all_that_is_good_before_it_sets_its_floor() -> None:
     remote = besieged(200, nearest_first)
 
-    claimed = claim(remote.new_world(), STREAM, 2, log=NO_HISTORY, pause=no_pause)
+    claimed = claim(remote.new_context(), STREAM, 2, log=NO_HISTORY, pause=no_pause)
 
     assert claimed.loaded.item.ledger.floor(2) == 200
     assert remote.root().next_offset == 200
@@ -136,8 +136,8 @@ def test_a_claim_still_takes_all_that_is_good_before_it_sets_its_floor() -> None
 def test_a_dry_run_foresees_what_is_committed_in_parts() -> None:
     remote = besieged(200, nearest_first)
 
-    seen = ahead(remote.new_world(), STREAM)
-    report = commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    seen = ahead(remote.new_context(), STREAM)
+    report = commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert (
         (seen.next_offset, seen.fragments) == (report.next_offset, report.fragments) == (200, 200)
@@ -152,11 +152,11 @@ def test_the_parts_are_the_run_that_a_committer_who_knows_all_bad_ones_takes() -
     remote = besieged(150, nearest_first, every=2)
     detours = [piece(n, n + 3, uid=n + 1) for n in range(0, 150, 7)]
     remote.upload(*detours)
-    root = load(remote.new_world(), STREAM).root
-    whole = extend(remote.new_world(), STREAM, root, limit=5000)
+    root = load(remote.new_context(), STREAM).root
+    whole = extend(remote.new_context(), STREAM, root, limit=5000)
     assert whole.more, "or there is nothing to compare"
 
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     bad = {path for path, data in remote.tampered().items() if data == b"bad"}
     listed = [Listed(parse_data_key(path, PREFIX), path, 1) for path in _data(remote)]
@@ -185,7 +185,7 @@ def test_thousands_of_candidates_are_not_sorted_again_for_every_refusal(
     rank = resolve._rank
     monkeypatch.setattr(resolve, "_rank", counted)
 
-    report = extend(remote.new_world(), STREAM, load(remote.new_world(), STREAM).root, limit=90)
+    report = extend(remote.new_context(), STREAM, load(remote.new_context(), STREAM).root, limit=90)
 
     assert (len(report.run), len(report.refused)) == (90, 60)
     assert ranked < 12 * 12_000, "once a page, or it would be 60 times more"
@@ -196,8 +196,8 @@ def test_what_a_page_that_was_not_listed_may_go_over_is_not_settled() -> None:
     remote.upload(*chain(30, size=10))
     # Sorts right behind the last fragment of the first page, begins with it and reaches further.
     remote.memory.put(bait(20, 40).path(PREFIX), b"bad", write_id="w")
-    root = load(remote.world, STREAM).root
-    listing = Listing(replace(remote.new_world(), page_size=3), STREAM, root, 2)
+    root = load(remote.context, STREAM).root
+    listing = Listing(replace(remote.new_context(), page_size=3), STREAM, root, 2)
 
     run = listing.resolved().run
 

@@ -17,7 +17,7 @@ from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 
 def commit(remote: Remote) -> int:
-    return commit_runs(remote.world, STREAM, pause=no_pause).next_offset
+    return commit_runs(remote.context, STREAM, pause=no_pause).next_offset
 
 
 # The anchor.
@@ -26,7 +26,7 @@ def commit(remote: Remote) -> int:
 def test_an_anchor_begins_an_empty_stream_where_the_log_begins() -> None:
     remote = Remote()
 
-    item = anchor(remote.world, STREAM, 1592, QueueName("c", "/", "orders"))
+    item = anchor(remote.context, STREAM, 1592, QueueName("c", "/", "orders"))
 
     assert (item.first_offset, item.next_offset, item.version) == (1592, 1592, 0)
     assert item.name == QueueName("c", "/", "orders")
@@ -100,7 +100,7 @@ def test_a_second_claim_of_an_epoch_finds_the_first_and_writes_nothing() -> None
 
 def test_a_claim_by_another_process_of_the_same_epoch_finds_it_too() -> None:
     remote = Remote().claimed(3)
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
 
     assert remote.claim(3).version == 1
 
@@ -167,7 +167,7 @@ def test_a_claim_longer_than_one_commit_takes_several_and_only_the_last_claims()
 def test_a_claim_that_loses_to_a_commit_is_planned_again_on_top_of_it() -> None:
     remote = Remote().claimed(1)
     remote.upload(*chain(2))
-    other = remote.new_world()
+    other = remote.new_context()
     remote.catalog.before["commit"] = lambda *_: commit_runs(other, STREAM, pause=no_pause)
 
     item = remote.claim(2)
@@ -178,7 +178,7 @@ def test_a_claim_that_loses_to_a_commit_is_planned_again_on_top_of_it() -> None:
 
 def test_a_claim_that_loses_to_a_higher_claim_is_fenced() -> None:
     remote = Remote().claimed(1)
-    other = remote.new_world()
+    other = remote.new_context()
     remote.catalog.before["commit"] = lambda *_: claim(
         other, STREAM, 5, log=NO_HISTORY, pause=no_pause
     )
@@ -266,7 +266,7 @@ def claimed_elsewhere() -> Remote:
     """A stream that was claimed with another bucket: the catalog's root is not in this one."""
     remote = Remote().claimed(3, first_offset=100)
     remote.memory.objects.clear()
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
     return remote.forget()
 
 
@@ -300,7 +300,7 @@ def test_a_manifest_that_has_held_data_is_never_begun_again_in_an_empty_bucket()
     commit(remote)
     there = remote.items.items[STREAM]
     remote.memory.objects.clear()
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
 
     for epoch in (1, 2):
         with pytest.raises(ForeignBucketError) as caught:
@@ -333,7 +333,7 @@ def test_an_empty_manifest_that_was_committed_to_is_not_begun_again() -> None:
     remote = claimed_elsewhere()
     remote.claim(3)
     remote.memory.objects.clear()
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
 
     with pytest.raises(ForeignBucketError):
         remote.claim(3)
@@ -341,7 +341,7 @@ def test_an_empty_manifest_that_was_committed_to_is_not_begun_again() -> None:
 
 def test_of_two_that_make_a_root_anew_both_go_on_with_the_one_that_landed() -> None:
     remote = claimed_elsewhere()
-    other = remote.new_world()
+    other = remote.new_context()
     remote.catalog.before["commit"] = lambda *_: root_again(other, STREAM)
 
     item = remote.claim(3)

@@ -28,13 +28,13 @@ from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 def remote() -> Remote:
     remote = Remote().claimed()
     remote.upload(*chain(6))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     return remote
 
 
 @pytest.fixture
 def classifier(remote: Remote) -> Classifier:
-    return Classifier(remote.world, load(remote.world, STREAM))
+    return Classifier(remote.context, load(remote.context, STREAM))
 
 
 def quarantine(*, listed: tuple[str, ...] = (), roots: tuple[Any, ...] = ()) -> Any:
@@ -77,7 +77,7 @@ def test_a_record_that_no_root_names_is_kept_while_nobody_knows_the_roots(
 def test_a_leaf_that_reaches_over_the_first_offset_is_referenced(
     remote: Remote, classifier: Classifier
 ) -> None:
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     classifier._root = replace(loaded.root, first_offset=15)
     dead, alive = (piece(n, n + 10) for n in (0, 10))
 
@@ -88,7 +88,7 @@ def test_a_leaf_that_reaches_over_the_first_offset_is_referenced(
 @pytest.fixture
 def refused(remote: Remote, classifier: Classifier) -> str:
     """A fragment [20, 30) that the ledger refuses, and whose last chunk the manifest lacks."""
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     (path,) = remote.upload(piece(20, 30, epoch=1, uid=901))
     classifier._root = replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 10)]), epoch=2)
     return path
@@ -96,11 +96,11 @@ def refused(remote: Remote, classifier: Classifier) -> str:
 
 def only_in_a_timeline(classifier: Classifier) -> Callable[..., bool]:
     """The manifest lacks the chunk, and whatever else is asked has it."""
-    return lambda world, stream, root, path: root is not classifier._root
+    return lambda context, stream, root, path: root is not classifier._root
 
 
 def timeline_root(remote: Remote, **changes: Any) -> Root:
-    return replace(load(remote.world, STREAM).root, **changes)
+    return replace(load(remote.context, STREAM).root, **changes)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fr
 
 
 def test_a_classifier_is_not_renewed_over_a_claim(remote: Remote, classifier: Classifier) -> None:
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     claimed = replace(loaded.item, version=loaded.item.version + 1, epoch=2)
 
     assert classifier.renewed(Snapshot(loaded.item, loaded.root)) is not None
@@ -174,13 +174,13 @@ def test_a_classifier_is_not_renewed_over_a_claim(remote: Remote, classifier: Cl
 def test_with_too_many_roots_that_may_be_adopted_only_roots_are_garbage(
     remote: Remote, count: int
 ) -> None:
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     version = loaded.item.version + 1
     for uid in range(count):
         path = root_path(PREFIX, STREAM, 1, version, uid)
         remote.memory.put(path, replace(loaded.root, version=version).encode(), write_id="r")
     (copy,) = remote.upload(piece(0, 10, uid=900))
-    classifier = Classifier(remote.world, loaded)
+    classifier = Classifier(remote.context, loaded)
     old = root_path(PREFIX, STREAM, 1, 1, 1)
 
     assert classifier.blind == (count > MAX_RIVALS)
@@ -193,14 +193,14 @@ def test_without_time_to_list_the_roots_only_roots_are_garbage(remote: Remote) -
         path = root_path(PREFIX, STREAM, 1, 50 + number, number)
         remote.memory.put(path, b"not read", write_id="r")
     (copy,) = remote.upload(piece(0, 10, uid=900))
-    world = replace(remote.new_world(), page_size=2)
+    context = replace(remote.new_context(), page_size=2)
 
-    blind = Classifier(world, load(world, STREAM), time_left=lambda: False)
+    blind = Classifier(context, load(context, STREAM), time_left=lambda: False)
 
     assert blind.blind
     assert blind.kind(row(copy)) is Kind.PENDING
-    assert not Classifier(world, load(world, STREAM)).blind
+    assert not Classifier(context, load(context, STREAM)).blind
 
 
 def test_the_current_root_is_no_rival(remote: Remote) -> None:
-    assert rivals(remote.world, load(remote.world, STREAM).item) == []
+    assert rivals(remote.context, load(remote.context, STREAM).item) == []

@@ -12,7 +12,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import collect_path, group_path, stream_prefix
 from coldstream.plans.collect import Kind, Record, replaced
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.marks import list_records
@@ -32,12 +32,12 @@ class Tier(Remote):
         self.memory._clock_ms = lambda: self.now
         self.claimed()
         self.upload(*chain(12))
-        commit_runs(self.world, STREAM, pause=no_pause)
+        commit_runs(self.context, STREAM, pause=no_pause)
         self.now += 2 * GRACE
 
     def collect(self, **more: object) -> Collection:
         return collect(
-            self.world,
+            self.context,
             more.pop("deleter", self.memory),  # type: ignore[arg-type]
             STREAM,
             grace_ms=GRACE,
@@ -55,7 +55,7 @@ class Tier(Remote):
 
     def retire(self, size: int) -> None:
         rules = PolicySet((Rule("r", max_bytes=size),))
-        retain(self.world, STREAM, rules, now_ms=self.now, pause=no_pause)
+        retain(self.context, STREAM, rules, now_ms=self.now, pause=no_pause)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_what_was_seen_before_an_undelete_has_to_be_seen_again(tier: Tier) -> No
 def test_a_damaged_record_proves_nothing_and_stops_nothing(tier: Tier) -> None:
     tier.retire(1)
     tier.collect()
-    (record,) = list_records(tier.world, STREAM)
+    (record,) = list_records(tier.context, STREAM)
     tier.memory.objects[record.path] = b"garbage"
     tier.now += 2 * GRACE
 
@@ -126,7 +126,7 @@ def test_a_deposed_writers_copy_goes_but_its_other_timeline_stays(tier: Tier) ->
     tier.claim(2)
     tier.upload(piece(120, 130, epoch=2, floor=120, chunk_epochs=[1], uid=5))
     tier.upload(piece(130, 140, epoch=2, floor=120, chunk_epochs=[2], uid=6))
-    commit_runs(tier.world, STREAM, pause=no_pause)
+    commit_runs(tier.context, STREAM, pause=no_pause)
     assert tier.root().next_offset == 140
     (copy,) = tier.upload(piece(120, 130, epoch=1, uid=7))
     (other,) = tier.upload(piece(130, 140, epoch=1, uid=8))
@@ -141,7 +141,7 @@ def test_a_deposed_writers_copy_goes_but_its_other_timeline_stays(tier: Tier) ->
 def test_a_damaged_upload_of_a_deposed_writer_is_kept(tier: Tier) -> None:
     tier.claim(2)
     tier.upload(piece(120, 130, epoch=2, floor=120, chunk_epochs=[1], uid=5))
-    commit_runs(tier.world, STREAM, pause=no_pause)
+    commit_runs(tier.context, STREAM, pause=no_pause)
     copy = piece(120, 130, epoch=1, uid=7)
     (path,) = tier.upload(replace(copy, data=copy.data[:-1] + b"?"))
 
@@ -164,8 +164,8 @@ def test_keys_that_are_not_ours_are_never_touched(tier: Tier) -> None:
 
 
 def test_groups_outside_the_tree_and_roots_before_the_current_one_go(tier: Tier) -> None:
-    rebalance(tier.world, STREAM, branching=2, pause=no_pause)
-    rebalance(tier.world, STREAM, branching=2, pause=no_pause)
+    rebalance(tier.context, STREAM, branching=2, pause=no_pause)
+    rebalance(tier.context, STREAM, branching=2, pause=no_pause)
     lost = group_path(PREFIX, STREAM, 0, 12345, 1)
     tier.memory.put(lost, b"of a rebalance that lost the race", write_id="x")
 
@@ -196,7 +196,7 @@ def test_a_root_that_is_gone_or_damaged_stops_everything(tier: Tier) -> None:
     tier.now += 2 * GRACE
     before = tier.tampered()
     key = tier.items.items[STREAM].root_key
-    tier.world = tier.new_world()
+    tier.context = tier.new_context()
     tier.memory.objects[key] = b"garbage"
     with pytest.raises(CorruptDataError):
         tier.collect()
@@ -297,14 +297,14 @@ def test_another_stream_of_a_similar_name_is_not_looked_at(tier: Tier) -> None:
     tier.settle()
 
     assert set(paths) <= set(tier.memory.objects)
-    assert isinstance(tier.world, World)
+    assert isinstance(tier.context, Context)
 
 
 @pytest.mark.parametrize("ahead", [0, GRACE, 2 * GRACE])
 def test_a_clock_that_is_ahead_shortens_no_grace_time(tier: Tier, ahead: int) -> None:
     def look() -> Collection:
         return collect(
-            tier.world, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now + ahead,
+            tier.context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now + ahead,
             now_ms=tier.now + ahead,
         )  # fmt: skip
 

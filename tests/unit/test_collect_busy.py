@@ -17,7 +17,7 @@ from coldstream.names import RootKey, metadata_prefix, root_path
 from coldstream.plans.collect import Kind, survives
 from coldstream.plans.collect_order import Phase, Place
 from coldstream.plans.substitute import substitute
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import claim
@@ -41,7 +41,7 @@ class Busy(Tier):
         self.uid += 1
         self.upload(piece(self.at, self.at + 10, uid=self.uid))
         self.at += 10
-        commit_runs(Remote.new_world(self), STREAM, pause=no_pause)
+        commit_runs(Remote.new_context(self), STREAM, pause=no_pause)
 
     def with_garbage(self, *double: tuple[int, int]) -> list[str]:
         """Second uploads of ranges, seen once, and a grace time ago."""
@@ -72,9 +72,9 @@ def whenever(target: Any, name: str, act: Callable[[], None], *, when: str = "")
     return Watched()
 
 
-def step(tier: Tier, world: World, **more: Any) -> Collection:
+def step(tier: Tier, context: Context, **more: Any) -> Collection:
     return collect(
-        world, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now, **more
+        context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now, **more
     )
 
 
@@ -93,10 +93,10 @@ def test_a_stream_that_commits_whenever_it_is_looked_at_loses_its_garbage(
 ) -> None:
     tier = Busy()
     (double,) = tier.with_garbage((0, 10))
-    world = tier.new_world()
+    context = tier.new_context()
     watched = whenever(getattr(tier, what), name, tier.another_commit, when=when)
 
-    report = step(tier, replace(world, **{what: watched}), time_left=lambda: in_time)
+    report = step(tier, replace(context, **{what: watched}), time_left=lambda: in_time)
 
     assert report.deleted[Kind.OLD_ROOT].objects > 0
     if in_time:
@@ -108,12 +108,12 @@ def test_a_stream_that_commits_whenever_it_is_looked_at_loses_its_garbage(
 def test_the_proof_is_made_again_without_a_list_of_the_roots() -> None:
     tier = Busy()
     tier.with_garbage((0, 10), (20, 30))
-    world = tier.new_world()
+    context = tier.new_context()
     watched = whenever(tier.catalog, "get", tier.another_commit)
     lists: list[str] = []
     store = whenever(tier.store, "list", lambda: lists.append(""), when="/metadata/root.")
 
-    step(tier, replace(world, catalog=watched, store=store))
+    step(tier, replace(context, catalog=watched, store=store))
 
     assert len(lists) == 1
 
@@ -125,12 +125,12 @@ def test_a_claim_whenever_it_is_looked_at_puts_a_batch_off_and_ends() -> None:
 
     def another_claim() -> None:
         epoch[0] += 1
-        world = Remote.new_world(tier)
-        claim(world, STREAM, epoch[0], log=log_of(piece(110, 120)), pause=no_pause)
+        context = Remote.new_context(tier)
+        claim(context, STREAM, epoch[0], log=log_of(piece(110, 120)), pause=no_pause)
 
     watched = whenever(tier.catalog, "get", another_claim)
 
-    report = step(tier, replace(tier.new_world(), catalog=watched))
+    report = step(tier, replace(tier.new_context(), catalog=watched))
 
     assert double in tier.memory.objects
     assert report.busy.objects > 0
@@ -144,21 +144,25 @@ def test_a_copy_of_what_a_repair_gives_up_meanwhile_is_kept() -> None:
     (double,) = tier.with_garbage((0, 10))
 
     def give_up() -> None:
-        world = Remote.new_world(tier)
-        loaded = load(world, STREAM)
+        context = Remote.new_context(tier)
+        loaded = load(context, STREAM)
         (bad, *_) = [each for each in loaded.root.entries if each.first_offset == 0]
         if bad.kind is EntryKind.HOLE:
             return
         hole = Entry(0, 10, bad.max_timestamp, bad.max_timestamp, EntryKind.HOLE, 0, 0, 1, 77)
-        world.store.put(hole.data_key(STREAM).path(PREFIX), b"", write_id="h")
+        context.store.put(hole.data_key(STREAM).path(PREFIX), b"", write_id="h")
         changed = substitute(
-            loaded.root, {bad: (hole,)}, branching=4, fetch=world.fetch(STREAM), uids=iter(range(9))
+            loaded.root,
+            {bad: (hole,)},
+            branching=4,
+            fetch=context.fetch(STREAM),
+            uids=iter(range(9)),
         )
-        publish(world, loaded, changed.root, nodes=changed.nodes)
+        publish(context, loaded, changed.root, nodes=changed.nodes)
 
     watched = whenever(tier.store, "put", give_up, when="collect.")
 
-    report = step(tier, replace(tier.new_world(), store=watched))
+    report = step(tier, replace(tier.new_context(), store=watched))
 
     assert double in tier.memory.objects
     assert Kind.SUPERSEDED not in report.deleted
@@ -179,7 +183,7 @@ def test_a_change_of_the_state_between_proof_and_delete_stops_the_step() -> None
 
     tier.another_commit()
     with pytest.raises(ConflictError):
-        step(tier, replace(tier.new_world(), catalog=watched))
+        step(tier, replace(tier.new_context(), catalog=watched))
     assert double in tier.memory.objects
 
 
@@ -225,10 +229,10 @@ def test_what_else_may_have_happened_asks_for_the_whole_proof(now: dict[str, Any
 
 def test_another_quarantine_record_asks_for_the_whole_proof() -> None:
     tier = Busy()
-    loaded = load(tier.world, STREAM)
-    classifier = Classifier(tier.world, loaded)
+    loaded = load(tier.context, STREAM)
+    classifier = Classifier(tier.context, loaded)
     tier.another_commit()
-    later = load(tier.world, STREAM)
+    later = load(tier.context, STREAM)
 
     assert classifier.renewed(later) is not None
     assert classifier.renewed(replace(later, root=replace(later.root, quarantine_key="q"))) is None
@@ -237,19 +241,19 @@ def test_another_quarantine_record_asks_for_the_whole_proof() -> None:
 def test_a_root_that_may_be_adopted_keeps_what_it_names_through_a_renewed_proof() -> None:
     tier = Busy()
     (double,) = tier.with_garbage((0, 10))
-    world = Remote.new_world(tier)
-    loaded = load(world, STREAM)
+    context = Remote.new_context(tier)
+    loaded = load(context, STREAM)
     row = next(row for row in tier.memory.list(double, limit=1))
     names_it = replace(loaded.root.entries[0], uid=900, size=row.size)
     rival = substitute(
         loaded.root, {loaded.root.entries[0]: (names_it,)}, branching=100,
-        fetch=world.fetch(STREAM), uids=iter(range(9)),
+        fetch=context.fetch(STREAM), uids=iter(range(9)),
     ).root  # fmt: skip
     path = root_path(PREFIX, STREAM, 1, loaded.item.version + 50, 1)
     tier.memory.put(path, replace(rival, version=loaded.item.version + 50).encode(), write_id="r")
     watched = whenever(tier.catalog, "get", tier.another_commit)
 
-    step(tier, replace(tier.new_world(), catalog=watched))
+    step(tier, replace(tier.new_context(), catalog=watched))
 
     assert double in tier.memory.objects
 
@@ -258,7 +262,7 @@ def test_a_root_that_may_be_adopted_keeps_what_it_names_through_a_renewed_proof(
 @pytest.mark.parametrize("version", [0, 5, 17, 30, 99])
 def test_the_roots_from_a_version_on_are_exactly_those(version: int, page_size: int) -> None:
     store = MemoryObjectStore()
-    world = replace(Remote().world, store=store, page_size=page_size)  # type: ignore[arg-type]
+    context = replace(Remote().context, store=store, page_size=page_size)  # type: ignore[arg-type]
     versions = {1: range(1, 12), 2: range(12, 31), 4: range(29, 33), 7: (5, 40)}
     for epoch, numbers in versions.items():
         for number in numbers:
@@ -266,9 +270,9 @@ def test_the_roots_from_a_version_on_are_exactly_those(version: int, page_size: 
     under = f"{metadata_prefix(PREFIX, STREAM)}root."
     for odd in ("", "/", "~", "0000000002.x", "0000000002.000000000013.x", "0000000001/../x"):
         store.put(under + odd, b"", write_id="w")
-    expected = [each for each in list_roots(world, STREAM) if each.key.version >= version]
+    expected = [each for each in list_roots(context, STREAM) if each.key.version >= version]
 
-    assert list(list_roots_from(world, STREAM, version)) == expected
+    assert list(list_roots_from(context, STREAM, version)) == expected
     assert all(isinstance(each.key, RootKey) for each in expected)
 
 
@@ -277,10 +281,10 @@ def test_older_roots_are_passed_over_and_not_listed() -> None:
     for number in range(2, 400):
         path = root_path(PREFIX, STREAM, 1, number, number)
         remote.memory.put(path, b"", write_id="w")
-    world = replace(remote.new_world(), page_size=10)
+    context = replace(remote.new_context(), page_size=10)
     remote.store.calls.clear()
 
-    assert [each.key.version for each in list_roots_from(world, STREAM, 398)] == [398, 399]
+    assert [each.key.version for each in list_roots_from(context, STREAM, 398)] == [398, 399]
     assert remote.store.calls["list"] == 2
 
 
@@ -311,13 +315,13 @@ def test_a_run_over_a_long_stream_sees_each_object_once_wherever_it_begins(
     tier.upload(*(piece(n * 10, n * 10 + 10, uid=400 + n) for n in range(12)))
     tier.memory.put(f"{PREFIX}stream/{STREAM}/odd", b"", write_id="w")
     tier.now += run
-    world = replace(tier.new_world(), page_size=page_size)
+    context = replace(tier.new_context(), page_size=page_size)
     ticks = iter(range(10_000))
     found: dict[str, int] = {}
     cursor: str | None = None
     first = ""
     for _ in range(200):
-        report = step(tier, world, dry_run=True, cursor=cursor,
+        report = step(tier, context, dry_run=True, cursor=cursor,
                       time_to_list=lambda: next(ticks) % 3 > 0)  # fmt: skip
         for kind, count in report.found.items():
             found[kind] = found.get(kind, 0) + count.objects

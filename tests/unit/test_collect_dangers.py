@@ -15,7 +15,7 @@ from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.tree import leaves, leaves_backwards
 from coldstream.names import DataKey
 from coldstream.plans.collect import Kind
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
@@ -56,12 +56,12 @@ class Joinable(Tier):
         self.memory._clock_ms = lambda: self.now
         self.claimed()
         self.upload(*joined(count))
-        commit_runs(self.world, STREAM, pause=no_pause)
+        commit_runs(self.context, STREAM, pause=no_pause)
         self.now += 2 * GRACE
 
     def join(self) -> None:
         consolidate(
-            self.new_world(),
+            self.new_context(),
             self.memory,
             STREAM,
             target_size=100_000,
@@ -71,19 +71,19 @@ class Joinable(Tier):
 
     def die_before_the_commit(self, how: str) -> None:
         self.catalog.before["commit"] = dies
-        group = partial(rebalance, self.new_world(), STREAM, branching=4, pause=no_pause)
+        group = partial(rebalance, self.new_context(), STREAM, branching=4, pause=no_pause)
         with pytest.raises(Killed):
             (self.join if how == "join" else group)()
 
-    def restored(self) -> World:
+    def restored(self) -> Context:
         """What a process sees after the table was restored from a backup of right now."""
         table = MemoryCatalog("restored")
         table.items[STREAM] = self.items.items[STREAM]
-        return World(self.store, table, PREFIX, self.world.new_uid)  # type: ignore[arg-type]
+        return Context(self.store, table, PREFIX, self.context.new_uid)  # type: ignore[arg-type]
 
-    def missing(self, world: World) -> list[str]:
-        loaded = load(world, STREAM)
-        wanted = referenced(PREFIX, loaded.item, loaded.root, world.fetch(STREAM))
+    def missing(self, context: Context) -> list[str]:
+        loaded = load(context, STREAM)
+        wanted = referenced(PREFIX, loaded.item, loaded.root, context.fetch(STREAM))
         return sorted(wanted - set(self.memory.objects))
 
 
@@ -94,15 +94,15 @@ def test_what_only_a_root_that_never_landed_names_outlives_a_restore_of_the_tabl
     for _ in range(5):
         tier.now += 2 * GRACE
         tier.collect()
-    world = tier.restored()
+    context = tier.restored()
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
     for _ in range(5):
         tier.now += 2 * GRACE
-        collect(world, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now)
+        collect(context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now)
 
-    assert not tier.missing(world)
-    root = load(world, STREAM).root
+    assert not tier.missing(context)
+    root = load(context, STREAM).root
     assert (root.first_offset, root.next_offset) == (0, 120)
 
 
@@ -115,9 +115,9 @@ def test_what_a_root_that_lost_names_goes_only_after_a_later_version_has_landed(
     assert new in tier.memory.objects
 
     tier.upload(*joined(1, start=120, position=10**6))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
     tier.upload(*joined(1, start=130, position=2 * 10**6))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
     tier.settle()
 
     assert new not in tier.memory.objects
@@ -178,11 +178,11 @@ def test_what_was_seen_on_its_way_into_the_manifest_is_not_proved_by_that(when: 
     end = 8 + sum(each.trailer.data_size for each in joined(8))
     tier.now += 2 * GRACE
     tier.upload(*joined(12, start=80, position=end))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
-    reader = load(tier.new_world(), STREAM)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
+    reader = load(tier.new_context(), STREAM)
     wanted = [
         entry.data_key(STREAM).path(PREFIX)
-        for entry in leaves(reader.root, tier.world.fetch(STREAM))
+        for entry in leaves(reader.root, tier.context.fetch(STREAM))
     ]
 
     tier.now += 1
@@ -273,7 +273,7 @@ def test_collect_comes_to_rest_where_there_is_no_garbage() -> None:
     tier.collect()
 
     assert tier.tampered() == before
-    assert not list_records(tier.world, STREAM)
+    assert not list_records(tier.context, STREAM)
 
 
 def test_memory_does_not_grow_with_the_garbage_that_other_steps_saw() -> None:
@@ -286,7 +286,7 @@ def test_memory_does_not_grow_with_the_garbage_that_other_steps_saw() -> None:
                 DataKey(STREAM, at, at + 1, 1, rnd.getrandbits(64)).path(PREFIX)
                 for at in range(number * 20_000, (number + 1) * 20_000)
             ]
-            write_record(tier.world, STREAM, run_ms=tier.now, state=State(0, 0), keys=keys)
+            write_record(tier.context, STREAM, run_ms=tier.now, state=State(0, 0), keys=keys)
         tier.upload(piece(0, 10, uid=900))
         tier.now += 3 * GRACE
         tracemalloc.start()
@@ -301,7 +301,7 @@ def test_memory_does_not_grow_with_the_garbage_that_other_steps_saw() -> None:
 def test_a_step_reads_no_record_of_another_part_of_the_listing() -> None:
     tier = Tier()
     far = [DataKey(STREAM, at, at + 1, 1, 1).path(PREFIX) for at in range(10**6, 10**6 + 20_000)]
-    record = write_record(tier.world, STREAM, run_ms=tier.now, state=State(0, 0), keys=far)
+    record = write_record(tier.context, STREAM, run_ms=tier.now, state=State(0, 0), keys=far)
     tier.upload(piece(0, 10, uid=900))
     tier.now += 3 * GRACE
     read: list[str] = []
@@ -320,12 +320,12 @@ def test_a_step_reads_no_record_of_another_part_of_the_listing() -> None:
 @pytest.mark.parametrize("keep", range(2, 12))
 def test_nobody_who_walks_backwards_asks_for_a_group_that_is_dead_and_gone(keep: int) -> None:
     tier = Tier()
-    rebalance(tier.world, STREAM, branching=2, pause=no_pause)
-    sizes = [entry.size for entry in leaves(tier.root(), tier.world.fetch(STREAM))]
+    rebalance(tier.context, STREAM, branching=2, pause=no_pause)
+    sizes = [entry.size for entry in leaves(tier.root(), tier.context.fetch(STREAM))]
     tier.retire(sum(sizes[-keep:]))
     tier.settle()
 
-    world = tier.new_world()
-    walked = list(leaves_backwards(load(world, STREAM).root, world.fetch(STREAM)))
+    context = tier.new_context()
+    walked = list(leaves_backwards(load(context, STREAM).root, context.fetch(STREAM)))
 
     assert len(walked) == keep

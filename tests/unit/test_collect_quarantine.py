@@ -36,7 +36,7 @@ class Diverged(Tier):
     def __init__(self, keep: int = 70, branching: int = 0) -> None:
         super().__init__()
         if branching:
-            rebalance(self.world, STREAM, branching=branching, pause=no_pause)
+            rebalance(self.context, STREAM, branching=branching, pause=no_pause)
         self.old_root = self.items.items[STREAM].root_key
         self.truncate(keep)
         self.now += 2 * GRACE
@@ -45,14 +45,14 @@ class Diverged(Tier):
         common = [c for c in log_of(*OLD).chunks if c.next_offset <= keep]
         fresh = (LocalChunk(keep, keep + 10, epoch),)
         claim(
-            self.new_world(), STREAM, epoch, log=KnownHistory((*common, *fresh)), pause=no_pause,
+            self.new_context(), STREAM, epoch, log=KnownHistory((*common, *fresh)), pause=no_pause,
             now_ms=self.now, **more,
         )  # fmt: skip
 
     def go_on(self, count: int, start: int = 70, floor: int = 70) -> None:
         """Other data of epoch 2 in the place of what was cut off."""
         self.upload(*chain(count, start=start, epoch=2, floor=floor))
-        commit_runs(self.new_world(), STREAM, pause=no_pause)
+        commit_runs(self.new_context(), STREAM, pause=no_pause)
 
     def lost(self, start: int = 70) -> list[str]:
         return [each.path(PREFIX) for each in OLD if each.key.next_offset > start]
@@ -61,17 +61,17 @@ class Diverged(Tier):
         return set(paths) <= set(self.memory.objects)
 
     def give_up(self, epoch: int = 2) -> None:
-        drop(self.new_world(), STREAM, epoch, pause=no_pause)
+        drop(self.new_context(), STREAM, epoch, pause=no_pause)
 
 
 def messages(tier: Diverged, epoch: int = 2) -> list[tuple[int, int]]:
     """Fragments of a lost timeline, as far as they can be read."""
-    world = tier.new_world()
-    timeline = current_record(world, STREAM)[1].timeline(epoch)
+    context = tier.new_context()
+    timeline = current_record(context, STREAM)[1].timeline(epoch)
     assert timeline is not None
-    data = lost_data(world, STREAM, timeline)
+    data = lost_data(context, STREAM, timeline)
     assert data.root is not None
-    found = list(leaves(data.root, world.fetch(STREAM), start=timeline.floor))
+    found = list(leaves(data.root, context.fetch(STREAM), start=timeline.floor))
     assert tier.there(*(e.data_key(STREAM).path(PREFIX) for e in found))
     return [(e.first_offset, e.next_offset) for e in found]
 
@@ -88,7 +88,7 @@ def test_a_lost_timeline_stays_for_ever_whatever_happens_above_it(branching: int
     assert tier.there(tier.old_root, tier.root().quarantine_key, *tier.lost())
     assert messages(tier) == [(n, n + 10) for n in range(70, 120, 10)]
     assert report.found[Kind.QUARANTINED].objects >= 6
-    assert first_missing(tier.new_world(), STREAM, tier.root()) is None
+    assert first_missing(tier.new_context(), STREAM, tier.root()) is None
 
 
 def test_a_lost_timeline_outlives_retention_of_everything_around_it() -> None:
@@ -106,10 +106,10 @@ def test_what_is_cut_in_two_keeps_the_whole_original() -> None:
     tier = Diverged.__new__(Diverged)
     Tier.__init__(tier)
     tier.upload(piece(120, 170))
-    commit_runs(tier.world, STREAM, pause=no_pause)
+    commit_runs(tier.context, STREAM, pause=no_pause)
     common = log_of(*OLD, piece(120, 150)).chunks
     log = KnownHistory((*common, LocalChunk(150, 160, 2)))
-    claim(tier.new_world(), STREAM, 2, log=log, pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log, pause=no_pause)
 
     tier.settle()
 
@@ -121,7 +121,7 @@ def test_a_stream_that_began_anew_keeps_all_of_the_old_one() -> None:
     tier = Diverged.__new__(Diverged)
     Tier.__init__(tier)
     log = KnownHistory(tuple(LocalChunk(at, at + 10, 2) for at in range(60, 140, 10)))
-    claim(tier.new_world(), STREAM, 2, log=log, pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log, pause=no_pause)
     (late,) = tier.upload(piece(0, 30, uid=99))
     tier.go_on(20, start=60, floor=60)
 
@@ -173,7 +173,7 @@ def test_what_is_given_up_goes_and_nothing_else() -> None:
     assert not any(tier.there(path) for path in (*tier.lost(), stray, tier.old_root))
     assert tier.there(later), "it came after a person had decided"
     assert report.unique == [later]
-    assert first_missing(tier.new_world(), STREAM, tier.root()) is None
+    assert first_missing(tier.new_context(), STREAM, tier.root()) is None
     assert tier.root().next_offset == 270
     metadata = [key for key in tier.memory.objects if key.endswith(".record")]
     assert metadata == [tier.root().quarantine_key]
@@ -197,7 +197,7 @@ def test_giving_up_one_timeline_keeps_another_one_that_overlaps_it() -> None:
     tier.go_on(3)
     tier.truncate(30, epoch=3)
     tier.upload(*chain(20, start=30, epoch=3, floor=30))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
 
     tier.give_up(3)
     tier.settle()
@@ -222,7 +222,7 @@ def test_giving_up_a_stream_that_began_anew_takes_the_old_one_and_its_copies() -
     tier = Diverged.__new__(Diverged)
     Tier.__init__(tier)
     log = KnownHistory(tuple(LocalChunk(at, at + 10, 2) for at in range(60, 140, 10)))
-    claim(tier.new_world(), STREAM, 2, log=log, pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log, pause=no_pause)
     (stray,) = tier.upload(piece(5, 15, uid=99))
     tier.go_on(20, start=60, floor=60)
     assert tier.settle().unique == [stray], "below the new beginning, and no retention took it"
@@ -239,9 +239,9 @@ def test_giving_up_a_stream_that_began_anew_takes_the_old_one_and_its_copies() -
 def test_a_claim_that_cut_off_only_late_uploads_can_be_given_up_too() -> None:
     tier = Diverged.__new__(Diverged)
     Tier.__init__(tier)
-    claim(tier.new_world(), STREAM, 2, log=log_of(*OLD), pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log_of(*OLD), pause=no_pause)
     tier.upload(*chain(3, start=120, epoch=2, floor=120))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
     (stray,) = tier.upload(piece(125, 135, uid=99))
     assert tier.settle().unique == [stray]
 
@@ -266,7 +266,7 @@ def test_what_can_still_be_appended_is_never_given_up() -> None:
     tier.settle()
     tier.upload(piece(70, 90, epoch=2, floor=70))
 
-    assert commit_runs(tier.new_world(), STREAM, pause=no_pause).next_offset == 100
+    assert commit_runs(tier.new_context(), STREAM, pause=no_pause).next_offset == 100
     assert tier.there(ahead)
 
 
@@ -279,15 +279,15 @@ def test_a_record_that_no_root_names_goes_and_takes_nothing_along() -> None:
         tier.truncate(70, attempts=1)
     tier.items.commit = real  # type: ignore[method-assign]
     tier.upload(*chain(2, start=120))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
     tier.upload(*chain(2, start=140))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)
+    commit_runs(tier.new_context(), STREAM, pause=no_pause)
 
     tier.settle()
 
     assert not [key for key in tier.memory.objects if key.endswith(".record")]
     assert tier.root().next_offset == 160
-    assert first_missing(tier.new_world(), STREAM, tier.root()) is None
+    assert first_missing(tier.new_context(), STREAM, tier.root()) is None
 
 
 def test_what_a_truncating_root_that_never_landed_names_can_be_adopted_as_long_as_it_is_there() -> (
@@ -301,15 +301,17 @@ def test_what_a_truncating_root_that_never_landed_names_can_be_adopted_as_long_a
         tier.truncate(70, attempts=1)
     tier.items.commit = real  # type: ignore[method-assign]
     tier.upload(*chain(1, start=120))
-    commit_runs(tier.new_world(), STREAM, pause=no_pause)  # of the same version: it may be adopted
+    commit_runs(
+        tier.new_context(), STREAM, pause=no_pause
+    )  # of the same version: it may be adopted
     for _ in range(4):
         tier.settle()
-    world = replace(tier.new_world(), catalog=MemoryCatalog("restored"))
+    context = replace(tier.new_context(), catalog=MemoryCatalog("restored"))
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
 
-    root = load(world, STREAM).root
-    assert first_missing(world, STREAM, root) is None
+    root = load(context, STREAM).root
+    assert first_missing(context, STREAM, root) is None
 
 
 @pytest.mark.parametrize("kind", ["record", "root"])
@@ -330,7 +332,7 @@ def test_without_the_record_or_the_root_that_it_names_nothing_is_deleted(
         tier.now += 2 * GRACE
         with pytest.raises((NotFoundError, CorruptDataError)) as caught:
             collect(
-                tier.new_world(), tier.memory, STREAM,
+                tier.new_context(), tier.memory, STREAM,
                 grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now,
             )  # fmt: skip
 
@@ -345,7 +347,7 @@ def test_a_claim_between_two_marks_protects_what_it_cuts_off() -> None:
     tier.collect()
     common = log_of(*OLD[:7]).chunks
     log = KnownHistory((*common, LocalChunk(70, 80, 2)))
-    claim(tier.new_world(), STREAM, 2, log=log, pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log, pause=no_pause)
 
     tier.settle()
 
@@ -357,24 +359,24 @@ def test_a_claim_between_two_marks_protects_what_it_cuts_off() -> None:
 
 def holed(tier: Tier) -> None:
     """The manifest says that [30, 50) is lost."""
-    world = tier.new_world()
-    loaded = load(world, STREAM)
+    context = tier.new_context()
+    loaded = load(context, STREAM)
     entries = list(loaded.root.entries)
     hole = Entry(30, 50, 0, 0, EntryKind.HOLE, 0, 0, 1, 77)
     tier.memory.put(hole.data_key(STREAM).path(PREFIX), b"", write_id="h")
     entries[3:5] = [hole]
-    publish(world, loaded, replace(loaded.root, entries=Entries.of(entries)))
+    publish(context, loaded, replace(loaded.root, entries=Entries.of(entries)))
     for each in OLD[3:5]:
         del tier.memory.objects[each.path(PREFIX)]
 
 
 @pytest.mark.parametrize(
-    ("first", "following"), [(30, 50), (30, 40), (35, 45), (20, 40), (40, 70), (20, 70)]
+    ("first", "next_offset"), [(30, 50), (30, 40), (35, 45), (20, 40), (40, 70), (20, 70)]
 )
-def test_a_fragment_over_a_hole_is_the_only_copy_and_is_kept(first: int, following: int) -> None:
+def test_a_fragment_over_a_hole_is_the_only_copy_and_is_kept(first: int, next_offset: int) -> None:
     tier = Tier()
     holed(tier)
-    (late,) = tier.upload(piece(first, following, uid=99, records_per_chunk=5))
+    (late,) = tier.upload(piece(first, next_offset, uid=99, records_per_chunk=5))
 
     report = tier.settle()
 
@@ -385,7 +387,7 @@ def test_a_fragment_over_a_hole_is_the_only_copy_and_is_kept(first: int, followi
 def test_a_refused_fragment_over_a_hole_is_kept_although_the_manifest_has_its_last_chunk() -> None:
     tier = Tier()
     holed(tier)
-    claim(tier.new_world(), STREAM, 2, log=log_of(*OLD[5:]), pause=no_pause)
+    claim(tier.new_context(), STREAM, 2, log=log_of(*OLD[5:]), pause=no_pause)
     (late,) = tier.upload(piece(30, 60, uid=99, epoch=1, floor=7))
     ledger = tier.root().ledger
     assert ledger.accepts(1, 30, 60)
@@ -407,8 +409,8 @@ def test_a_fragment_beside_a_hole_is_garbage_as_ever() -> None:
 
 def test_what_comes_after_a_drop_is_kept_whatever_the_clock_of_who_drops_says() -> None:
     tier = Diverged()
-    drop(tier.new_world(), STREAM, 2, pause=no_pause)
-    dropped = current_record(tier.new_world(), STREAM)[1].dropped
+    drop(tier.new_context(), STREAM, 2, pause=no_pause)
+    dropped = current_record(tier.new_context(), STREAM)[1].dropped
 
     assert [(each.epoch, each.until_ms) for each in dropped] == [(2, tier.now)]
 
@@ -417,6 +419,6 @@ def test_a_dry_drop_writes_nothing() -> None:
     tier = Diverged()
     before = set(tier.memory.objects)
 
-    drop(tier.new_world(), STREAM, 2, pause=no_pause, dry_run=True)
+    drop(tier.new_context(), STREAM, 2, pause=no_pause, dry_run=True)
 
     assert set(tier.memory.objects) == before

@@ -29,8 +29,8 @@ FIRST, NEXT = 3, 6
 LEDGER = Ledger.of([(1, 0), (2, 2), (3, 5)])
 
 
-def leaf(first: int, following: int, uid: int, epoch: int = 1) -> Entry:
-    return Entry(first, following, 0, 0, EntryKind.FRAGMENT, 1, 1, epoch, uid)
+def leaf(first: int, next_offset: int, uid: int, epoch: int = 1) -> Entry:
+    return Entry(first, next_offset, 0, 0, EntryKind.FRAGMENT, 1, 1, epoch, uid)
 
 
 # [2, 4) reaches over the first offset, as after a retention inside a group.
@@ -44,10 +44,10 @@ LEAVES = (leaf(2, 4, 51, 2), leaf(4, 5, 52, 2), leaf(5, 6, 53, 3))
 
 
 def keys() -> Iterator[DataKey]:
-    for first, following, epoch in product(range(8), range(9), range(5)):
-        if first < following:
-            yield DataKey(STREAM, first, following, epoch, 9)
-            yield DataKey(STREAM, first, following, epoch, 9, "hole")
+    for first, next_offset, epoch in product(range(8), range(9), range(5)):
+        if first < next_offset:
+            yield DataKey(STREAM, first, next_offset, epoch, 9)
+            yield DataKey(STREAM, first, next_offset, epoch, 9, "hole")
 
 
 def accepted(key: DataKey) -> bool:

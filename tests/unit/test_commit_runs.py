@@ -16,15 +16,15 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.plans.resolve import Candidates, Resolution
 from coldstream.ports import NotLanded, Unknown
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 
-def commit(remote: Remote, world: World | None = None, **settings: Any) -> CommitReport:
-    report = commit_runs(world or remote.world, STREAM, pause=no_pause, **settings)
-    loaded = load(remote.new_world(), STREAM)
+def commit(remote: Remote, context: Context | None = None, **settings: Any) -> CommitReport:
+    report = commit_runs(context or remote.context, STREAM, pause=no_pause, **settings)
+    loaded = load(remote.new_context(), STREAM)
     assert agreement(loaded.item, loaded.root) == []
     assert coverage(loaded.root) == []
     assert fencing(loaded.root) == []
@@ -72,7 +72,7 @@ def test_a_commit_costs_what_the_design_says(remote: Remote, count: int) -> None
     remote.upload(*chain(count))
     remote.forget()
 
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.catalog.calls == {"get": 1, "table_id": 1, "commit": 1}
     assert remote.store.calls == {"list": 1, "get_suffix": count, "put": 1}
@@ -82,7 +82,7 @@ def test_a_cold_start_costs_one_get_of_the_root_more(remote: Remote) -> None:
     remote.upload(*chain(3))
     remote.forget()
 
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert remote.store.calls == {"get_all": 1, "list": 1, "get_suffix": 3, "put": 1}
 
@@ -90,7 +90,7 @@ def test_a_cold_start_costs_one_get_of_the_root_more(remote: Remote) -> None:
 def test_looking_at_a_stream_without_news_costs_one_read_and_one_list(remote: Remote) -> None:
     remote.forget()
 
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.catalog.calls == {"get": 1, "table_id": 1}
     assert remote.store.calls == {"list": 1}
@@ -124,7 +124,7 @@ def test_a_run_is_found_behind_more_than_a_page_of_uploads_of_one_range(remote: 
 
 def test_the_better_fragment_behind_a_page_boundary_is_not_missed(remote: Remote) -> None:
     # 1000 keys [0, 1), .. and the one that reaches furthest sorts behind all of them.
-    remote.upload(*(piece(0, following) for following in range(1, 1001)), piece(0, 2000, uid=1))
+    remote.upload(*(piece(0, next_offset) for next_offset in range(1, 1001)), piece(0, 2000, uid=1))
 
     assert commit(remote).next_offset == 2000
 
@@ -237,7 +237,7 @@ def test_a_refused_fragment_costs_no_second_get_of_the_others(remote: Remote) ->
     remote.upload(*bad)
     remote.forget()
 
-    report = commit(remote, remote.world)
+    report = commit(remote, remote.context)
 
     assert (report.next_offset, len(report.refused)) == (300, 10)
     assert remote.store.calls["get_suffix"] == 40
@@ -272,7 +272,7 @@ def test_chunk_epochs_must_not_fall_behind_the_manifests_last_chunk() -> None:
     remote.upload(piece(20, 30, epoch=7, chunk_epochs=[5]))
 
     # A commit later, and in another process.
-    report = commit(remote, remote.new_world())
+    report = commit(remote, remote.new_context())
 
     assert report.next_offset == 20
     assert "fall from 6 to 5" in str(report.refused[0])
@@ -296,7 +296,7 @@ def test_an_outage_while_trailers_are_read_changes_nothing(remote: Remote) -> No
 
     remote.store.before["get_suffix"] = outage
     with pytest.raises(UnavailableError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.ranges() == []
     assert commit(remote).next_offset == 30
@@ -308,7 +308,7 @@ def test_an_outage_while_trailers_are_read_changes_nothing(remote: Remote) -> No
 def test_a_conflict_leads_to_a_new_plan_from_the_new_root(remote: Remote) -> None:
     fragments = chain(4)
     remote.upload(*fragments[:2])
-    other = remote.new_world()
+    other = remote.new_context()
 
     def race(*_: object) -> None:
         remote.upload(*fragments[2:])
@@ -369,7 +369,7 @@ def test_endless_conflicts_end_in_an_error_and_the_pauses_are_counted(remote: Re
     remote.items.commit = lambda given: Unknown(None)  # type: ignore[method-assign]
 
     with pytest.raises(ConflictError) as caught:
-        commit_runs(remote.world, STREAM, pause=pauses.append, attempts=4)
+        commit_runs(remote.context, STREAM, pause=pauses.append, attempts=4)
 
     assert caught.value.stream == STREAM
     assert pauses == [1, 2, 3]
@@ -385,7 +385,7 @@ def test_conflicts_in_a_row_are_counted_from_the_last_commit_that_landed(remote:
 
     remote.items.commit = every_second  # type: ignore[method-assign]
 
-    report = commit_runs(remote.world, STREAM, pause=no_pause, attempts=2, limit=1)
+    report = commit_runs(remote.context, STREAM, pause=no_pause, attempts=2, limit=1)
 
     assert (report.commits, report.conflicts, report.next_offset) == (6, 6, 60)
 
@@ -398,7 +398,7 @@ def test_a_root_whose_put_is_unknown_is_not_committed(remote: Remote) -> None:
 
     remote.store.before["put"] = unknown
     with pytest.raises(UnknownOutcomeError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.ranges() == []
 
@@ -421,7 +421,7 @@ def test_an_unknown_stream_is_not_found_and_nothing_is_written() -> None:
     before = remote.tampered()
 
     with pytest.raises(NotFoundError) as caught:
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert STREAM in str(caught.value)
     assert remote.tampered() == before
@@ -435,7 +435,7 @@ def test_a_stream_that_is_not_live_takes_no_commit(remote: Remote, state: Stream
     before = remote.tampered()
 
     with pytest.raises(ConflictError, match=state):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.tampered() == before
 
@@ -446,7 +446,7 @@ def test_history_3_an_item_of_a_restored_table_takes_no_commit(remote: Remote) -
     before = remote.tampered()
 
     with pytest.raises(ConflictError, match="restore"):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.tampered() == before
 
@@ -462,7 +462,7 @@ def test_a_missing_root_stops_the_stream_and_is_named(remote: Remote) -> None:
     del remote.memory.objects[key]
 
     with pytest.raises(NotFoundError) as caught:
-        commit_runs(remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert (caught.value.stream, caught.value.key) == (STREAM, key)
     assert caught.value.__cause__ is not caught.value
@@ -473,7 +473,7 @@ def test_a_damaged_root_stops_the_stream_and_is_named(remote: Remote) -> None:
     remote.memory.objects[key] = remote.memory.objects[key][:-1]
 
     with pytest.raises(CorruptDataError) as caught:
-        commit_runs(remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert (caught.value.stream, caught.value.key) == (STREAM, key)
     assert caught.value.__cause__ is not caught.value
@@ -487,7 +487,7 @@ def test_a_root_that_is_not_the_one_the_item_describes_is_refused(remote: Remote
     remote.memory.objects[root_key(remote)] = old
 
     with pytest.raises(CorruptDataError) as caught:
-        commit_runs(remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert caught.value.stream == STREAM
 
@@ -495,7 +495,7 @@ def test_a_root_that_is_not_the_one_the_item_describes_is_refused(remote: Remote
 def test_a_manifest_far_behind_lists_no_more_than_one_commit_takes(remote: Remote) -> None:
     remote.upload(*chain(5_000))
 
-    commit_runs(remote.new_world(), STREAM, pause=no_pause, time_left=lambda: False)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause, time_left=lambda: False)
 
     assert remote.root().fragments == 500
     assert remote.store.calls["list"] == 1
@@ -514,7 +514,7 @@ def test_many_bad_uploads_of_one_range_are_looked_at_together(remote: Remote) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Candidates, "resolved", counted)
-        report = commit_runs(remote.new_world(), STREAM, pause=no_pause)
+        report = commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     assert (report.next_offset, len(report.refused)) == (10, 300)
     assert 0 < len(resolved) < 10

@@ -42,8 +42,8 @@ def a_week(remote: Remote) -> None:
         position += fragment.trailer.data_size
         remote.upload(fragment)
         if minute % 500 == 499 or minute == WEEK - 1:
-            commit_runs(remote.world, STREAM, pause=no_pause)
-            rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+            commit_runs(remote.context, STREAM, pause=no_pause)
+            rebalance(remote.context, STREAM, branching=M, pause=no_pause)
 
 
 def reader(remote: Remote) -> StreamReader:
@@ -79,7 +79,7 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     steps = merges = 0
     while cursor is not None:
         done = consolidate(
-            remote.world,
+            remote.context,
             remote.memory,
             STREAM,
             target_size=TARGET,
@@ -96,8 +96,8 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     # 1,670 of them fill 64 MiB: six full ones, and a seventh of the 60 that are left.
     root = remote.root()
     assert (root.fragments, merges, steps) == (7, 7, 7)
-    world = remote.new_world()
-    made = list(leaves(root, world.fetch(STREAM)))
+    context = remote.new_context()
+    made = list(leaves(root, context.fetch(STREAM)))
     sizes = [
         parse_trailer(
             remote.memory.get_suffix(each.data_key(STREAM).path(PREFIX), TRAILER_SIZE)
@@ -110,7 +110,7 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     assert offsets(reader(remote).messages(First())) == everything
 
     again = consolidate(
-        remote.world,
+        remote.context,
         remote.memory,
         STREAM,
         target_size=TARGET,
@@ -120,17 +120,17 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     assert (again.merges, again.commits) == (0, 0)  # written twice, never again and again
 
     for run in (1, 2):  # the grace time is nothing here
-        collect(world, remote.memory, STREAM, grace_ms=0, run_ms=run, now_ms=run)
+        collect(context, remote.memory, STREAM, grace_ms=0, run_ms=run, now_ms=run)
     left = [row.key for row in listed(remote.memory, data_prefix(PREFIX, STREAM))]
     assert len(left) == 7
-    loaded = load(remote.new_world(), STREAM)
+    loaded = load(remote.new_context(), STREAM)
     records = {row.key for row in listed(remote.memory, PREFIX) if row.key.endswith(".marks")}
     assert not compare(
         remote.memory,
         PREFIX,
         loaded.item,
         loaded.root,
-        world.fetch(STREAM),
+        context.fetch(STREAM),
         accounted_for=records,
     )
     assert offsets(reader(remote).messages(First())) == everything

@@ -38,19 +38,19 @@ OTHER = "__orders_1745252105682999999"
 def remote() -> Remote:
     remote = Remote().claimed()
     remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     return remote
 
 
 def delete(remote: Remote, policies: PolicySet | None = None) -> CatalogItem:
     return delete_stream(
-        remote.world, STREAM, policies or PolicySet(), now_ms=0, undelete_ms=UNDELETE
+        remote.context, STREAM, policies or PolicySet(), now_ms=0, undelete_ms=UNDELETE
     )
 
 
 def step(remote: Remote, *, now: int = UNDELETE, empty: int = 0, revision: int = 1) -> Sweep:
     return sweep(
-        remote.world,
+        remote.context,
         remote.memory,
         STREAM,
         PolicySet(),
@@ -73,27 +73,28 @@ def test_a_tombstone_deletes_nothing_yet_and_stops_commits(remote: Remote) -> No
     assert (item.state, item.undelete_until) == (StreamState.DELETING, UNDELETE)
     assert objects(remote) == before
     with pytest.raises(ConflictError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
 
 def test_deleting_twice_keeps_the_first_undelete_time(remote: Remote) -> None:
     first = delete(remote)
 
     assert (
-        delete_stream(remote.world, STREAM, PolicySet(), now_ms=900, undelete_ms=UNDELETE) == first
+        delete_stream(remote.context, STREAM, PolicySet(), now_ms=900, undelete_ms=UNDELETE)
+        == first
     )
 
 
 def test_an_undelete_gives_everything_back(remote: Remote) -> None:
-    before = load(remote.world, STREAM).root
+    before = load(remote.context, STREAM).root
     delete(remote)
 
-    item = undelete_stream(remote.world, STREAM)
+    item = undelete_stream(remote.context, STREAM)
 
     assert (item.state, item.undelete_until, item.revision) == (StreamState.LIVE, 0, 2)
-    assert load(remote.world, STREAM).root == before
+    assert load(remote.context, STREAM).root == before
     remote.upload(*chain(1, start=30))
-    assert commit_runs(remote.world, STREAM, pause=no_pause).next_offset == 40
+    assert commit_runs(remote.context, STREAM, pause=no_pause).next_offset == 40
 
 
 def test_before_the_undelete_time_is_over_no_object_goes(remote: Remote) -> None:
@@ -127,7 +128,7 @@ def test_a_sweep_that_runs_out_of_time_goes_on_later(remote: Remote) -> None:
     delete(remote)
 
     done = sweep(
-        remote.world,
+        remote.context,
         remote.memory,
         STREAM,
         PolicySet(),
@@ -146,15 +147,15 @@ def test_a_deleted_stream_cannot_be_had_back(remote: Remote) -> None:
     step(remote)
 
     with pytest.raises(ConflictError, match="undelete time is over"):
-        undelete_stream(remote.world, STREAM)
+        undelete_stream(remote.context, STREAM)
     with pytest.raises(ConflictError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
 
 def test_the_machine_of_an_older_tombstone_does_not_sweep_a_newer_one(remote: Remote) -> None:
     delete(remote)
-    undelete_stream(remote.world, STREAM)
-    delete_stream(remote.world, STREAM, PolicySet(), now_ms=5_000, undelete_ms=UNDELETE)
+    undelete_stream(remote.context, STREAM)
+    delete_stream(remote.context, STREAM, PolicySet(), now_ms=5_000, undelete_ms=UNDELETE)
     before = objects(remote)
 
     done = step(remote, now=5_500, revision=1)
@@ -171,7 +172,7 @@ def test_a_legal_hold_forbids_the_deletion_and_stops_one_that_has_begun(remote: 
 
     with pytest.raises(ConflictError, match="court"):
         sweep(
-            remote.world,
+            remote.context,
             remote.memory,
             STREAM,
             HOLD,
@@ -188,19 +189,19 @@ def test_a_legal_hold_forbids_the_deletion_and_stops_one_that_has_begun(remote: 
 def test_a_new_stream_of_the_same_queue_is_untouched(remote: Remote) -> None:
     remote.claimed(stream=OTHER)
     remote.upload(*chain(3, stream=OTHER))
-    commit_runs(remote.world, OTHER, pause=no_pause)
+    commit_runs(remote.context, OTHER, pause=no_pause)
     delete(remote)
     step(remote)
 
     assert len(objects(remote, OTHER)) == 5
-    assert load(remote.world, OTHER).root.next_offset == 30
+    assert load(remote.context, OTHER).root.next_offset == 30
 
 
 def test_an_anchor_never_revives_a_tombstone(remote: Remote) -> None:
     delete(remote)
     step(remote)
 
-    item = anchor(remote.world, STREAM, 0, remote.items.items[STREAM].name)
+    item = anchor(remote.context, STREAM, 0, remote.items.items[STREAM].name)
 
     assert item.state is StreamState.DELETED
 
@@ -226,7 +227,7 @@ def test_a_store_that_deletes_nothing_is_an_error_and_no_endless_loop(remote: Re
     delete(remote)
     with pytest.raises(UnavailableError):
         sweep(
-            remote.world,
+            remote.context,
             Refusing(),
             STREAM,
             PolicySet(),
@@ -239,7 +240,7 @@ def test_a_store_that_deletes_nothing_is_an_error_and_no_endless_loop(remote: Re
 
 def test_a_stream_that_nobody_knows_cannot_be_deleted_or_had_back(remote: Remote) -> None:
     del remote.items.items[STREAM]
-    for act in (lambda: delete(remote), lambda: undelete_stream(remote.world, STREAM)):
+    for act in (lambda: delete(remote), lambda: undelete_stream(remote.context, STREAM)):
         with pytest.raises(NotFoundError):
             act()
 
@@ -286,11 +287,11 @@ def test_what_cannot_be_deleted_keeps_nothing_behind_it_and_is_named(
     delete(remote)
     everything = sorted(objects(remote))
     locked = everything[:2]
-    world = replace(remote.new_world(), page_size=page_size)
+    context = replace(remote.new_context(), page_size=page_size)
 
     def swept() -> Sweep:
         return sweep(
-            world, Locked(remote, *locked), STREAM, PolicySet(), revision=1, empty=0,
+            context, Locked(remote, *locked), STREAM, PolicySet(), revision=1, empty=0,
             now_ms=UNDELETE, time_left=lambda: True,
         )  # fmt: skip
 
@@ -323,11 +324,11 @@ def test_a_sweep_without_time_stops_behind_a_page_and_goes_on(
     remote: Remote, page_size: int
 ) -> None:
     delete(remote)
-    world = replace(remote.new_world(), page_size=page_size)
+    context = replace(remote.new_context(), page_size=page_size)
     states = []
     for _ in range(20):
         done = sweep(
-            world, remote.memory, STREAM, PolicySet(), revision=1, empty=0,
+            context, remote.memory, STREAM, PolicySet(), revision=1, empty=0,
             now_ms=UNDELETE, time_left=lambda: False,
         )  # fmt: skip
         states.append(done.state)
@@ -344,7 +345,7 @@ def test_a_hold_that_came_into_force_after_the_rules_were_read_stops_the_deletio
     remote = Remote()
     remote.items = MemoryCatalog(policies=policies)
     remote.catalog = Counting(remote.items)
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
     remote.claimed()
     rules, revision = policies.load()
 
@@ -354,19 +355,19 @@ def test_a_hold_that_came_into_force_after_the_rules_were_read_stops_the_deletio
     remote.catalog.before["change_state"] = in_between
     with pytest.raises(ConflictError):
         delete_stream(
-            remote.new_world(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
+            remote.new_context(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
         )
     assert remote.items.items[STREAM].state is StreamState.LIVE
 
     release(policies, STREAM)
     rules, revision = policies.load()
     delete_stream(
-        remote.new_world(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
+        remote.new_context(), STREAM, rules, now_ms=0, undelete_ms=1, rules_revision=revision
     )
     remote.catalog.before["change_state"] = in_between
     with pytest.raises(ConflictError):
         sweep(
-            remote.new_world(), remote.memory, STREAM, rules, revision=1, empty=0, now_ms=9,
+            remote.new_context(), remote.memory, STREAM, rules, revision=1, empty=0, now_ms=9,
             time_left=lambda: True, rules_revision=revision,
         )  # fmt: skip
     assert remote.items.items[STREAM].state is StreamState.DELETING
@@ -378,11 +379,11 @@ def test_the_sweep_of_stragglers_stops_with_the_time_and_passes_what_is_locked(
     delete(remote)
     step(remote)
     late = sorted(remote.upload(*chain(5)))
-    world = replace(remote.new_world(), page_size=2)
+    context = replace(remote.new_context(), page_size=2)
     deleter = Locked(remote, late[0], late[1])
     cursor, steps = None, []
     for _ in range(10):
-        report = sweep_stragglers(world, deleter, STREAM, cursor=cursor, time_left=lambda: False)
+        report = sweep_stragglers(context, deleter, STREAM, cursor=cursor, time_left=lambda: False)
         steps.append(report)
         cursor = report.cursor
         if cursor is None:
@@ -464,14 +465,14 @@ def test_no_straggler_goes_without_a_tombstone_of_this_very_table(
     before = objects(remote)
 
     with pytest.raises(ConflictError):
-        sweep_stragglers(remote.new_world(), remote.memory, STREAM)
+        sweep_stragglers(remote.new_context(), remote.memory, STREAM)
     assert objects(remote) == before
 
 
 def test_no_change_of_a_state_has_the_token_of_a_state_that_never_changed(remote: Remote) -> None:
-    world = replace(remote.world, new_uid=lambda: 0)
+    context = replace(remote.context, new_uid=lambda: 0)
 
-    deleted = delete_stream(world, STREAM, PolicySet(), now_ms=0, undelete_ms=UNDELETE)
+    deleted = delete_stream(context, STREAM, PolicySet(), now_ms=0, undelete_ms=UNDELETE)
 
     assert deleted.state_token != 0
 
@@ -481,7 +482,7 @@ def test_a_dry_run_over_stragglers_counts_and_deletes_nothing(remote: Remote) ->
     remote.items.items[STREAM] = replace(item, state=StreamState.DELETED)
     before = objects(remote)
 
-    report = sweep_stragglers(remote.new_world(), remote.memory, STREAM, dry_run=True)
+    report = sweep_stragglers(remote.new_context(), remote.memory, STREAM, dry_run=True)
 
     assert objects(remote) == before
     assert sum(each.objects for each in report.found.values()) == len(before)

@@ -35,15 +35,15 @@ def holding(*fragments: SyntheticFragment, epoch: int = 5, branching: int = 0) -
     remote.claim(epoch)
     floor = fragments[0].key.first_offset
     remote.upload(*(each.lying(floor=floor) for each in fragments))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     if branching:
-        rebalance(remote.world, STREAM, branching=branching, pause=no_pause)
+        rebalance(remote.context, STREAM, branching=branching, pause=no_pause)
     assert remote.root().next_offset == fragments[-1].key.next_offset
     return remote.forget()
 
 
 def found(remote: Remote, log: KnownHistory, root: Root | None = None) -> Cut | None:
-    return divergence(remote.new_world(), STREAM, root or remote.root(), log)
+    return divergence(remote.new_context(), STREAM, root or remote.root(), log)
 
 
 def history(*chunks: LocalChunk) -> KnownHistory:
@@ -241,7 +241,7 @@ def test_a_log_that_begins_inside_a_hole_at_the_end_leaves_the_claim_to_a_longer
 
     with pytest.raises(LostRangeError):
         divergence(
-            remote.new_world(),
+            remote.new_context(),
             STREAM,
             with_hole_at_the_end(remote, 150),
             history(*diverged(120, end=160)),
@@ -305,10 +305,10 @@ def test_a_divergence_at_the_tail_of_a_long_stream_costs_a_few_requests() -> Non
     fragments = chain(200, epoch=5)
     remote = holding(*fragments, branching=4)
     log = history(*log_of(*fragments[:199]).chunks, *diverged(1990, end=2100))
-    root, world = remote.root(), remote.new_world()
+    root, context = remote.root(), remote.new_context()
     remote.forget()
 
-    cut = divergence(world, STREAM, root, log)
+    cut = divergence(context, STREAM, root, log)
 
     assert cut is not None
     assert cut.offset == 1990
@@ -320,10 +320,10 @@ def test_a_divergence_anywhere_in_a_tree_is_found_with_bounded_work(keep: int) -
     fragments = chain(200, epoch=5)
     remote = holding(*fragments, branching=4)
     log = history(*log_of(*fragments[:keep]).chunks, *diverged(10 * keep, end=2100))
-    root, world = remote.root(), remote.new_world()
+    root, context = remote.root(), remote.new_context()
     remote.forget()
 
-    cut = divergence(world, STREAM, root, log)
+    cut = divergence(context, STREAM, root, log)
 
     assert cut is not None
     assert (cut.offset, cut.anew) == (10 * keep, False)
@@ -360,4 +360,4 @@ def test_a_log_that_is_retired_while_it_is_compared_cuts_nothing_off() -> None:
     log = Retiring(diverged(90))
 
     with pytest.raises(UnavailableError, match="retention has moved on"):
-        divergence(remote.new_world(), STREAM, remote.root(), log)
+        divergence(remote.new_context(), STREAM, remote.root(), log)

@@ -8,10 +8,10 @@ from coldstream.errors import CorruptDataError, InternalError
 from coldstream.manifest.entries import ENTRY_SIZE, MAX_SIZE, Entries, Entry, EntryKind
 
 
-def entry(first: int, following: int, low: int = 0, high: int = 0, **more: int) -> Entry:
-    values = {"size": 1000, "records": following - first, "epoch": 1, "uid": first, **more}
+def entry(first: int, next_offset: int, low: int = 0, high: int = 0, **more: int) -> Entry:
+    values = {"size": 1000, "records": next_offset - first, "epoch": 1, "uid": first, **more}
     kind = EntryKind(values.pop("kind", EntryKind.FRAGMENT))
-    return Entry(first, following, low, high, kind, **values)
+    return Entry(first, next_offset, low, high, kind, **values)
 
 
 TILES = Entries.of(

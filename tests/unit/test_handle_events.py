@@ -19,7 +19,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import StreamState
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.handle_events import BatchReport, handle_messages, parse_message
 from tests.support.remote import (
@@ -39,7 +39,7 @@ OTHER = "__invoices_1745252105682952999"
 
 
 def handle(remote: Remote, *bodies: str) -> BatchReport:
-    return handle_messages(remote.world, messages(bodies), pause=no_pause)
+    return handle_messages(remote.context, messages(bodies), pause=no_pause)
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_a_damaged_root_fails_its_streams_messages_and_no_others(remote: Remote)
     ours, theirs = remote.upload(piece(0, 10), piece(0, 10, stream=OTHER))
     root_key = remote.items.items[STREAM].root_key
     remote.memory.objects[root_key] = b"damaged"
-    remote.world = remote.new_world()
+    remote.context = remote.new_context()
 
     batch = handle(remote, s3_event(ours), s3_event(theirs))
 
@@ -322,15 +322,15 @@ def test_an_unexpected_exception_of_one_stream_fails_its_own_messages_only(
     good = remote.upload(*chain(2, stream=OTHER))
     bad = remote.upload(*chain(1))
 
-    def failing(world: World, stream: str, **more: Any) -> CommitReport:
+    def failing(context: Context, stream: str, **more: Any) -> CommitReport:
         if stream == STREAM:
             raise ZeroDivisionError("a bug")
-        return commit_runs(world, stream, **more)
+        return commit_runs(context, stream, **more)
 
     monkeypatch.setattr("coldstream.usecases.handle_events.commit_runs", failing)
     bodies = [s3_event(key) for key in (*bad, *good)]
 
-    report = handle_messages(remote.world, messages(bodies), pause=no_pause)
+    report = handle_messages(remote.context, messages(bodies), pause=no_pause)
 
     assert set(report.failed) == {"m0"}
     error = report.failed["m0"]
@@ -345,8 +345,8 @@ def test_messages_of_a_stream_of_which_more_is_to_be_committed_come_again(
     remote = Remote().claimed()
     paths = remote.upload(*chain(2))
 
-    def some(world: World, stream: str, **more: Any) -> CommitReport:
-        return replace(commit_runs(world, stream, **more), more=True)
+    def some(context: Context, stream: str, **more: Any) -> CommitReport:
+        return replace(commit_runs(context, stream, **more), more=True)
 
     monkeypatch.setattr("coldstream.usecases.handle_events.commit_runs", some)
 
@@ -366,7 +366,7 @@ def test_a_batch_that_ran_out_of_time_leaves_nothing_behind_in_the_process(remot
             return False
 
         report = handle_messages(
-            remote.world, messages((s3_event(key),)), pause=no_pause, time_left=time_left
+            remote.context, messages((s3_event(key),)), pause=no_pause, time_left=time_left
         )
         (error,) = report.failed.values()
         assert isinstance(error, UnavailableError)

@@ -12,7 +12,7 @@ from coldstream.errors import ConflictError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import anchor, claim
 from coldstream.usecases.collect import collect
@@ -48,26 +48,28 @@ class Site:
         self.store = MemoryObjectStore(lambda: self.now)
         self.catalog = MemoryCatalog()
         self.uids = count(1000)
-        anchor(self.world(), STREAM, 0, QueueName())
-        claim(self.world(), STREAM, 1, log=KnownHistory(), pause=no_pause)
+        anchor(self.context(), STREAM, 0, QueueName())
+        claim(self.context(), STREAM, 1, log=KnownHistory(), pause=no_pause)
 
-    def world(self, store: Any = None) -> World:
-        return World(store or self.store, self.catalog, PREFIX, lambda: next(self.uids))
+    def context(self, store: Any = None) -> Context:
+        return Context(store or self.store, self.catalog, PREFIX, lambda: next(self.uids))
 
     def upload(self, *fragments: Any) -> None:
         for each in fragments:
             self.store.put(each.path(PREFIX), each.data, write_id=f"{each.key.uid}")
-        commit_runs(self.world(), STREAM, pause=no_pause)
+        commit_runs(self.context(), STREAM, pause=no_pause)
 
     def days_pass(self) -> None:
         for _ in range(3):
             self.now += 2 * GRACE_MS
-            world = self.world()
-            collect(world, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now)
+            context = self.context()
+            collect(
+                context, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
+            )
 
     def everything_is_there(self) -> bool:
-        world = self.world()
-        live = leaves(load(world, STREAM).root, world.fetch(STREAM))
+        context = self.context()
+        live = leaves(load(context, STREAM).root, context.fetch(STREAM))
         return all(e.data_key(STREAM).path(PREFIX) in self.store.objects for e in live)
 
 
@@ -78,12 +80,12 @@ def test_a_claim_that_was_stopped_while_what_it_wrote_was_collected_does_not_lan
     before = site.catalog.items[STREAM]
 
     with pytest.raises(ConflictError, match="try again"):
-        claim(site.world(Stopped(site, ".record")), STREAM, 2, log=LOG, pause=no_pause)
+        claim(site.context(Stopped(site, ".record")), STREAM, 2, log=LOG, pause=no_pause)
 
     assert site.catalog.items[STREAM] == before
     assert site.everything_is_there()
 
-    claim(site.world(), STREAM, 2, log=LOG, pause=no_pause)
+    claim(site.context(), STREAM, 2, log=LOG, pause=no_pause)
     assert site.catalog.items[STREAM].next_offset == 70
     assert site.everything_is_there()
 
@@ -93,17 +95,17 @@ def test_a_rebalance_that_was_stopped_behind_its_group_does_not_land() -> None:
     site.upload(*(piece(at, at + 10) for at in range(0, 90, 10)))
 
     with pytest.raises(ConflictError, match="try again"):
-        rebalance(site.world(Stopped(site, ".manifest")), STREAM, branching=4, pause=no_pause)
+        rebalance(site.context(Stopped(site, ".manifest")), STREAM, branching=4, pause=no_pause)
 
     assert site.everything_is_there()
-    rebalance(site.world(), STREAM, branching=4, pause=no_pause)
+    rebalance(site.context(), STREAM, branching=4, pause=no_pause)
     assert site.everything_is_there()
 
 
 def test_a_root_that_is_written_protects_what_it_refers_to_however_late_it_lands() -> None:
     site = Site()
     site.upload(*OLD)
-    world = site.world()
+    context = site.context()
     landing = site.catalog.commit
 
     def late(commit: Any) -> Any:
@@ -111,7 +113,7 @@ def test_a_root_that_is_written_protects_what_it_refers_to_however_late_it_lands
         return landing(commit)
 
     site.catalog.commit = late  # type: ignore[method-assign]
-    claim(world, STREAM, 2, log=LOG, pause=no_pause)
+    claim(context, STREAM, 2, log=LOG, pause=no_pause)
 
     assert site.catalog.items[STREAM].next_offset == 70
     assert site.everything_is_there()

@@ -30,14 +30,14 @@ def remote() -> Remote:
     return Remote().claimed()
 
 
-def hole(remote: Remote, first: int, following: int, *, epoch: int = 1, uid: int = 7) -> str:
-    path = DataKey(STREAM, first, following, epoch, uid, "hole").path(PREFIX)
+def hole(remote: Remote, first: int, next_offset: int, *, epoch: int = 1, uid: int = 7) -> str:
+    path = DataKey(STREAM, first, next_offset, epoch, uid, "hole").path(PREFIX)
     remote.memory.put(path, b"", write_id=path)
     return path
 
 
 def commit(remote: Remote, **settings: Any) -> CommitReport:
-    return commit_runs(remote.new_world(), STREAM, pause=no_pause, **settings)
+    return commit_runs(remote.new_context(), STREAM, pause=no_pause, **settings)
 
 
 def kinds(remote: Remote) -> list[tuple[int, int, str]]:
@@ -49,7 +49,7 @@ def verified(remote: Remote) -> bool:
 
 
 def gap(remote: Remote, local_first: int) -> Gap | None:
-    return find_gap(remote.new_world(), STREAM, local_first=local_first, pause=no_pause)[1]
+    return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
 
 
 def test_a_hole_and_what_follows_it_are_appended_in_one_commit(remote: Remote) -> None:
@@ -71,7 +71,7 @@ def test_a_commit_with_a_hole_costs_one_list_and_no_get_of_the_hole(remote: Remo
     hole(remote, 10, 40)
     remote.forget()
 
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert (remote.store.calls["list"], remote.store.calls["get_suffix"]) == (1, 2)
 
@@ -226,7 +226,7 @@ def test_a_preview_counts_no_hole_as_a_fragment(remote: Remote) -> None:
     remote.upload(piece(0, 10), piece(40, 50))
     hole(remote, 10, 40)
 
-    found = ahead(remote.new_world(), STREAM)
+    found = ahead(remote.new_context(), STREAM)
 
     assert (found.next_offset, found.fragments) == (50, 2)
 
@@ -254,7 +254,7 @@ def test_a_hole_that_is_there_is_found_again_and_not_declared_twice(remote: Remo
     remote.upload(piece(0, 10))
     found = gap(remote, 50)
     assert found is not None
-    (key,) = declare(remote.world, STREAM, found)
+    (key,) = declare(remote.context, STREAM, found)
 
     assert key == DataKey(STREAM, 10, 50, 1, key.uid, "hole")
     assert gap(remote, 50) == replace(found, declared=True)
@@ -362,7 +362,7 @@ def test_a_rebuild_gives_the_same_tree(remote: Remote, lost: str) -> None:
     if "table" in lost:
         remote.items.items.clear()
 
-    report = rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False)
 
     assert report.landed
     assert report.rebuilt.holes == ((20, 50),)
@@ -373,11 +373,13 @@ def test_a_rebuild_keeps_a_hole_at_the_very_end(remote: Remote) -> None:
     with_hole(remote)
     gone = piece(60, 70).path(PREFIX)
     del remote.memory.objects[gone]
-    repair(remote.new_world(), STREAM, ranges=[(60, 70)], lost=True, branching=1024, pause=no_pause)
+    repair(
+        remote.new_context(), STREAM, ranges=[(60, 70)], lost=True, branching=1024, pause=no_pause
+    )
     before = remote.root().entries
     assert before[-1].kind is EntryKind.HOLE
 
-    report = rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False)
 
     assert report.landed
     # A hole has the greatest time before it; repair gave it the time of what was there.
@@ -390,7 +392,7 @@ def test_a_rebuild_prefers_data_that_came_late_and_fills_the_hole(remote: Remote
     with_hole(remote)
     remote.upload(piece(20, 50))
 
-    assert rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False).landed
+    assert rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False).landed
     assert all(each.kind is EntryKind.FRAGMENT for each in remote.root().entries)
 
 
@@ -402,7 +404,7 @@ def test_a_rebuild_is_not_stopped_by_data_that_came_late_and_fills_some_of_a_hol
     before = remote.root().entries
     late_path = remote.upload(piece(*late))[0]
 
-    report = rebuild(remote.new_world(), STREAM, branching=1024, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=1024, dry_run=False)
 
     assert report.landed
     assert remote.root().entries == before
@@ -417,7 +419,7 @@ def test_repair_puts_late_data_in_the_place_of_a_hole(
     remote.upload(piece(*late))
 
     repair(
-        remote.new_world(), STREAM, ranges=[(20, 50)], lost=False, branching=1024, pause=no_pause
+        remote.new_context(), STREAM, ranges=[(20, 50)], lost=False, branching=1024, pause=no_pause
     )
 
     reader = StreamReader(remote.store, remote.catalog, PREFIX, STREAM)
@@ -453,7 +455,7 @@ def test_repair_cuts_a_fragment_that_begins_before_a_hole_and_reaches_into_it(
     remote.upload(piece(15, 30, records_per_chunk=5))
 
     repair(
-        remote.new_world(), STREAM, ranges=[(20, 50)], lost=False, branching=1024, pause=no_pause
+        remote.new_context(), STREAM, ranges=[(20, 50)], lost=False, branching=1024, pause=no_pause
     )
 
     assert kinds(remote)[2:4] == [(20, 30, "FRAGMENT"), (30, 50, "HOLE")]
@@ -473,13 +475,13 @@ def test_a_hole_below_the_last_floor_carries_the_epoch_that_may_write_there(remo
         if "/metadata/" in key or key == lost.path(PREFIX):
             del remote.memory.objects[key]
     remote.items.items.clear()
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False, accept_less=True)
     assert remote.root().next_offset == 9
 
     found = gap(remote, 100)
     assert found is not None
     assert (found.first_offset, found.next_offset, found.parts) == (9, 12, ((9, 12, 1),))
-    declare(remote.new_world(), STREAM, found)
+    declare(remote.new_context(), STREAM, found)
 
     assert commit(remote).next_offset == 40
     assert kinds(remote)[1] == (9, 12, "HOLE")
@@ -490,18 +492,18 @@ def test_a_repair_at_the_end_of_a_manifest_is_no_other_history_for_the_next_clai
     remote = Remote().claimed()
     first, last = piece(0, 10), piece(10, 20)
     remote.upload(first, last)
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     del remote.memory.objects[last.path(PREFIX)]
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False, accept_less=True)
     assert [e.kind.name for e in remote.root().entries] == ["FRAGMENT", "HOLE"]
     remote.upload(piece(10, 20, uid=99))
 
-    repair(remote.new_world(), STREAM, ranges=None, branching=4, pause=no_pause)
+    repair(remote.new_context(), STREAM, ranges=None, branching=4, pause=no_pause)
 
     assert [e.kind.name for e in remote.root().entries] == ["FRAGMENT", "FRAGMENT"]
     end = last.trailer
     assert remote.root().last_chunk == LastChunk(end.last_chunk_id, end.last_chunk_epoch)
-    claimed = claim(remote.new_world(), STREAM, 2, log=log_of(first, last), pause=no_pause)
+    claimed = claim(remote.new_context(), STREAM, 2, log=log_of(first, last), pause=no_pause)
     assert claimed.truncated is None
 
 
@@ -510,15 +512,15 @@ def test_what_only_an_overlapping_object_has_is_told_by_a_rebuild_and_put_in_by_
     remote = Remote().claimed()
     pieces = [piece(a, b, records_per_chunk=3) for a, b in ((0, 9), (9, 12), (12, 30))]
     remote.upload(*pieces)
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     remote.upload(piece(6, 15, uid=99, records_per_chunk=3))
     del remote.memory.objects[pieces[1].path(PREFIX)]
 
     with pytest.raises(LackingError, match="9 to 11: only an object that is damaged, or overlaps"):
-        rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+        rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False, accept_less=True)
     assert kinds(remote) == [(0, 9, "FRAGMENT"), (9, 12, "HOLE"), (12, 30, "FRAGMENT")]
-    repair(remote.new_world(), STREAM, ranges=None, branching=4, pause=no_pause)
+    repair(remote.new_context(), STREAM, ranges=None, branching=4, pause=no_pause)
 
     assert kinds(remote) == [(0, 9, "FRAGMENT"), (9, 12, "FRAGMENT"), (12, 30, "FRAGMENT")]
     assert verified(remote)
@@ -539,13 +541,13 @@ def test_a_gap_across_a_floor_is_declared_in_parts_of_the_epochs_that_may_write_
         if "/metadata/" in key or key in gone:
             del remote.memory.objects[key]
     remote.items.items.clear()
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False, accept_less=True)
     assert remote.root().next_offset == 9
 
     found = gap(remote, 100)
     assert found is not None
     assert found.parts == ((9, 12, 1), (12, 20, 2))
-    keys = declare(remote.new_world(), STREAM, found)
+    keys = declare(remote.new_context(), STREAM, found)
     assert [(key.first_offset, key.next_offset, key.epoch) for key in keys] == [*found.parts]
     again = gap(remote, 15)
     assert again is None or again.declared

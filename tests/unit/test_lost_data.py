@@ -42,26 +42,26 @@ def cut(*listed: ListedData, root_key: str | None = None) -> Remote:
     take(remote)
     (timeline,) = record(remote).timelines
     key = timeline.root_key if root_key is None else root_key
-    world = remote.new_world()
-    loaded = load(world, STREAM)
+    context = remote.new_context()
+    loaded = load(context, STREAM)
     said = QuarantineRecord((replace(timeline, listed=listed, root_key=key),))
-    path = write_record(world, STREAM, loaded.root.epoch, said)
-    publish(world, loaded, replace(loaded.root, quarantine_key=path))
+    path = write_record(context, STREAM, loaded.root.epoch, said)
+    publish(context, loaded, replace(loaded.root, quarantine_key=path))
     return remote
 
 
 def lost(remote: Remote, epoch: int = 2) -> LostData:
-    world = remote.new_world()
-    timeline = current_record(world, STREAM)[1].timeline(epoch)
+    context = remote.new_context()
+    timeline = current_record(context, STREAM)[1].timeline(epoch)
     assert timeline is not None
-    return lost_data(world, STREAM, timeline)
+    return lost_data(context, STREAM, timeline)
 
 
 def messages(remote: Remote, epoch: int = 2) -> list[tuple[int, int]]:
     data = lost(remote, epoch)
     if data.root is None:
         return []
-    found = leaves(data.root, remote.new_world().fetch(STREAM), start=data.timeline.floor)
+    found = leaves(data.root, remote.new_context().fetch(STREAM), start=data.timeline.floor)
     return [(each.first_offset, each.next_offset) for each in found]
 
 
@@ -147,15 +147,15 @@ def after_a_conflict(seed: int) -> Remote:
     """The claim of epoch 2 landed at its second attempt: in between [100, 120) was committed."""
     remote = Remote(seed=seed).claimed(1)
     remote.upload(*OLD)
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     remote.forget()
 
     def meanwhile(*_: object) -> None:
         remote.upload(GOOD)
-        commit_runs(remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     remote.catalog.before["commit"] = meanwhile
-    take(remote, world=remote.new_world())
+    take(remote, context=remote.new_context())
     return remote
 
 
@@ -170,7 +170,7 @@ def test_after_a_rebuild_the_attempt_that_landed_says_what_was_lost(seed: int) -
     assert messages(remote) == [(50, 100), (100, 120)]
     damage_the_root(remote)
 
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
 
     assert record(remote).timelines == before
     assert messages(remote) == [(50, 100), (100, 120)]
@@ -178,11 +178,11 @@ def test_after_a_rebuild_the_attempt_that_landed_says_what_was_lost(seed: int) -
 
 def put_records(remote: Remote, *timelines: Timeline) -> None:
     for each in timelines:
-        write_record(remote.new_world(), STREAM, each.epoch, QuarantineRecord((each,)))
+        write_record(remote.new_context(), STREAM, each.epoch, QuarantineRecord((each,)))
 
 
 def surviving(remote: Remote) -> QuarantineRecord:
-    return surviving_record(remote.new_world(), STREAM, Ledger.of([(1, 0), (2, 70)]))
+    return surviving_record(remote.new_context(), STREAM, Ledger.of([(1, 0), (2, 70)]))
 
 
 @pytest.mark.parametrize("turn", [1, -1])
@@ -213,11 +213,11 @@ def test_collect_keeps_what_only_the_record_of_a_lost_attempt_lists() -> None:
     put(remote, copy)
     put_records(remote, replace(landed, listed=(row(copy),)))
     damage_the_root(remote)
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
 
     for now in range(10**9, 10**9 + 20_000, 5000):
         remote.memory._clock_ms = partial(int, now)
-        collect(remote.new_world(), remote.memory, STREAM, grace_ms=1000, run_ms=now, now_ms=now)
+        collect(remote.new_context(), remote.memory, STREAM, grace_ms=1000, run_ms=now, now_ms=now)
 
     assert copy.path(PREFIX) in remote.memory.objects
     assert messages(remote) == [(50, 100), (100, 120)]
@@ -236,7 +236,7 @@ def test_of_versions_on_one_root_the_lower_floor_counts_because_it_keeps_more() 
 def test_what_the_tree_has_below_the_floor_stays_listed_because_nothing_else_names_it() -> None:
     remote = after_a_conflict(1)
     (landed,) = record(remote).timelines
-    below = load(remote.new_world(), STREAM).root.entries[0].data_key(STREAM)
+    below = load(remote.new_context(), STREAM).root.entries[0].data_key(STREAM)
     assert below.next_offset <= landed.floor
     older = replace(landed, root_key="", floor=0, listed=(ListedData(below.path(PREFIX), 5),))
     put_records(remote, older)
@@ -264,20 +264,20 @@ def test_more_records_than_fit_into_one_are_told_and_not_forgotten() -> None:
     put_records(remote, *(Timeline(epoch, 0, 1) for epoch in range(2, MAX_TIMELINES + 3)))
 
     with pytest.raises(InvalidInputError, match="quarantine drop"):
-        surviving_record(remote.new_world(), STREAM, ledger)
+        surviving_record(remote.new_context(), STREAM, ledger)
 
 
 def test_a_claim_that_the_quarantine_has_no_room_for_says_what_to_do_and_changes_nothing() -> None:
     remote = tier()
-    world = remote.new_world()
-    loaded = load(world, STREAM)
+    context = remote.new_context()
+    loaded = load(context, STREAM)
     full = QuarantineRecord(tuple(Timeline(epoch, 0, 1) for epoch in range(3, MAX_TIMELINES + 3)))
-    path = write_record(world, STREAM, 1, full)
-    publish(world, loaded, replace(loaded.root, quarantine_key=path))
+    path = write_record(context, STREAM, 1, full)
+    publish(context, loaded, replace(loaded.root, quarantine_key=path))
     before = remote.items.items[STREAM]
 
     with pytest.raises(InvalidInputError, match="quarantine drop") as caught:
-        take(remote, diverging(70, *OLD, epoch=5000), epoch=5000, world=remote.new_world())
+        take(remote, diverging(70, *OLD, epoch=5000), epoch=5000, context=remote.new_context())
 
     assert caught.value.stream == STREAM
     assert remote.items.items[STREAM] == before

@@ -45,10 +45,10 @@ def test_a_header_that_is_too_deep_is_damage_like_any_other() -> None:
     record = put(remote, DEEP + keys(b"x\n"))
 
     with pytest.raises(CorruptDataError) as caught:
-        read_header(remote.world, STREAM, record)
+        read_header(remote.context, STREAM, record)
     assert caught.value.key == record.path
     with pytest.raises(CorruptDataError):
-        seen_in(remote.world, STREAM, record, set())
+        seen_in(remote.context, STREAM, record, set())
 
 
 def test_a_hostile_record_does_not_stop_the_collect_of_a_stream() -> None:
@@ -72,7 +72,7 @@ def test_a_small_record_of_endless_empty_lines_is_refused_at_once(count: int) ->
     tracemalloc.start()
     begin = time.process_time()
     with pytest.raises(CorruptDataError):
-        seen_in(remote.world, STREAM, record, set())
+        seen_in(remote.context, STREAM, record, set())
     took = time.process_time() - begin
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -110,7 +110,7 @@ def test_a_record_that_is_not_what_it_says_proves_nothing(body: bytes) -> None:
     remote = Remote()
 
     with pytest.raises(CorruptDataError):
-        seen_in(remote.world, STREAM, put(remote, body), {"a"})
+        seen_in(remote.context, STREAM, put(remote, body), {"a"})
 
 
 def test_a_record_that_holds_more_than_any_is_refused_before_all_of_it_is_there(
@@ -121,7 +121,7 @@ def test_a_record_that_holds_more_than_any_is_refused_before_all_of_it_is_there(
     remote = Remote()
 
     with pytest.raises(CorruptDataError, match="MiB"):
-        seen_in(remote.world, STREAM, put(remote, header(2000) + keys(lines)), set())
+        seen_in(remote.context, STREAM, put(remote, header(2000) + keys(lines)), set())
 
 
 def test_all_keys_of_a_large_record_are_found_again_wherever_a_block_ends() -> None:
@@ -129,13 +129,13 @@ def test_all_keys_of_a_large_record_are_found_again_wherever_a_block_ends() -> N
     under = f"{PREFIX}stream/{STREAM}/"
     names = [f"{under}data/{number:0{20 + number % 90}d}" for number in range(30_000)]
 
-    record = write_record(remote.world, STREAM, run_ms=5, state=State(3, 4), keys=names)
+    record = write_record(remote.context, STREAM, run_ms=5, state=State(3, 4), keys=names)
 
-    said = read_header(remote.world, STREAM, record)
+    said = read_header(remote.context, STREAM, record)
     assert (said.state, said.count) == (State(3, 4), 30_000)
     assert (said.first, said.last) == (min(names), max(names))
     wanted = {*names[::7], under + "data/other"}
-    assert seen_in(remote.world, STREAM, record, wanted) == set(names[::7])
+    assert seen_in(remote.context, STREAM, record, wanted) == set(names[::7])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_record_of_another_stream_or_version_or_that_is_cut_in_a_key_proves_no
     record = put(remote, said + keys(lines))
 
     with pytest.raises(CorruptDataError):
-        seen_in(remote.world, STREAM, record, set())
+        seen_in(remote.context, STREAM, record, set())
 
 
 def test_a_record_that_is_what_it_says_names_its_keys() -> None:
@@ -165,4 +165,4 @@ def test_a_record_that_is_what_it_says_names_its_keys() -> None:
     record = put(remote, header(2) + keys(b"a\nb\n"))
     under = f"{PREFIX}stream/{STREAM}/"
 
-    assert seen_in(remote.world, STREAM, record, {f"{under}b", f"{under}c"}) == {f"{under}b"}
+    assert seen_in(remote.context, STREAM, record, {f"{under}b", f"{under}c"}) == {f"{under}b"}

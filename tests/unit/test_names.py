@@ -80,7 +80,7 @@ def test_a_key_that_breaks_the_grammar_is_refused(hostile: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "following"),
+    ("first", "next_offset"),
     [
         ("00000000000000000200", "00000000000000000100"),
         ("00000000000000000100", "00000000000000000100"),
@@ -88,8 +88,10 @@ def test_a_key_that_breaks_the_grammar_is_refused(hostile: str) -> None:
         ("99999999999999999998", "99999999999999999999"),
     ],
 )
-def test_a_key_whose_offsets_are_no_range_is_refused_and_named(first: str, following: str) -> None:
-    key = GOOD.replace("00000000000000000100-00000000000000000200", f"{first}-{following}")
+def test_a_key_whose_offsets_are_no_range_is_refused_and_named(
+    first: str, next_offset: str
+) -> None:
+    key = GOOD.replace("00000000000000000100-00000000000000000200", f"{first}-{next_offset}")
 
     with pytest.raises(InvalidInputError) as caught:
         parse_data_key(key, "rabbitmq/")

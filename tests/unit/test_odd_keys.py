@@ -9,7 +9,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.plans.collect import Kind
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.claim import claim
@@ -24,7 +24,7 @@ from tests.unit.test_collect_busy import step
 UNDER = f"{PREFIX}stream/{STREAM}/"
 
 
-def littered(seed: int, page_size: int) -> tuple[Tier, World, set[str]]:
+def littered(seed: int, page_size: int) -> tuple[Tier, Context, set[str]]:
     """A stream of 12 fragments in the tree and 3 behind it, among odd keys of every kind."""
     tier = Tier()
     litter = {
@@ -39,44 +39,44 @@ def littered(seed: int, page_size: int) -> tuple[Tier, World, set[str]]:
     for key in litter:
         tier.memory.put(key, b"not ours", write_id="litter")
     tier.upload(*chain(3, start=120))
-    return tier, replace(tier.new_world(), page_size=page_size), litter
+    return tier, replace(tier.new_context(), page_size=page_size), litter
 
 
-def committed(tier: Tier, world: World) -> None:
+def committed(tier: Tier, context: Context) -> None:
     del tier
-    assert commit_runs(world, STREAM, pause=no_pause).fragments == 3
+    assert commit_runs(context, STREAM, pause=no_pause).fragments == 3
 
 
-def reconciled(tier: Tier, world: World) -> None:
+def reconciled(tier: Tier, context: Context) -> None:
     del tier
-    assert reconcile(world, STREAM, pause=no_pause).commits.fragments == 3
+    assert reconcile(context, STREAM, pause=no_pause).commits.fragments == 3
 
 
-def claimed(tier: Tier, world: World) -> None:
+def claimed(tier: Tier, context: Context) -> None:
     del tier
     log = log_of(*chain(15))
-    assert claim(world, STREAM, 2, log=log, pause=no_pause).loaded.root.next_offset == 150
+    assert claim(context, STREAM, 2, log=log, pause=no_pause).loaded.root.next_offset == 150
 
 
-def adopted(tier: Tier, world: World) -> None:
+def adopted(tier: Tier, context: Context) -> None:
     del tier
-    restored = replace(world, catalog=MemoryCatalog("restored"))
+    restored = replace(context, catalog=MemoryCatalog("restored"))
     adopt(restored, STREAM)
     assert load(restored, STREAM).root.next_offset == 120
 
 
-def rebuilt(tier: Tier, world: World) -> None:
+def rebuilt(tier: Tier, context: Context) -> None:
     del tier
-    assert rebuild(world, STREAM, branching=4, dry_run=True).rebuilt.root.next_offset == 150
+    assert rebuild(context, STREAM, branching=4, dry_run=True).rebuilt.root.next_offset == 150
 
 
-def collected(tier: Tier, world: World) -> None:
+def collected(tier: Tier, context: Context) -> None:
     for _ in range(3):
         tier.now += 2 * GRACE
         cursor: str | None = None
         found = []
         for _ in range(400):
-            report = step(tier, world, cursor=cursor, time_left=lambda: False,
+            report = step(tier, context, cursor=cursor, time_left=lambda: False,
                           time_to_list=lambda: False)  # fmt: skip
             found.append(report)
             cursor = report.cursor
@@ -96,11 +96,11 @@ def collected(tier: Tier, world: World) -> None:
     ids=lambda act: act.__name__,
 )
 def test_odd_keys_stop_nothing_and_stay(
-    act: Callable[[Tier, World], None], seed: int, page_size: int
+    act: Callable[[Tier, Context], None], seed: int, page_size: int
 ) -> None:
-    tier, world, litter = littered(seed, page_size)
+    tier, context, litter = littered(seed, page_size)
 
-    act(tier, world)
+    act(tier, context)
 
     assert litter <= set(tier.memory.objects)
     assert all(tier.memory.objects[key] == b"not ours" for key in litter)
@@ -111,4 +111,4 @@ def test_a_folder_marker_with_the_name_of_a_fragment_is_no_fragment() -> None:
     key = piece(120, 130).path(PREFIX)
     tier.memory.put(f"{key}/", b"", write_id="console")
 
-    assert not commit_runs(tier.new_world(), STREAM, pause=no_pause).fragments
+    assert not commit_runs(tier.new_context(), STREAM, pause=no_pause).fragments

@@ -29,10 +29,10 @@ from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause
 from tests.support.remote import piece as any_piece
 
 
-def piece(first: int, following: int, **more: Any) -> SyntheticFragment:
+def piece(first: int, next_offset: int, **more: Any) -> SyntheticFragment:
     """A cut of one log: a chunk has the same bytes, whatever it is cut with."""
     more.setdefault("timestamps", [1_000 + first // 10])
-    return any_piece(first, following, **more)
+    return any_piece(first, next_offset, **more)
 
 
 def chain(count: int, *, size: int = 10, start: int = 0, **more: Any) -> list[SyntheticFragment]:
@@ -45,15 +45,15 @@ def remote() -> Remote:
 
 
 def commit(remote: Remote, **settings: Any) -> CommitReport:
-    return commit_runs(remote.new_world(), STREAM, pause=no_pause, **settings)
+    return commit_runs(remote.new_context(), STREAM, pause=no_pause, **settings)
 
 
 def gap(remote: Remote, local_first: int) -> Gap | None:
-    return find_gap(remote.new_world(), STREAM, local_first=local_first, pause=no_pause)[1]
+    return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
 
 
-def hole(remote: Remote, first: int, following: int, *, epoch: int = 1) -> str:
-    path = DataKey(STREAM, first, following, epoch, 7, "hole").path(PREFIX)
+def hole(remote: Remote, first: int, next_offset: int, *, epoch: int = 1) -> str:
+    path = DataKey(STREAM, first, next_offset, epoch, 7, "hole").path(PREFIX)
     remote.memory.put(path, b"", write_id=path)
     return path
 
@@ -167,11 +167,11 @@ def test_an_ordinary_commit_costs_what_it_did(remote: Remote) -> None:
     remote.upload(*chain(3, start=100))
     remote.forget()
 
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert (remote.store.calls["list"], remote.store.calls["get_suffix"]) == (1, 3)
     remote.forget()
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     assert remote.store.calls == {"list": 1}
 
 
@@ -255,9 +255,9 @@ def test_an_overlap_below_the_ceiling_is_taken_although_a_higher_epoch_has_claim
     """A rebuilt ledger: the floor of the higher epoch lies above the manifest's end."""
     remote = Remote().claimed()
     stalled(remote)
-    loaded = load(remote.new_world(), STREAM)
+    loaded = load(remote.new_context(), STREAM)
     root = replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 60)]), epoch=2)
-    publish(remote.new_world(), loaded, root, claim=True)
+    publish(remote.new_context(), loaded, root, claim=True)
     remote.upload(piece(10, 60), piece(10, 70, uid=8))
 
     assert commit(remote).next_offset == 60
@@ -442,7 +442,7 @@ def test_no_answer_while_a_part_is_taken_is_no_reason_for_a_hole(remote: Remote)
 
     remote.store.before["get"] = fails
     with pytest.raises(UnavailableError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
 
     assert remote.root().next_offset == 20
     commit(remote)
@@ -519,7 +519,7 @@ def test_before_a_hole_all_is_looked_for_however_many_entries_back_it_begins(
     commit(remote)
     while (
         branching < 1024
-        and rebalance(remote.new_world(), STREAM, branching=branching, pause=no_pause).landed
+        and rebalance(remote.new_context(), STREAM, branching=branching, pause=no_pause).landed
     ):
         pass
     remote.upload(piece(2, 340, records_per_chunk=1), piece(400, 410))
@@ -551,7 +551,7 @@ def test_a_preview_shows_no_hole_that_no_commit_would_take(remote: Remote) -> No
     stalled(remote, piece(10, 60), piece(60, 70))
     hole(remote, 20, 60)
 
-    assert ahead(remote.new_world(), STREAM).next_offset == 20
+    assert ahead(remote.new_context(), STREAM).next_offset == 20
 
 
 def test_a_hole_at_the_end_of_the_manifest_is_no_obstacle(remote: Remote) -> None:
@@ -561,7 +561,9 @@ def test_a_hole_at_the_end_of_the_manifest_is_no_obstacle(remote: Remote) -> Non
     stalled(remote)
     gone = remote.root().entries[1].data_key(STREAM).path(PREFIX)
     del remote.memory.objects[gone]
-    repair(remote.new_world(), STREAM, ranges=[(10, 20)], lost=True, branching=1024, pause=no_pause)
+    repair(
+        remote.new_context(), STREAM, ranges=[(10, 20)], lost=True, branching=1024, pause=no_pause
+    )
     assert kinds(remote)[-1] == (10, 20, "HOLE")
     remote.upload(piece(10, 50))
     commit(remote)
@@ -624,7 +626,7 @@ def test_right_after_a_claim_there_is_nothing_to_look_back_for(remote: Remote) -
     remote.claim(2)
     remote.forget()
 
-    assert overlap.reaching_over(remote.world, STREAM, remote.root()) == []
+    assert overlap.reaching_over(remote.context, STREAM, remote.root()) == []
     assert remote.store.calls["list"] == 0
 
 
@@ -637,12 +639,12 @@ def test_the_look_back_is_as_long_as_an_object_can_be_and_no_longer(
         piece(100, 310, records_per_chunk=1), piece(290, 320, records_per_chunk=1)
     )
     root = remote.root()
-    world = replace(remote.new_world(), page_size=10)
+    context = replace(remote.new_context(), page_size=10)
 
     def found(size: int) -> list[str]:
         monkeypatch.setattr(overlap, "LOOK_BYTES", size)
         remote.forget()
-        return [each.path for each in overlap.reaching_over(world, STREAM, root)]
+        return [each.path for each in overlap.reaching_over(context, STREAM, root)]
 
     of_one = root.entries[-1].size
     assert found(20 * of_one) == [near]

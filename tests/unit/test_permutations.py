@@ -19,13 +19,13 @@ PERMUTATIONS = list(itertools.permutations(range(6)))
 
 
 def announce(remote: Remote, *bodies: str) -> None:
-    batch = handle_messages(remote.world, messages(bodies), pause=no_pause)
+    batch = handle_messages(remote.context, messages(bodies), pause=no_pause)
     assert batch.failed == {}
 
 
 def reconciled(remote: Remote) -> Entries:
-    remote.world = remote.new_world()  # another Lambda
-    reconcile(remote.world, STREAM, pause=no_pause)
+    remote.context = remote.new_context()  # another Lambda
+    reconcile(remote.context, STREAM, pause=no_pause)
     return remote.root().entries
 
 
@@ -111,7 +111,7 @@ def test_bad_fragments_among_the_events_change_nothing_in_any_order(expected: En
         for number in order:
             bodies += [s3_event(path) for path in remote.upload(SIX[number])]
         bodies += [s3_event(each.path(PREFIX)) for each in bad]
-        batch = handle_messages(remote.world, messages(bodies), pause=no_pause)
+        batch = handle_messages(remote.context, messages(bodies), pause=no_pause)
 
         assert remote.root().entries == expected, order
         assert set(batch.failed) == {"m6", "m7"}

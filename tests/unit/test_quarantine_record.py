@@ -26,8 +26,8 @@ from tests.golden.make import record_v1
 RECORD = record_v1()
 
 
-def key(first: int, following: int, epoch: int) -> DataKey:
-    return DataKey("s", first, following, epoch, 1)
+def key(first: int, next_offset: int, epoch: int) -> DataKey:
+    return DataKey("s", first, next_offset, epoch, 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def landed_roots(remote: Remote) -> list[Root]:
     A root that did not land has the version of one that did; of those only the landed one is a
     prefix of what followed, so the chain is found by content.
     """
-    current = load(remote.new_world(), STREAM).root
+    current = load(remote.new_context(), STREAM).root
     everything = [
         parse_root(data) for key, data in remote.tampered().items() if "/metadata/root." in key
     ]
@@ -58,12 +58,12 @@ def test_racing_committers_and_claimants_give_one_manifest(seed: int) -> None:
 
     def commit(number: int) -> None:
         remote.upload(*uploads[number::6])
-        commit_runs(remote.new_world(), STREAM, pause=no_pause, attempts=100)
+        commit_runs(remote.new_context(), STREAM, pause=no_pause, attempts=100)
 
     def claims(number: int) -> None:
         with contextlib.suppress(FencedError):
             claim(
-                remote.new_world(),
+                remote.new_context(),
                 STREAM,
                 number,
                 log=NO_HISTORY,
@@ -77,7 +77,7 @@ def test_racing_committers_and_claimants_give_one_manifest(seed: int) -> None:
         for each in running:
             each.result()
 
-    item, root = (loaded := load(remote.new_world(), STREAM)).item, loaded.root
+    item, root = (loaded := load(remote.new_context(), STREAM)).item, loaded.root
     assert agreement(item, root) == coverage(root) == fencing(root) == []
     steps = landed_roots(remote)
     for before, after in itertools.pairwise(steps):

@@ -28,8 +28,8 @@ from tests.support.remote import PREFIX, STREAM, piece
 OPEN = Ledger.of([(1, 0)])
 
 
-def hole(first: int, following: int, uid: int = 1) -> DataKey:
-    return DataKey(STREAM, first, following, 1, uid, "hole")
+def hole(first: int, next_offset: int, uid: int = 1) -> DataKey:
+    return DataKey(STREAM, first, next_offset, 1, uid, "hole")
 
 
 def entry(made: SyntheticFragment | DataKey) -> Entry:
@@ -58,7 +58,7 @@ class Bucket:
             ),
             key=lambda row: row.key,
         )
-        end = trees[-1].following if trees else 0
+        end = trees[-1].next_offset if trees else 0
         known: dict[str, Any] = {}
         if trees:
             first = trees[0].first
@@ -126,7 +126,7 @@ def test_a_hole_that_no_tree_has_is_no_choice_over_damaged_data_of_a_certain_tre
     rebuilt, entries = bucket.rebuilt(named(A, B, C))
 
     assert uids(entries) == [11, 12, 13]
-    assert [(each.first, each.following) for each in rebuilt.told.shortfalls] == [(10, 20)]
+    assert [(each.first, each.next_offset) for each in rebuilt.told.shortfalls] == [(10, 20)]
 
 
 @pytest.mark.parametrize("certain", [True, False])
@@ -136,7 +136,7 @@ def test_a_declared_hole_in_the_place_of_what_is_gone_is_told(certain: bool) -> 
     rebuilt, entries = bucket.rebuilt(named(A, B, C, certain=certain))
 
     assert uids(entries) == [11, 1, 13]
-    assert [(each.first, each.following) for each in rebuilt.told.shortfalls] == [(10, 20)]
+    assert [(each.first, each.next_offset) for each in rebuilt.told.shortfalls] == [(10, 20)]
 
 
 def test_a_declared_hole_in_the_place_of_damaged_data_of_an_earlier_tree_is_told() -> None:
@@ -146,7 +146,7 @@ def test_a_declared_hole_in_the_place_of_damaged_data_of_an_earlier_tree_is_told
     rebuilt, entries = bucket.rebuilt(named(A, B, C, certain=False))
 
     assert uids(entries) == [11, 1, 13]
-    assert [(each.first, each.following) for each in rebuilt.told.shortfalls] == [(10, 20)]
+    assert [(each.first, each.next_offset) for each in rebuilt.told.shortfalls] == [(10, 20)]
 
 
 def test_a_hole_that_a_tree_has_is_no_shortfall_and_keeps_its_times() -> None:
@@ -188,7 +188,7 @@ def test_pieces_of_which_one_is_gone_count_more_than_one_damaged_object_over_all
     rebuilt, entries = bucket.rebuilt(named(A, B, C, certain=False))
 
     assert [(e.first_offset, e.kind) for e in entries][1] == (10, EntryKind.HOLE)
-    assert [(each.first, each.following) for each in rebuilt.told.shortfalls] == [(10, 20)]
+    assert [(each.first, each.next_offset) for each in rebuilt.told.shortfalls] == [(10, 20)]
 
 
 def test_a_damaged_object_is_better_than_none() -> None:
@@ -223,8 +223,8 @@ def test_without_a_tree_a_whole_object_beats_damaged_ones_that_are_fewer() -> No
     assert uids(bucket.rebuilt()[1]) == [11, 12, 13]
 
 
-def of_epochs(first: int, following: int, uid: int, *epochs: int) -> SyntheticFragment:
-    return piece(first, following, epoch=3, uid=uid, chunk_epochs=epochs)
+def of_epochs(first: int, next_offset: int, uid: int, *epochs: int) -> SyntheticFragment:
+    return piece(first, next_offset, epoch=3, uid=uid, chunk_epochs=epochs)
 
 
 def test_chunk_epochs_never_fall_where_no_tree_says_what_follows() -> None:
@@ -258,7 +258,7 @@ def test_a_gap_behind_the_end_is_told_at_its_first_offset() -> None:
     rebuilt, entries = bucket.rebuilt()
 
     assert (rebuilt.beyond, rebuilt.root.next_offset) == (30, 20)
-    assert [(e.first, e.following) for e in rebuilt.told.shortfalls] == [(20, 30), (20, 30)]
+    assert [(e.first, e.next_offset) for e in rebuilt.told.shortfalls] == [(20, 30), (20, 30)]
     assert len(entries) == 2
 
 
@@ -271,7 +271,7 @@ def test_without_trailers_it_is_told_what_is_gone() -> None:
 
     list(plan.groups([rows]))
 
-    assert [(e.first, e.following) for e in plan.told.shortfalls] == [(10, 20)]
+    assert [(e.first, e.next_offset) for e in plan.told.shortfalls] == [(10, 20)]
 
 
 def test_a_manifest_may_begin_inside_its_first_object() -> None:
@@ -341,7 +341,7 @@ def test_a_rotten_object_that_a_certain_tree_names_stays_beside_one_that_is_gone
 
     assert (entries[0].uid, entries[2].uid) == (11, 13)
     assert 11 not in bucket.read
-    assert [(e.first, e.following) for e in rebuilt.told.shortfalls] == [(10, 20)]
+    assert [(e.first, e.next_offset) for e in rebuilt.told.shortfalls] == [(10, 20)]
 
 
 def test_a_hole_counts_more_than_a_damaged_object_also_where_another_one_is_needed() -> None:
@@ -371,8 +371,8 @@ def tree_of(entries: Sequence[Entry], *, certain: bool = False) -> Tree:
     return Tree(root, unreadable, OPEN, certain)
 
 
-def group(first: int, following: int) -> Entry:
-    return Node(EntryKind.GROUP, 5, Entries.of([entry(piece(first, following, uid=9))])).entry()
+def group(first: int, next_offset: int) -> Entry:
+    return Node(EntryKind.GROUP, 5, Entries.of([entry(piece(first, next_offset, uid=9))])).entry()
 
 
 def test_an_object_that_begins_before_a_lost_range_is_none_of_an_earlier_tree() -> None:

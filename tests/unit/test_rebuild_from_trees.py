@@ -44,14 +44,14 @@ M = 2
 def remote() -> Remote:
     remote = Remote().claimed()
     remote.upload(*chain(10))
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=M, pause=no_pause)
     return remote
 
 
 def live(remote: Remote) -> list[Entry]:
-    world = remote.new_world()
-    return list(leaves(load(world, STREAM).root, world.fetch(STREAM)))
+    context = remote.new_context()
+    return list(leaves(load(context, STREAM).root, context.fetch(STREAM)))
 
 
 def path_of(entry: Entry) -> str:
@@ -63,12 +63,12 @@ def at(remote: Remote, offset: int) -> Entry:
 
 
 def made(remote: Remote, **more: Any) -> RebuildReport:
-    return rebuild(remote.new_world(), STREAM, branching=M, dry_run=False, **more)
+    return rebuild(remote.new_context(), STREAM, branching=M, dry_run=False, **more)
 
 
 def assert_sound(remote: Remote) -> None:
-    world = remote.new_world()
-    loaded, fetch = load(world, STREAM), world.fetch(STREAM)
+    context = remote.new_context()
+    loaded, fetch = load(context, STREAM), context.fetch(STREAM)
     entries = live(remote)
     assert not agreement(loaded.item, loaded.root)
     assert not coverage(loaded.root, entries)
@@ -123,8 +123,8 @@ def test_a_repaired_object_stays_whatever_metadata_is_lost(
     copy = replace(old, uid=uid)
     remote.memory.put(path_of(copy), good, write_id="copy")
     rot(remote, path_of(old))
-    world = replace(remote.new_world(), new_uid=iter([uid ^ 2, 5, 6, 7, 8, 9]).__next__)
-    repair(world, STREAM, ranges=[(50, 60)], branching=M, pause=no_pause)
+    context = replace(remote.new_context(), new_uid=iter([uid ^ 2, 5, 6, 7, 8, 9]).__next__)
+    repair(context, STREAM, ranges=[(50, 60)], branching=M, pause=no_pause)
     assert path_of(at(remote, 50)) != path_of(old)
     LOSSES[loss](remote)
 
@@ -138,12 +138,12 @@ def test_a_repaired_object_stays_whatever_metadata_is_lost(
 def test_pieces_and_a_hole_stay_beside_the_damaged_object_that_they_replaced(loss: str) -> None:
     remote = Remote().claimed()
     remote.upload(*chain(5, size=30))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     old = path_of(at(remote, 30))
     rot(remote, old)
-    repair(remote.new_world(), STREAM, ranges=[(30, 60)], lost=True, branching=M, pause=no_pause)
+    repair(remote.new_context(), STREAM, ranges=[(30, 60)], lost=True, branching=M, pause=no_pause)
     before = [path_of(each) for each in live(remote)]
-    rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=M, pause=no_pause)
     LOSSES[loss](remote)
 
     assert made(remote).landed
@@ -171,8 +171,8 @@ def test_a_consolidation_that_never_landed_takes_the_place_of_nothing(loss: str)
     for n in range(10):
         more = {"segment_offset": 0, "segment_position": 8 + n * length}
         remote.upload(piece(10 * n, 10 * n + 10, **more))
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=M, pause=no_pause)
     before = [path_of(each) for each in live(remote)]
 
     def fails(*_: object) -> None:
@@ -181,7 +181,12 @@ def test_a_consolidation_that_never_landed_takes_the_place_of_nothing(loss: str)
     remote.catalog.before["commit"] = fails
     with pytest.raises(UnavailableError):
         consolidate(
-            remote.new_world(), remote.memory, STREAM, target_size=5000, branching=M, pause=no_pause
+            remote.new_context(),
+            remote.memory,
+            STREAM,
+            target_size=5000,
+            branching=M,
+            pause=no_pause,
         )
     LOSSES[loss](remote)
 
@@ -272,7 +277,7 @@ def test_what_is_gone_is_never_dropped_in_silence(remote: Remote) -> None:
     with pytest.raises(LackingError) as caught:
         made(remote)
 
-    assert [(e.first, e.following) for e in caught.value.report.shortfalls] == [(50, 60)]
+    assert [(e.first, e.next_offset) for e in caught.value.report.shortfalls] == [(50, 60)]
     after = remote.items.items[STREAM]
     assert (after.state, after.root_key) == (StreamState.LIVE, before.root_key)
     assert set(remote.memory.objects) == objects, "nothing is written for what does not land"
@@ -284,7 +289,7 @@ def test_it_is_told_that_an_object_that_reaches_over_others_or_an_end_has_what_i
 ) -> None:
     """Found by the simulator: "no object has them", though `repair` would have found them."""
     rule = PolicySet((Rule("short", max_bytes=sum(each.size for each in live(remote)[1:])),))
-    retain(remote.world, STREAM, rule, now_ms=0, pause=no_pause)
+    retain(remote.context, STREAM, rule, now_ms=0, pause=no_pause)
     assert live(remote)[0].first_offset == 10
     del remote.memory.objects[path_of(at(remote, lost))]
 
@@ -304,7 +309,7 @@ def test_who_accepts_less_gets_a_declared_hole(remote: Remote) -> None:
     assert len(live(remote)) == 10
     assert_sound(remote)
     remote.upload(piece(100, 110))
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 110
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 110
 
 
 def test_a_damaged_object_that_the_tree_names_stays_named_for_repair(remote: Remote) -> None:
@@ -323,7 +328,7 @@ def test_a_damaged_object_that_the_tree_names_stays_named_for_repair(remote: Rem
 def test_a_lost_range_over_a_floor_becomes_a_hole_of_each_epoch(remote: Remote) -> None:
     remote.claim(2, *log_of(*chain(10)).chunks, LocalChunk(100, 110, 2))
     remote.upload(*chain(2, start=100, epoch=2, floor=100))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     for offset in (90, 100):
         del remote.memory.objects[path_of(at(remote, offset))]
 
@@ -335,7 +340,7 @@ def test_a_lost_range_over_a_floor_becomes_a_hole_of_each_epoch(remote: Remote) 
 
 def test_a_hole_whose_object_is_gone_gets_it_again(remote: Remote) -> None:
     del remote.memory.objects[path_of(at(remote, 50))]
-    repair(remote.new_world(), STREAM, ranges=[(50, 60)], lost=True, branching=M, pause=no_pause)
+    repair(remote.new_context(), STREAM, ranges=[(50, 60)], lost=True, branching=M, pause=no_pause)
     hole = path_of(at(remote, 50))
     del remote.memory.objects[hole]
 
@@ -346,14 +351,14 @@ def test_a_hole_whose_object_is_gone_gets_it_again(remote: Remote) -> None:
 
 
 def test_an_entry_whose_size_is_wrong_is_put_right(remote: Remote) -> None:
-    world = remote.new_world()
-    loaded = load(world, STREAM)
+    context = remote.new_context()
+    loaded = load(context, STREAM)
     last = loaded.root.entries[-1]
     wrong = [*list(loaded.root.entries)[:-1], replace(last, size=last.size + 1)]
     from coldstream.manifest.entries import Entries
     from coldstream.remote.publish import publish
 
-    publish(world, loaded, replace(loaded.root, entries=Entries.of(wrong)))
+    publish(context, loaded, replace(loaded.root, entries=Entries.of(wrong)))
 
     assert made(remote).landed
 
@@ -380,7 +385,7 @@ def test_what_a_claim_has_cut_off_does_not_come_back_from_an_earlier_tree(remote
     log = log_of(*chain(6)).chunks
     remote.claim(2, *log, LocalChunk(60, 70, 2))
     remote.upload(piece(60, 80, epoch=2, floor=60))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     spoil(remote, remote.items.items[STREAM].root_key)
 
     assert made(remote).landed
@@ -392,7 +397,7 @@ def test_a_later_claim_than_any_readable_root_has_is_seen_in_trailers(remote: Re
     roots = {key for key in remote.memory.objects if key.endswith(".manifest")}
     remote.claim(2, *log_of(*chain(6)).chunks, LocalChunk(60, 70, 2))
     remote.upload(piece(60, 80, epoch=2, floor=60), piece(80, 110, epoch=2, floor=60))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     for key in [k for k in remote.memory.objects if k.endswith(".manifest") and k not in roots]:
         del remote.memory.objects[key]
     lose_item(remote)
@@ -400,12 +405,12 @@ def test_a_later_claim_than_any_readable_root_has_is_seen_in_trailers(remote: Re
     assert made(remote).landed
 
     assert [(e.first_offset, e.epoch) for e in live(remote)][-3:] == [(50, 1), (60, 2), (80, 2)]
-    assert load(remote.new_world(), STREAM).item.ledger.floor(2) == 60
+    assert load(remote.new_context(), STREAM).item.ledger.floor(2) == 60
 
 
 def test_retention_is_not_undone(remote: Remote) -> None:
     half = PolicySet((Rule("half", max_bytes=remote.root().total_size // 2),))
-    retain(remote.new_world(), STREAM, half, now_ms=0, pause=no_pause)
+    retain(remote.new_context(), STREAM, half, now_ms=0, pause=no_pause)
     first = remote.root().first_offset
     spoil(remote, remote.items.items[STREAM].root_key, "group")
 
@@ -432,7 +437,7 @@ def test_the_item_of_a_restored_table_counts_where_no_later_root_can_be_read(
     remote: Remote,
 ) -> None:
     half = PolicySet((Rule("half", max_bytes=remote.root().total_size // 2),))
-    retain(remote.new_world(), STREAM, half, now_ms=0, pause=no_pause)
+    retain(remote.new_context(), STREAM, half, now_ms=0, pause=no_pause)
     first = remote.root().first_offset
     old = remote.items.items[STREAM]
     spoil(remote, ".manifest")
@@ -450,7 +455,7 @@ def test_the_item_of_a_restored_table_counts_where_no_later_root_can_be_read(
 def test_floors_come_from_trailers_where_the_first_fragments_are_gone(remote: Remote) -> None:
     remote.claim(2, *log_of(*chain(10)).chunks, LocalChunk(100, 110, 2))
     remote.upload(*chain(6, start=100, epoch=2, floor=100))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     for entry in live(remote)[:3]:
         del remote.memory.objects[path_of(entry)]
     lose_metadata(remote)
@@ -469,7 +474,7 @@ def test_an_epoch_that_began_with_a_hole_keeps_its_floor() -> None:
     remote.claim(2, *log_of(*chain(3)).chunks, LocalChunk(30, 40, 2))
     remote.memory.put(DataKey(STREAM, 30, 50, 2, 7, "hole").path(PREFIX), b"", write_id="h")
     remote.upload(*chain(3, start=50, epoch=2, floor=30))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     before = [path_of(each) for each in live(remote)]
     lose_metadata(remote)
     lose_item(remote)
@@ -610,7 +615,7 @@ def test_who_has_to_accept_less_is_not_kept_waiting_for_deletes(remote: Remote) 
 
 
 def test_a_dry_run_does_not_wait(remote: Remote) -> None:
-    rebuild(remote.new_world(), STREAM, branching=M, wait=lambda _: pytest.fail("it waits"))
+    rebuild(remote.new_context(), STREAM, branching=M, wait=lambda _: pytest.fail("it waits"))
 
 
 @pytest.mark.parametrize("loss", ["newest root", "roots"])
@@ -653,8 +658,8 @@ def test_after_a_rebuild_without_item_and_roots_nothing_in_quarantine_is_deleted
     remote.memory._clock_ms = lambda: now[0]
     remote.claim(2, *log_of(*chain(6)).chunks, LocalChunk(60, 70, 2))
     remote.upload(piece(60, 80, epoch=2, floor=60), piece(80, 120, epoch=2, floor=60))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
-    record = current_record(remote.new_world(), STREAM)[1]
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
+    record = current_record(remote.new_context(), STREAM)[1]
     kept = [path for path in remote.memory.objects if "-00000000000000000100.0000000001" in path]
     spoil(remote, remote.items.items[STREAM].root_key)
     lose_item(remote)
@@ -663,10 +668,10 @@ def test_after_a_rebuild_without_item_and_roots_nothing_in_quarantine_is_deleted
     for _ in range(4):
         now[0] += 5000
         collect(
-            remote.new_world(), remote.memory, STREAM, grace_ms=1000, run_ms=now[0], now_ms=now[0]
+            remote.new_context(), remote.memory, STREAM, grace_ms=1000, run_ms=now[0], now_ms=now[0]
         )
 
-    assert current_record(remote.new_world(), STREAM)[1].timelines == record.timelines
+    assert current_record(remote.new_context(), STREAM)[1].timelines == record.timelines
     assert kept
     assert set(kept) <= set(remote.memory.objects)
 
@@ -678,22 +683,22 @@ def test_a_timeline_stays_whose_claim_retention_has_taken_out_of_the_ledger(
     remote.upload(piece(60, 80, epoch=2, floor=60))
     remote.claim(3, *log_of(*chain(6), piece(60, 80, epoch=2)).chunks, LocalChunk(80, 90, 3))
     remote.upload(*chain(3, start=80, epoch=3, floor=80))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     few = PolicySet((Rule("few", max_bytes=1),))
-    retain(remote.new_world(), STREAM, few, now_ms=0, pause=no_pause)
+    retain(remote.new_context(), STREAM, few, now_ms=0, pause=no_pause)
     assert remote.root().ledger.floor(2) is None
-    timelines = current_record(remote.new_world(), STREAM)[1].timelines
+    timelines = current_record(remote.new_context(), STREAM)[1].timelines
     spoil(remote, remote.items.items[STREAM].root_key)
 
     assert made(remote).landed
 
     assert timelines
-    assert current_record(remote.new_world(), STREAM)[1].timelines == timelines
+    assert current_record(remote.new_context(), STREAM)[1].timelines == timelines
 
 
 def test_a_damaged_record_of_a_good_root_is_made_anew_of_the_others(remote: Remote) -> None:
     remote.claim(2, *log_of(*chain(6)).chunks, LocalChunk(60, 70, 2))
-    record = current_record(remote.new_world(), STREAM)[1]
+    record = current_record(remote.new_context(), STREAM)[1]
     key = remote.root().quarantine_key
     remote.memory.put(key.replace(".record", "")[:-1] + "f.record", remote.memory.objects[key],
                       write_id="r")  # fmt: skip
@@ -701,13 +706,13 @@ def test_a_damaged_record_of_a_good_root_is_made_anew_of_the_others(remote: Remo
 
     assert made(remote).landed
 
-    assert current_record(remote.new_world(), STREAM)[1].timelines == record.timelines
+    assert current_record(remote.new_context(), STREAM)[1].timelines == record.timelines
 
 
 def test_a_timeline_stays_though_no_root_shows_its_claim(remote: Remote) -> None:
     roots = {key for key in remote.memory.objects if key.endswith(".manifest")}
     remote.claim(2, *log_of(*chain(6)).chunks, LocalChunk(60, 70, 2))
-    timelines = current_record(remote.new_world(), STREAM)[1].timelines
+    timelines = current_record(remote.new_context(), STREAM)[1].timelines
     for key in [k for k in remote.memory.objects if k.endswith(".manifest") and k not in roots]:
         del remote.memory.objects[key]
     lose_item(remote)
@@ -715,17 +720,17 @@ def test_a_timeline_stays_though_no_root_shows_its_claim(remote: Remote) -> None
     assert made(remote).landed
 
     assert timelines
-    assert current_record(remote.new_world(), STREAM)[1].timelines == timelines
+    assert current_record(remote.new_context(), STREAM)[1].timelines == timelines
 
 
 def test_a_timeline_of_a_claim_that_never_landed_is_not_brought_in(remote: Remote) -> None:
     put = Timeline(7, 50, 100, reason="it never landed")
-    write_record(remote.new_world(), STREAM, 7, QuarantineRecord((put,)))
+    write_record(remote.new_context(), STREAM, 7, QuarantineRecord((put,)))
     spoil(remote, remote.items.items[STREAM].root_key)
 
     assert made(remote).landed
 
-    assert current_record(remote.new_world(), STREAM)[1].timelines == ()
+    assert current_record(remote.new_context(), STREAM)[1].timelines == ()
 
 
 # Commits.
@@ -739,7 +744,7 @@ def test_a_fragment_of_an_epoch_that_the_item_does_not_know_changes_nothing(
     report = made(remote)
 
     assert (report.landed, report.guessed) == (True, False)
-    assert load(remote.new_world(), STREAM).item.ledger.epoch == 1
+    assert load(remote.new_context(), STREAM).item.ledger.epoch == 1
 
 
 def test_objects_that_carry_the_trailer_of_another_epoch_do_not_say_its_floor(
@@ -747,7 +752,7 @@ def test_objects_that_carry_the_trailer_of_another_epoch_do_not_say_its_floor(
 ) -> None:
     remote.claim(2, *log_of(*chain(10)).chunks, LocalChunk(100, 110, 2))
     remote.upload(*chain(2, start=100, epoch=2, floor=100))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     for n in range(5):
         other = piece(100, 110, uid=n + 1)  # of epoch 1, under a key of epoch 2
         key = replace(other.key, epoch=2).path(PREFIX)
@@ -794,6 +799,6 @@ def test_a_root_that_nobody_could_read_is_not_written(
 
 
 def test_without_trailers_the_last_chunk_is_that_of_the_root(remote: Remote) -> None:
-    report = rebuild(remote.new_world(), STREAM, branching=M, trailers=False)
+    report = rebuild(remote.new_context(), STREAM, branching=M, trailers=False)
 
     assert report.rebuilt.root.last_chunk == remote.root().last_chunk

@@ -18,7 +18,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import ForeignBucketError
 from coldstream.usecases.collect import collect
@@ -36,18 +36,18 @@ M = 2
 def remote() -> Remote:
     remote = Remote().claimed()
     remote.upload(*chain(20))
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=M, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=M, pause=no_pause)
     return remote
 
 
-def ranges(world: World) -> list[tuple[int, int]]:
-    root = load(world, STREAM).root
-    return [(e.first_offset, e.next_offset) for e in leaves(root, world.fetch(STREAM))]
+def ranges(context: Context) -> list[tuple[int, int]]:
+    root = load(context, STREAM).root
+    return [(e.first_offset, e.next_offset) for e in leaves(root, context.fetch(STREAM))]
 
 
-def assert_sound(world: World) -> None:
-    loaded, fetch = load(world, STREAM), world.fetch(STREAM)
+def assert_sound(context: Context) -> None:
+    loaded, fetch = load(context, STREAM), context.fetch(STREAM)
     live = list(leaves(loaded.root, fetch))
     assert not agreement(loaded.item, loaded.root)
     assert not coverage(loaded.root, live)
@@ -64,63 +64,63 @@ def spoil(remote: Remote, *kinds: str) -> None:
 def test_a_dry_run_changes_nothing_and_says_what_would_come_out(remote: Remote) -> None:
     before = (remote.tampered(), dict(remote.items.items))
 
-    report = rebuild(remote.world, STREAM, branching=M)
+    report = rebuild(remote.context, STREAM, branching=M)
 
     assert (remote.tampered(), dict(remote.items.items)) == before
-    root = load(remote.world, STREAM).root
+    root = load(remote.context, STREAM).root
     new = report.rebuilt.root
     assert (new.first_offset, new.next_offset) == (root.first_offset, root.next_offset)
     assert (new.fragments, new.total_size) == (root.fragments, root.total_size)
 
 
 def test_damaged_groups_are_made_anew(remote: Remote) -> None:
-    wanted = ranges(remote.world)
+    wanted = ranges(remote.context)
     spoil(remote, "group")
 
-    report = rebuild(remote.world, STREAM, branching=M, dry_run=False)
+    report = rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
-    world = remote.new_world()
+    context = remote.new_context()
     assert report.landed
     assert report.rebuilt.unverified == 0
-    assert ranges(world) == wanted
-    assert_sound(world)
+    assert ranges(context) == wanted
+    assert_sound(context)
     assert remote.items.items[STREAM].state is StreamState.LIVE
     remote.upload(*chain(2, start=200))
-    assert commit_runs(world, STREAM, pause=no_pause).next_offset == 220
+    assert commit_runs(context, STREAM, pause=no_pause).next_offset == 220
 
 
 def test_a_damaged_current_root_is_replaced_from_an_older_one(remote: Remote) -> None:
-    wanted = ranges(remote.world)
+    wanted = ranges(remote.context)
     key = remote.items.items[STREAM].root_key
     remote.memory.objects[key] = b"garbage"
 
-    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
 
     assert report.damaged == (key,)
-    assert ranges(remote.new_world()) == wanted
-    assert_sound(remote.new_world())
+    assert ranges(remote.new_context()) == wanted
+    assert_sound(remote.new_context())
 
 
 def test_without_any_root_the_ledger_is_guessed_from_the_keys(remote: Remote) -> None:
-    wanted = ranges(remote.world)
+    wanted = ranges(remote.context)
     spoil(remote, "group", ".manifest")
 
-    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
 
     assert report.root_key == ""
-    assert ranges(remote.new_world()) == wanted
-    assert_sound(remote.new_world())
+    assert ranges(remote.new_context()) == wanted
+    assert_sound(remote.new_context())
 
 
 def test_without_the_table_the_item_is_made_anew(remote: Remote) -> None:
-    wanted = ranges(remote.world)
+    wanted = ranges(remote.context)
     spoil(remote, "group")
-    world = World(remote.world.store, MemoryCatalog("new"), PREFIX, remote.world.new_uid)
+    context = Context(remote.context.store, MemoryCatalog("new"), PREFIX, remote.context.new_uid)
 
-    rebuild(world, STREAM, branching=M, dry_run=False)
+    rebuild(context, STREAM, branching=M, dry_run=False)
 
-    assert ranges(world) == wanted
-    assert_sound(world)
+    assert ranges(context) == wanted
+    assert_sound(context)
 
 
 def test_nobody_commits_or_deletes_while_a_rebuild_has_died(remote: Remote) -> None:
@@ -129,15 +129,15 @@ def test_nobody_commits_or_deletes_while_a_rebuild_has_died(remote: Remote) -> N
 
     remote.store.before["put"] = dies
     with pytest.raises(KeyboardInterrupt):
-        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert remote.items.items[STREAM].state is StreamState.REBUILDING
     with pytest.raises(ConflictError):
-        commit_runs(remote.world, STREAM, pause=no_pause)
+        commit_runs(remote.context, STREAM, pause=no_pause)
     with pytest.raises(ConflictError):
-        collect(remote.world, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
-    rebuild(remote.world, STREAM, branching=M, dry_run=False)
-    assert_sound(remote.world)
+        collect(remote.context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+    rebuild(remote.context, STREAM, branching=M, dry_run=False)
+    assert_sound(remote.context)
     assert remote.items.items[STREAM].state is StreamState.LIVE
 
 
@@ -146,7 +146,7 @@ def test_a_gap_with_data_behind_it_is_told_and_nothing_is_committed(remote: Remo
     del remote.memory.objects[gone]
 
     with pytest.raises(LostRangeError) as found:
-        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert found.value.offset == 100
     item = remote.items.items[STREAM]
@@ -160,12 +160,12 @@ def test_a_fragment_that_does_not_hold_is_left_out_where_another_upload_is_good(
     bad = piece(50, 60)
     remote.memory.objects[bad.path(PREFIX)] = b"x" * len(bad.data)
 
-    report = rebuild(remote.world, STREAM, branching=M, dry_run=False)
+    report = rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert [error.key for error in report.refused] in ([bad.path(PREFIX)], [])
-    loaded, fetch = load(remote.world, STREAM), remote.world.fetch(STREAM)
+    loaded, fetch = load(remote.context, STREAM), remote.context.fetch(STREAM)
     assert double in referenced(PREFIX, loaded.item, loaded.root, fetch)
-    assert_sound(remote.world)
+    assert_sound(remote.context)
 
 
 def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:
@@ -173,12 +173,12 @@ def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:
     remote.items.items[STREAM] = replace(item, state=StreamState.DELETING)
 
     with pytest.raises(ConflictError):
-        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
 
 def test_a_stream_without_objects_is_not_made_up(remote: Remote) -> None:
     with pytest.raises(NotFoundError):
-        rebuild(remote.world, "__nobody_1", branching=M, dry_run=False)
+        rebuild(remote.context, "__nobody_1", branching=M, dry_run=False)
 
 
 @pytest.mark.parametrize("state", [StreamState.LIVE, StreamState.REBUILDING])
@@ -189,41 +189,41 @@ def test_a_stream_without_data_whose_root_is_lost_goes_on_from_its_item(state: S
     remote.items.items[STREAM] = replace(item, state=state)
     remote.memory.objects.clear()
 
-    rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
 
     assert remote.items.items[STREAM].state is StreamState.LIVE
-    assert_sound(remote.new_world())
+    assert_sound(remote.new_context())
     remote.upload(*chain(2))
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 20
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 20
 
 
 def test_a_stream_all_of_whose_objects_are_lost_needs_a_word_and_then_has_a_hole(
     remote: Remote,
 ) -> None:
-    following = remote.items.items[STREAM].next_offset
+    next_offset = remote.items.items[STREAM].next_offset
     remote.memory.objects.clear()
 
     with pytest.raises(LackingError, match="offsets 0 to"):
-        rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+        rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
     assert remote.items.items[STREAM].state is StreamState.LIVE
-    rebuild(remote.new_world(), STREAM, branching=M, dry_run=False, accept_less=True)
+    rebuild(remote.new_context(), STREAM, branching=M, dry_run=False, accept_less=True)
 
-    root = load(remote.new_world(), STREAM).root
-    assert (root.first_offset, root.next_offset) == (0, following)
-    assert_sound(remote.new_world())
+    root = load(remote.new_context(), STREAM).root
+    assert (root.first_offset, root.next_offset) == (0, next_offset)
+    assert_sound(remote.new_context())
 
 
 def test_a_manifest_that_has_held_data_is_not_made_again_in_a_bucket_without_any() -> None:
     """Found by a stranger: after a claim that began anew no offset is missing in a wrong bucket."""
     remote = Remote().claimed()
     remote.upload(*chain(3))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     item = remote.items.items[STREAM]
     remote.items.items[STREAM] = replace(item, first_offset=30, fragments=0)
     remote.memory.objects.clear()
 
     with pytest.raises(ForeignBucketError):
-        rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+        rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
 
     assert remote.items.items[STREAM].state is StreamState.LIVE
     assert not remote.memory.objects
@@ -241,18 +241,18 @@ def test_a_tombstone_stays_one_whatever_the_bucket_and_the_table(
     items.items[STREAM] = item
     if not there:
         remote.memory.objects.clear()
-    world = World(remote.memory, items, PREFIX, remote.world.new_uid)
+    context = Context(remote.memory, items, PREFIX, remote.context.new_uid)
 
     with pytest.raises(ConflictError, match="deleted"):
-        rebuild(world, STREAM, branching=M, dry_run=dry_run, accept_less=True)
+        rebuild(context, STREAM, branching=M, dry_run=dry_run, accept_less=True)
 
     assert items.items[STREAM] == item
 
 
 def test_a_manifest_is_never_installed_from_keys_alone(remote: Remote) -> None:
     with pytest.raises(InvalidInputError):
-        rebuild(remote.world, STREAM, branching=M, trailers=False, dry_run=False)
-    assert rebuild(remote.world, STREAM, branching=M, trailers=False).rebuilt.unverified == 20
+        rebuild(remote.context, STREAM, branching=M, trailers=False, dry_run=False)
+    assert rebuild(remote.context, STREAM, branching=M, trailers=False).rebuilt.unverified == 20
     assert remote.items.items[STREAM].state is StreamState.LIVE
 
 
@@ -261,18 +261,18 @@ def test_with_every_root_damaged_the_item_still_says_who_may_write_and_what_is_r
 ) -> None:
     remote.claim(2)
     half = PolicySet((Rule("half", max_bytes=remote.items.items[STREAM].total_size // 2),))
-    retain(remote.world, STREAM, half, now_ms=0, pause=no_pause)
+    retain(remote.context, STREAM, half, now_ms=0, pause=no_pause)
     remote.upload(*chain(3, start=200))  # of epoch 1, which may write up to offset 200 only
     before = remote.items.items[STREAM]
     spoil(remote, ".manifest")
 
-    report = rebuild(remote.new_world(), STREAM, branching=M, dry_run=False)
+    report = rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
 
     after = remote.items.items[STREAM]
     assert report.landed
     assert after.ledger == before.ledger
     assert (after.first_offset, after.next_offset) == (before.first_offset, before.next_offset)
-    assert_sound(remote.new_world())
+    assert_sound(remote.new_context())
 
 
 def test_a_manifest_that_would_end_earlier_is_refused_and_the_stream_goes_on(
@@ -282,7 +282,7 @@ def test_a_manifest_that_would_end_earlier_is_refused_and_the_stream_goes_on(
     remote.memory.objects[last] = b"x" * len(remote.memory.objects[last])
 
     with pytest.raises(LostRangeError) as caught:
-        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert caught.value.offset == 190
     assert remote.items.items[STREAM].next_offset == 200
@@ -292,15 +292,15 @@ def test_a_manifest_that_would_end_earlier_is_refused_and_the_stream_goes_on(
 def test_uploads_that_are_ahead_out_of_order_hinder_no_rebuild(remote: Remote) -> None:
     remote.upload(*chain(2, start=210))
 
-    assert rebuild(remote.world, STREAM, branching=M, dry_run=False).landed
+    assert rebuild(remote.context, STREAM, branching=M, dry_run=False).landed
     remote.upload(piece(200, 210))
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 230
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 230
 
 
 def test_a_rebuild_that_cannot_be_done_gives_the_stream_back(remote: Remote) -> None:
     spoil(remote, ".fragment")
 
     with pytest.raises((CorruptDataError, LostRangeError)):
-        rebuild(remote.world, STREAM, branching=M, dry_run=False)
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert remote.items.items[STREAM].state is StreamState.LIVE

@@ -15,7 +15,7 @@ from coldstream.fragment import HEADER, parse_trailer
 from coldstream.manifest.entries import EntryKind
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.soundness.findings import FindingKind
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.repair import repair
@@ -49,9 +49,9 @@ OF_OBJECTS = [
 _SEEDS = iter(range(10_000))
 
 
-def world_of(tier: Tier, **changes: Any) -> World:
+def context_of(tier: Tier, **changes: Any) -> Context:
     ids = random.Random(next(_SEEDS))
-    return World(
+    return Context(
         changes.get("store", tier.store),
         changes.get("catalog", tier.catalog),
         PREFIX,
@@ -61,12 +61,12 @@ def world_of(tier: Tier, **changes: Any) -> World:
 
 def mend(tier: Tier, planted: Planted | None = None, **more: Any) -> RepairReport:
     settings = {
-        "ranges": [(planted.first, planted.following)] if planted else None,
+        "ranges": [(planted.first, planted.next_offset)] if planted else None,
         "branching": 4,
         "pause": lambda _: None,
         **more,
     }
-    return repair(world_of(tier, **settings.pop("world", {})), STREAM, **settings)
+    return repair(context_of(tier, **settings.pop("context", {})), STREAM, **settings)
 
 
 def read(tier: Tier) -> bytes:
@@ -151,7 +151,7 @@ def test_what_no_source_has_stays_unless_it_is_given_up(name: str) -> None:
         lost = [offset for gap in gaps for offset in range(gap.first_offset, gap.next_offset)]
         root = root_of(tier)
         assert sorted(seen + lost) == list(range(root.first_offset, root.next_offset))
-        assert len(lost) == sum(following - first for first, following in again.lost)
+        assert len(lost) == sum(next_offset - first for first, next_offset in again.lost)
     assert scrub_all(tier).bad == []
 
 
@@ -162,11 +162,11 @@ def test_only_the_damaged_chunk_is_lost_and_the_rest_of_its_fragment_stays() -> 
 
     report = mend(tier, planted, lost=True)
 
-    assert report.lost == [(planted.first, planted.following)]
+    assert report.lost == [(planted.first, planted.next_offset)]
     after = tier.leaves(STREAM, root_of(tier))
     new = [each for each in after if each not in before]
     assert [each.kind for each in new] == [EntryKind.FRAGMENT, EntryKind.HOLE, EntryKind.FRAGMENT]
-    assert (new[1].first_offset, new[1].next_offset) == (planted.first, planted.following)
+    assert (new[1].first_offset, new[1].next_offset) == (planted.first, planted.next_offset)
     assert root_of(tier).version == 2
 
 
@@ -219,7 +219,7 @@ def test_damage_in_the_replica_is_not_copied(tmp_path: Path) -> None:
     report = mend(tier, planted, replicas=[directory(tmp_path, groups)], lost=True)
 
     [lost] = report.lost
-    assert planted.first < lost[0] < lost[1] < planted.following
+    assert planted.first < lost[0] < lost[1] < planted.next_offset
     assert scrub_all(tier).bad == []
 
 
@@ -271,7 +271,7 @@ def test_a_dry_run_changes_nothing() -> None:
     report = mend(tier, planted, lost=True, dry_run=True)
 
     assert (dict(tier.store.objects), dict(tier.catalog.items)) == before
-    assert report.lost == [(planted.first, planted.following)]
+    assert report.lost == [(planted.first, planted.next_offset)]
 
 
 def test_whoever_replaced_the_fragment_meanwhile_is_not_undone() -> None:
@@ -289,7 +289,7 @@ def test_whoever_replaced_the_fragment_meanwhile_is_not_undone() -> None:
         planted = CORRUPTIONS["a raw flip in the data"](tier)
         wire = Wire(calls, meanwhile=other)
         store, catalog = OverWire(tier.store, wire), OverWire(tier.catalog, wire)
-        mend(tier, planted, world={"store": store, "catalog": catalog})
+        mend(tier, planted, context={"store": store, "catalog": catalog})
         assert scrub_all(tier).bad == []
 
 
@@ -305,7 +305,7 @@ def test_a_repair_can_be_killed_between_any_two_of_its_calls(carried_out: bool, 
         wire = Wire(calls, carried_out=carried_out)
         store, catalog = OverWire(tier.store, wire), OverWire(tier.catalog, wire)
         try:
-            mend(tier, planted, lost=lost, world={"store": store, "catalog": catalog})
+            mend(tier, planted, lost=lost, context={"store": store, "catalog": catalog})
         except Crash:
             mend(tier, planted, lost=lost)
             assert scrub_all(tier).bad == []
@@ -330,7 +330,7 @@ def test_a_store_that_does_not_answer_loses_nothing() -> None:
             raise UnavailableError("no answer")
 
     with pytest.raises(UnavailableError):
-        mend(tier, lost=True, world={"store": Deaf()})
+        mend(tier, lost=True, context={"store": Deaf()})
     assert dict(tier.catalog.items) == before
 
 
@@ -359,7 +359,7 @@ def test_the_chunks_of_the_tier_are_as_the_generator_makes_them() -> None:
 def test_an_empty_manifest_has_nothing_to_repair() -> None:
     remote = Remote().claimed()
 
-    report = repair(remote.world, CHAIN, ranges=None, branching=4, pause=no_pause)
+    report = repair(remote.context, CHAIN, ranges=None, branching=4, pause=no_pause)
 
     assert (report.looked_at, report.repairs) == (0, [])
 
@@ -372,7 +372,7 @@ def test_a_repair_holds_and_commits_a_bounded_number_of_bytes(
     remote = Remote().claimed()
     fragments = chain(4, size=50)
     remote.upload(*fragments, *(piece(50 * n, 50 * n + 50, uid=n + 9) for n in range(4)))
-    commit_runs(remote.world, CHAIN, pause=no_pause)
+    commit_runs(remote.context, CHAIN, pause=no_pause)
     for entry in remote.root().entries:
         path = entry.data_key(CHAIN).path(PREFIX)
         data = remote.memory.objects[path]
@@ -380,7 +380,7 @@ def test_a_repair_holds_and_commits_a_bounded_number_of_bytes(
     assert 1000 < len(fragments[0].data) < 2000
     version = remote.items.items[CHAIN].version
 
-    report = repair(remote.new_world(), CHAIN, ranges=None, branching=4, pause=no_pause)
+    report = repair(remote.new_context(), CHAIN, ranges=None, branching=4, pause=no_pause)
 
     assert [str(each.action) for each in report.repairs] == ["replace"] * 4
     assert remote.items.items[CHAIN].version == version + commits

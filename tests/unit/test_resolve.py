@@ -25,9 +25,9 @@ ONE = Ledger.of([(1, 0)])
 
 
 def listed(
-    first: int, following: int, *, epoch: int = 1, uid: int = 0, kind: str = "fragment"
+    first: int, next_offset: int, *, epoch: int = 1, uid: int = 0, kind: str = "fragment"
 ) -> Listed:
-    key = DataKey(STREAM, first, following, epoch, uid, "hole" if kind == "hole" else "fragment")
+    key = DataKey(STREAM, first, next_offset, epoch, uid, "hole" if kind == "hole" else "fragment")
     return Listed(key, key.path(PREFIX), 1000)
 
 
@@ -112,8 +112,8 @@ def test_a_refused_fragment_is_left_out_and_another_upload_takes_its_place() -> 
 # Holes.
 
 
-def hole(first: int, following: int, **more: int) -> Listed:
-    return replace(listed(first, following, kind="hole", **more), size=0)
+def hole(first: int, next_offset: int, **more: int) -> Listed:
+    return replace(listed(first, next_offset, kind="hole", **more), size=0)
 
 
 def test_a_hole_joins_the_end_of_the_run_to_the_next_fragment() -> None:

@@ -17,15 +17,15 @@ def test_a_stream_before_its_first_root_begins_where_its_log_begins() -> None:
     remote = Remote()
     remote.anchor(1592)
 
-    assert load(remote.world, STREAM).root == Root(1592, 1592)
+    assert load(remote.context, STREAM).root == Root(1592, 1592)
     assert remote.store.calls["get_all"] == 0
 
 
 def test_a_root_is_fetched_once_because_roots_never_change() -> None:
     remote = Remote().claimed()
-    world = remote.new_world()
+    context = remote.new_context()
 
-    assert load(world, STREAM) == load(world, STREAM)
+    assert load(context, STREAM) == load(context, STREAM)
     assert remote.store.calls["get_all"] == 1
 
 
@@ -43,27 +43,27 @@ def test_the_cache_of_roots_is_bounded_and_forgets_the_oldest() -> None:
 
 def test_a_published_root_is_under_a_key_that_says_epoch_and_version() -> None:
     remote = Remote().claimed(3)
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
 
-    outcome = publish(remote.world, loaded, loaded.root)
+    outcome = publish(remote.context, loaded, loaded.root)
 
     assert isinstance(outcome, Landed)
     assert "root.0000000003.000000000002." in outcome.item.root_key
     stored = parse_root(remote.tampered()[outcome.item.root_key])
     assert stored == replace(loaded.root, version=2)
-    assert load(remote.new_world(), STREAM).root == stored
+    assert load(remote.new_context(), STREAM).root == stored
 
 
 def test_a_root_is_put_before_the_item_names_it() -> None:
     remote = Remote().claimed()
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     seen: list[bool] = []
 
     def check(commit: object) -> None:
         seen.append(getattr(commit, "root_key", "") in remote.tampered())
 
     remote.catalog.before["commit"] = check
-    publish(remote.world, loaded, loaded.root)
+    publish(remote.context, loaded, loaded.root)
 
     assert seen == [True]
 
@@ -74,7 +74,7 @@ def test_a_root_that_says_other_than_the_item_is_refused(lie: dict[str, int]) ->
     item = replace(remote.items.items[STREAM], **lie)
 
     with pytest.raises(CorruptDataError) as caught:
-        load_root(remote.new_world(), item)
+        load_root(remote.new_context(), item)
 
     assert (caught.value.stream, caught.value.key) == (STREAM, item.root_key)
 
@@ -85,7 +85,7 @@ def test_a_root_larger_than_any_root_is_never_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("coldstream.remote.roots.MAX_ROOT_SIZE", 50)
 
     with pytest.raises(CorruptDataError):
-        load(remote.new_world(), STREAM)
+        load(remote.new_context(), STREAM)
 
 
 def test_a_restored_item_is_refused_before_its_root_is_read() -> None:
@@ -93,7 +93,7 @@ def test_a_restored_item_is_refused_before_its_root_is_read() -> None:
     remote.items._table_id = "restored"
 
     with pytest.raises(ConflictError):
-        load(remote.new_world(), STREAM)
+        load(remote.new_context(), STREAM)
     assert remote.store.calls["get_all"] == 0
 
 
@@ -104,7 +104,7 @@ def test_an_item_that_names_the_root_of_another_stream_is_refused() -> None:
     remote.items.items[STREAM] = replace(remote.items.items[STREAM], root_key=other.root_key)
 
     with pytest.raises(CorruptDataError, match="not its own") as caught:
-        load(remote.new_world(), STREAM)
+        load(remote.new_context(), STREAM)
 
     assert (caught.value.stream, caught.value.key) == (STREAM, other.root_key)
 
@@ -115,18 +115,18 @@ def test_an_item_whose_ledger_is_not_that_of_its_root_is_refused() -> None:
     remote.items.items[STREAM] = replace(item, ledger=Ledger.of([(1, 0), (3, 0)]))
 
     with pytest.raises(CorruptDataError, match="ledgers differ"):
-        load(remote.new_world(), STREAM)
+        load(remote.new_context(), STREAM)
 
 
 def test_a_root_that_nobody_would_read_is_never_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     remote = Remote().claimed()
-    loaded = load(remote.world, STREAM)
+    loaded = load(remote.context, STREAM)
     before = dict(remote.tampered())
     monkeypatch.setattr("coldstream.remote.publish.MAX_ROOT_SIZE", 100)
 
     with pytest.raises(InternalError):
-        publish(remote.world, loaded, loaded.root)
+        publish(remote.context, loaded, loaded.root)
 
     assert remote.tampered() == before

@@ -34,7 +34,7 @@ def test_an_item_whose_name_no_rule_can_be_asked_about_stops_no_other_stream(
             total_size=50,
         )
 
-    page = survey(remote.new_world(), workflow, OLD, now_ms=10**13, target_size=2**20)
+    page = survey(remote.new_context(), workflow, OLD, now_ms=10**13, target_size=2**20)
 
     assert page.streams == (STREAM,)
     assert page.seen == 2
@@ -49,7 +49,7 @@ def reconciled(remote: Remote, *, pages: int, mark: bool = True) -> list[Survey]
     cursor = None
     for _ in range(pages):
         page = survey(
-            remote.new_world(),
+            remote.new_context(),
             Surveyed.RECONCILE,
             PolicySet(),
             now_ms=10**13,
@@ -160,8 +160,8 @@ def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -
     )
 
     def wanted(now_ms: int = 10**13, policies: PolicySet = NO_RULES) -> tuple[str, ...]:
-        world = remote.new_world()
-        return survey(world, Surveyed.RECONCILE, policies, now_ms=now_ms, target_size=1).streams
+        context = remote.new_context()
+        return survey(context, Surveyed.RECONCILE, policies, now_ms=now_ms, target_size=1).streams
 
     assert wanted() == (STREAM,)
     assert wanted(now_ms=10**13 - 2) == ()  # its machine may be about to begin
@@ -185,7 +185,7 @@ def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
         cursor = None
         for _ in range(2 * count + 3):
             got = survey(
-                remote.new_world(), Surveyed.COLLECT, NO_RULES, now_ms=now, target_size=1,
+                remote.new_context(), Surveyed.COLLECT, NO_RULES, now_ms=now, target_size=1,
                 cursor=cursor,
             )  # fmt: skip
             found += got.streams
@@ -223,7 +223,7 @@ def test_an_item_of_another_table_is_for_reconcile_whatever_its_state(state: Str
     ):
         remote.items.items[STREAM] = replace(item, table_id=table_id, undelete_until=10**13)
         page = survey(
-            remote.new_world(), Surveyed.RECONCILE, NO_RULES, now_ms=10**13, target_size=1
+            remote.new_context(), Surveyed.RECONCILE, NO_RULES, now_ms=10**13, target_size=1
         )
         assert page.streams == expected
 
@@ -237,7 +237,7 @@ def test_collect_is_for_streams_that_are_live_or_gone_for_good(state: StreamStat
     cursor = None
     for _ in range(3):
         page = survey(
-            remote.new_world(), Surveyed.COLLECT, NO_RULES, now_ms=1, target_size=1, cursor=cursor
+            remote.new_context(), Surveyed.COLLECT, NO_RULES, now_ms=1, target_size=1, cursor=cursor
         )
         found += page.streams
         cursor = page.cursor
@@ -253,7 +253,7 @@ def test_retention_is_not_for_a_stream_under_legal_hold(held: bool) -> None:
     )
     rules = PolicySet((Rule("old", max_age_ms=1000), Rule("court", priority=-1, hold=held)))
 
-    page = survey(remote.new_world(), Surveyed.RETENTION, rules, now_ms=10**13, target_size=1)
+    page = survey(remote.new_context(), Surveyed.RETENTION, rules, now_ms=10**13, target_size=1)
 
     assert page.streams == (() if held else (STREAM,))
 
@@ -267,7 +267,7 @@ def test_a_survey_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
     cursor: str | None = "bucket:"
     for _ in range(20):
         page = survey(
-            remote.new_world(), Surveyed.RECONCILE, NO_RULES, now_ms=1, target_size=1,
+            remote.new_context(), Surveyed.RECONCILE, NO_RULES, now_ms=1, target_size=1,
             cursor=cursor, time_left=lambda: False,
         )  # fmt: skip
         assert len(page.streams) <= 1

@@ -21,10 +21,10 @@ def test_a_long_run_stops_between_commits_and_says_that_more_is_left() -> None:
     remote = Remote().claimed()
     remote.upload(*chain(4))
 
-    report = commit_runs(remote.world, STREAM, pause=no_pause, limit=1, time_left=times(1))
+    report = commit_runs(remote.context, STREAM, pause=no_pause, limit=1, time_left=times(1))
 
     assert (report.commits, report.next_offset, report.more) == (2, 20, True)
-    assert commit_runs(remote.world, STREAM, pause=no_pause).next_offset == 40
+    assert commit_runs(remote.context, STREAM, pause=no_pause).next_offset == 40
 
 
 def test_messages_of_a_stream_that_time_did_not_suffice_for_are_delivered_again() -> None:
@@ -32,7 +32,7 @@ def test_messages_of_a_stream_that_time_did_not_suffice_for_are_delivered_again(
     remote.upload(*chain(1))
     messages = [("m1", json.dumps({"stream": STREAM}))]
 
-    batch = handle_messages(remote.world, messages, pause=no_pause, time_left=times(0))
+    batch = handle_messages(remote.context, messages, pause=no_pause, time_left=times(0))
 
     assert isinstance(batch.failed["m1"], UnavailableError)
     assert remote.ranges() == []

@@ -21,7 +21,7 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import NotLanded, Unknown
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
@@ -44,13 +44,13 @@ LOG = KnownHistory((*log_of(*OLD).chunks[:7], *(LocalChunk(a, a + 10, 2) for a i
 def tier(*fragments: Any) -> Remote:
     remote = Remote().claimed(1)
     remote.upload(*(fragments or OLD))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     return remote.forget()
 
 
 def take(remote: Remote, log: KnownHistory = LOG, epoch: int = 2, **more: Any) -> Claimed:
-    world = more.pop("world", None) or remote.world
-    return claim(world, STREAM, epoch, log=log, pause=no_pause, now_ms=1234, **more)
+    context = more.pop("context", None) or remote.context
+    return claim(context, STREAM, epoch, log=log, pause=no_pause, now_ms=1234, **more)
 
 
 def diverging(keep: int, *fragments: Any, end: int = 0, epoch: int = 2) -> KnownHistory:
@@ -60,17 +60,17 @@ def diverging(keep: int, *fragments: Any, end: int = 0, epoch: int = 2) -> Known
     return KnownHistory((*common, *fresh))
 
 
-def ranges(world: World) -> list[tuple[int, int]]:
-    root = load(world, STREAM).root
-    return [(e.first_offset, e.next_offset) for e in leaves(root, world.fetch(STREAM))]
+def ranges(context: Context) -> list[tuple[int, int]]:
+    root = load(context, STREAM).root
+    return [(e.first_offset, e.next_offset) for e in leaves(root, context.fetch(STREAM))]
 
 
 def record(remote: Remote) -> QuarantineRecord:
-    return current_record(remote.new_world(), STREAM)[1]
+    return current_record(remote.new_context(), STREAM)[1]
 
 
-def assert_sound(world: World) -> None:
-    loaded, fetch = load(world, STREAM), world.fetch(STREAM)
+def assert_sound(context: Context) -> None:
+    loaded, fetch = load(context, STREAM), context.fetch(STREAM)
     live = list(leaves(loaded.root, fetch))
     assert not agreement(loaded.item, loaded.root)
     assert not coverage(loaded.root, live)
@@ -87,13 +87,13 @@ def test_the_manifest_ends_where_the_histories_part_and_the_floor_is_there() -> 
     root = remote.root()
     assert (root.next_offset, root.last_chunk) == (70, LastChunk(60, 1))
     assert root.ledger == Ledger.of([(1, 0), (2, 70)])
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
     assert done.loaded.item.version == before.version + 1, "one commit"
     assert done.truncated == Truncation(
         2, 70, 0, 100, False, LocalChunk(80, 90, 2), 1, before.entries[1].size, root.quarantine_key
     )
     assert not contiguous_advance(before, root)
-    assert_sound(remote.new_world())
+    assert_sound(remote.new_context())
 
 
 def test_what_was_cut_in_two_is_replaced_by_its_good_beginning_byte_for_byte() -> None:
@@ -135,7 +135,7 @@ def test_a_cut_between_two_fragments_writes_no_fragment() -> None:
 
     take(remote, diverging(50, *OLD))
 
-    assert ranges(remote.new_world()) == [(0, 50)]
+    assert ranges(remote.new_context()) == [(0, 50)]
     assert remote.store.calls["put"] == 2, "the record and the root"
 
 
@@ -149,7 +149,7 @@ def test_what_was_only_listed_and_good_is_named_because_the_landed_root_lacks_it
     assert [row.key for row in timeline.listed] == [path]
     assert timeline.listed[0].size == len(OLD[1].data)
     assert timeline.next_offset == 100
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
 
 
 def test_history_6_what_was_uploaded_behind_a_gap_is_named_too() -> None:
@@ -175,24 +175,24 @@ def test_history_2_what_was_cut_off_never_comes_back_however_late(late: Any) -> 
 
     remote.upload(late, *chain(3, start=70, epoch=2, floor=70))
 
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 100
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70), (70, 80), (80, 90), (90, 100)]
-    assert_sound(remote.new_world())
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 100
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70), (70, 80), (80, 90), (90, 100)]
+    assert_sound(remote.new_context())
 
 
 def test_history_2_two_truncates_one_below_the_other() -> None:
     remote = tier()
     take(remote)
     remote.upload(*chain(3, start=70, epoch=2, floor=70))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
 
     take(remote, diverging(30, *OLD, epoch=3), epoch=3)
 
     assert remote.root().ledger == Ledger.of([(1, 0), (2, 70), (3, 30)])
-    assert ranges(remote.new_world()) == [(0, 30)]
+    assert ranges(remote.new_context()) == [(0, 30)]
     assert [each.epoch for each in record(remote).timelines] == [2, 3]
     remote.upload(piece(30, 50), piece(50, 70, uid=8))
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 30
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 30
 
 
 @pytest.mark.parametrize("keep", [10, 20, 30, 40, 90, 170, 250, 330, 390])
@@ -200,12 +200,12 @@ def test_history_2_two_truncates_one_below_the_other() -> None:
 def test_a_tree_is_cut_wherever_and_keeps_its_rules(keep: int, branching: int) -> None:
     fragments = chain(40)
     remote = tier(*fragments)
-    rebalance(remote.world, STREAM, branching=branching, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=branching, pause=no_pause)
 
     take(remote, diverging(keep, *fragments, end=410))
 
-    assert ranges(remote.new_world()) == [(n, n + 10) for n in range(0, keep, 10)]
-    assert_sound(remote.new_world())
+    assert ranges(remote.new_context()) == [(n, n + 10) for n in range(0, keep, 10)]
+    assert_sound(remote.new_context())
 
 
 @pytest.mark.parametrize("branching", [2, 4])
@@ -213,29 +213,29 @@ def test_a_tree_is_cut_wherever_and_keeps_its_rules(keep: int, branching: int) -
 def test_a_tree_whose_beginning_retention_has_taken_is_cut(keep: int, branching: int) -> None:
     fragments = [piece(n, n + 10, records_per_chunk=5) for n in range(0, 400, 10)]
     remote = tier(*fragments)
-    rebalance(remote.world, STREAM, branching=branching, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=branching, pause=no_pause)
     rules = PolicySet((Rule("r", max_bytes=remote.root().total_size // 2),))
-    retain(remote.world, STREAM, rules, now_ms=0, pause=no_pause)
+    retain(remote.context, STREAM, rules, now_ms=0, pause=no_pause)
     first = remote.root().first_offset
     assert 0 < first < keep
 
     take(remote, diverging(keep, *fragments, end=keep + 20))
 
     assert remote.root().next_offset == keep
-    assert ranges(remote.new_world())[0][0] == first
-    assert_sound(remote.new_world())
+    assert ranges(remote.new_context())[0][0] == first
+    assert_sound(remote.new_context())
 
 
 def test_rebuild_from_the_bucket_gives_the_truncated_tree_and_keeps_the_record() -> None:
     remote = tier()
     take(remote)
     remote.upload(*chain(2, start=70, epoch=2, floor=70), piece(70, 90, uid=5))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
     key = remote.root().quarantine_key
 
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
 
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70), (70, 80), (80, 90)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70), (70, 80), (80, 90)]
     assert remote.root().quarantine_key == key
 
 
@@ -245,9 +245,9 @@ def test_a_rebuild_after_the_claims_root_was_damaged_finds_the_record_again() ->
     timelines = record(remote).timelines
     remote.memory.objects[remote.items.items[STREAM].root_key] = b"damaged"
 
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
 
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
     assert record(remote).timelines == timelines
 
 
@@ -257,10 +257,10 @@ def test_a_rebuild_after_the_newest_root_was_damaged_brings_back_nothing_that_wa
     remote = tier()
     take(remote)
     take(remote, diverging(30, *OLD, epoch=3), epoch=3)
-    drop(remote.new_world(), STREAM, 2, pause=no_pause)
+    drop(remote.new_context(), STREAM, 2, pause=no_pause)
     remote.memory.objects[remote.items.items[STREAM].root_key] = b"damaged"
 
-    rebuild(remote.new_world(), STREAM, branching=4, dry_run=False)
+    rebuild(remote.new_context(), STREAM, branching=4, dry_run=False)
 
     found = record(remote)
     assert [each.epoch for each in found.timelines] == [3]
@@ -285,8 +285,8 @@ def test_without_anything_in_common_the_stream_begins_anew_where_the_log_does() 
     (timeline,) = record(remote).timelines
     assert (timeline.floor, timeline.root_key) == (0, item.root_key), "all of it"
     remote.upload(piece(60, 90, epoch=2, floor=60), piece(50, 100, uid=9), piece(60, 120, uid=8))
-    assert commit_runs(remote.new_world(), STREAM, pause=no_pause).next_offset == 90
-    assert_sound(remote.new_world())
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 90
+    assert_sound(remote.new_context())
 
 
 def test_to_begin_anew_may_take_the_first_offset_back_below_what_retention_left() -> None:
@@ -294,7 +294,7 @@ def test_to_begin_anew_may_take_the_first_offset_back_below_what_retention_left(
     remote.anchor(1000)
     remote.claim(1)
     remote.upload(piece(1000, 1050, floor=1000))
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
 
     take(remote, diverging(500, end=900))
 
@@ -309,11 +309,11 @@ def test_to_begin_anew_may_take_the_first_offset_back_below_what_retention_left(
 def test_a_hole_at_the_end_that_the_log_fills_is_cut_and_nothing_was_lost() -> None:
     remote = tier()
     root = with_hole_at_the_end(remote, 150)
-    world = remote.new_world()
-    publish(world, load(world, STREAM), root)
+    context = remote.new_context()
+    publish(context, load(context, STREAM), root)
     log = KnownHistory(tuple(LocalChunk(a, a + 10, 2) for a in range(120, 170, 10)))
 
-    done = take(remote, log, world=world)
+    done = take(remote, log, context=context)
 
     entries = list(remote.root().entries)
     assert (entries[-1].kind, entries[-1].first_offset, entries[-1].next_offset) == (
@@ -348,7 +348,7 @@ def test_a_truncate_whose_answer_was_lost_is_found_and_still_told() -> None:
 
 def test_after_a_conflict_everything_is_planned_anew() -> None:
     remote = tier()
-    other = remote.new_world()
+    other = remote.new_context()
 
     def meanwhile(*_: Any) -> None:
         remote.upload(piece(100, 110))
@@ -360,34 +360,34 @@ def test_after_a_conflict_everything_is_planned_anew() -> None:
 
     (timeline,) = record(remote).timelines
     assert timeline.next_offset == 110
-    loaded = load(remote.new_world(), STREAM)
+    loaded = load(remote.new_context(), STREAM)
     assert timeline.root_key.split(".")[2] == f"{loaded.item.version - 1:012d}"
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
 
 
 def test_of_two_truncates_at_the_same_time_the_higher_epoch_wins_and_both_are_recorded() -> None:
     remote = tier()
-    other = remote.new_world()
+    other = remote.new_context()
     remote.catalog.before["commit"] = lambda *_: take(
-        remote, diverging(20, *OLD, epoch=5), 5, world=other
+        remote, diverging(20, *OLD, epoch=5), 5, context=other
     )
 
     with pytest.raises(FencedError):
         take(remote)
 
     assert [each.epoch for each in record(remote).timelines] == [5]
-    assert ranges(remote.new_world()) == [(0, 20)]
+    assert ranges(remote.new_context()) == [(0, 20)]
 
 
 def test_a_lower_claim_that_lands_first_is_truncated_by_the_higher_one() -> None:
     remote = tier()
-    other = remote.new_world()
-    remote.catalog.before["commit"] = lambda *_: take(remote, LOG, 2, world=other)
+    other = remote.new_context()
+    remote.catalog.before["commit"] = lambda *_: take(remote, LOG, 2, context=other)
 
     take(remote, diverging(20, *OLD, epoch=5), 5)
 
     assert [(t.epoch, t.floor) for t in record(remote).timelines] == [(2, 70), (5, 20)]
-    assert ranges(remote.new_world()) == [(0, 20)]
+    assert ranges(remote.new_context()) == [(0, 20)]
 
 
 @pytest.mark.parametrize("puts", range(3))
@@ -408,10 +408,10 @@ def test_a_crash_before_the_commit_changes_nothing_and_the_next_life_does_it_all
     assert remote.items.items[STREAM] == item
     remote.memory.put = real  # type: ignore[method-assign]
 
-    take(remote, world=remote.new_world())
+    take(remote, context=remote.new_context())
 
     assert len(record(remote).timelines) == 1
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
 
 
 def test_a_crash_right_after_the_commit_leaves_the_record_and_the_next_life_has_nothing_to_do() -> (
@@ -427,7 +427,7 @@ def test_a_crash_right_after_the_commit_leaves_the_record_and_the_next_life_has_
         take(remote)
     remote.forget()
 
-    done = take(remote, world=remote.new_world())
+    done = take(remote, context=remote.new_context())
 
     assert (done.truncated, remote.store.calls["put"]) == (None, 0)
     assert len(record(remote).timelines) == 1
@@ -440,7 +440,7 @@ def test_endless_conflicts_end_in_an_error_and_nothing_is_lost() -> None:
     with pytest.raises(ConflictError):
         take(remote, attempts=3)
 
-    assert ranges(remote.new_world()) == [(0, 50), (50, 100)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 100)]
 
 
 @pytest.mark.parametrize("where", [12, 200])
@@ -469,7 +469,7 @@ def test_damage_above_the_cut_is_no_obstacle() -> None:
 
     take(remote)
 
-    assert ranges(remote.new_world()) == [(0, 50), (50, 70)]
+    assert ranges(remote.new_context()) == [(0, 50), (50, 70)]
 
 
 def test_a_record_that_is_damaged_stops_the_claim() -> None:
@@ -491,9 +491,9 @@ def test_the_record_holds_what_was_there_before() -> None:
 
     take(remote, diverging(30, *OLD, epoch=3), epoch=3)
 
-    world = remote.new_world()
+    context = remote.new_context()
     assert remote.root().quarantine_key != first
-    assert load_record(world, STREAM, first).timelines == record(remote).timelines[:1]
+    assert load_record(context, STREAM, first).timelines == record(remote).timelines[:1]
 
 
 def test_commits_after_a_truncate_keep_naming_the_record() -> None:
@@ -502,8 +502,8 @@ def test_commits_after_a_truncate_keep_naming_the_record() -> None:
     key = remote.root().quarantine_key
 
     remote.upload(*chain(9, start=70, epoch=2, floor=70))
-    commit_runs(remote.new_world(), STREAM, pause=no_pause)
-    rebalance(remote.new_world(), STREAM, branching=2, pause=no_pause)
+    commit_runs(remote.new_context(), STREAM, pause=no_pause)
+    rebalance(remote.new_context(), STREAM, branching=2, pause=no_pause)
 
     assert remote.root().quarantine_key == key
     assert remote.root().next_offset == 160
@@ -512,11 +512,11 @@ def test_commits_after_a_truncate_keep_naming_the_record() -> None:
 # The table is lost.
 
 
-def restored(remote: Remote, item: Any = None) -> World:
+def restored(remote: Remote, item: Any = None) -> Context:
     table = MemoryCatalog("restored")
     if item is not None:
         table.items[STREAM] = item
-    return replace(remote.new_world(), catalog=table)
+    return replace(remote.new_context(), catalog=table)
 
 
 @pytest.mark.parametrize("backup", [False, True])
@@ -524,13 +524,13 @@ def test_history_3_a_table_that_is_lost_gives_the_truncated_stream_back(backup: 
     remote = tier()
     item = remote.items.items[STREAM]
     take(remote)
-    world = restored(remote, item if backup else None)
+    context = restored(remote, item if backup else None)
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
 
-    root = load(world, STREAM).root
+    root = load(context, STREAM).root
     assert root.next_offset == 70
-    assert len(current_record(world, STREAM)[1].timelines) == 1
+    assert len(current_record(context, STREAM)[1].timelines) == 1
 
 
 @pytest.mark.parametrize("kind", ["record", "old root", "old data"])
@@ -554,12 +554,12 @@ def test_a_truncating_root_that_never_landed_is_as_good_as_one_that_did() -> Non
     remote.items.commit = lambda commit: NotLanded(remote.items.get(STREAM))  # type: ignore[method-assign]
     with pytest.raises(ConflictError):
         take(remote, attempts=1)
-    world = restored(remote)
+    context = restored(remote)
 
-    adopt(world, STREAM)
+    adopt(context, STREAM)
 
-    assert ranges(world) == [(0, 50), (50, 70)]
-    assert len(current_record(world, STREAM)[1].timelines) == 1
+    assert ranges(context) == [(0, 50), (50, 70)]
+    assert len(current_record(context, STREAM)[1].timelines) == 1
 
 
 def test_records_lie_where_they_should() -> None:

@@ -21,7 +21,7 @@ from functions import _runtime, _starts, _steps
 from tests.workflows.site import Site
 
 _CACHES = (
-    _runtime.world,
+    _runtime.context,
     _steps.deleter,
     _steps.composer,
     _steps._policies,

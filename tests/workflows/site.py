@@ -21,7 +21,7 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
 from coldstream.reader.verify import verify_stream
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import RootCache, Snapshot, load
 from coldstream.usecases.claim import anchor, claim
@@ -54,7 +54,7 @@ class Site:
 
     emulator: Emulator
     outputs: dict[str, str]
-    world: World
+    context: Context
 
     @property
     def machines(self) -> Any:
@@ -65,7 +65,7 @@ class Site:
         return DynamoPolicies(
             client=self.emulator.client("dynamodb"),
             table=self.outputs[names.OUTPUT_TABLE],
-            prefix=self.world.prefix,
+            prefix=self.context.prefix,
         )
 
     def arn(self, workflow: str) -> str:
@@ -127,8 +127,8 @@ class Site:
     def claimed(self, name: QueueName | None = None) -> str:
         """A new stream without data."""
         stream = f"__w{uuid.uuid4().hex[:8]}_{time.time_ns()}"
-        anchor(self.world, stream, 0, name or QueueName())
-        claim(self.world, stream, 1, log=NO_HISTORY, pause=no_pause)
+        anchor(self.context, stream, 0, name or QueueName())
+        claim(self.context, stream, 1, log=NO_HISTORY, pause=no_pause)
         return stream
 
     def stream(self, fragments: int = 3, **more: Any) -> str:
@@ -140,8 +140,8 @@ class Site:
 
     def upload(self, fragments: Iterable[SyntheticFragment]) -> list[str]:
         def put(each: SyntheticFragment) -> str:
-            path = each.path(self.world.prefix)
-            self.world.store.put(path, each.data, write_id=path)
+            path = each.path(self.context.prefix)
+            self.context.store.put(path, each.data, write_id=path)
             return path
 
         with ThreadPoolExecutor(8) as pool:
@@ -149,10 +149,10 @@ class Site:
 
     def commit(self, stream: str) -> None:
         """Here and now: how soon an event leads to this is for tests/e2e to see."""
-        commit_runs(self.world, stream, pause=no_pause)
+        commit_runs(self.context, stream, pause=no_pause)
 
     def item(self, stream: str) -> CatalogItem:
-        item = self.world.catalog.get(stream)
+        item = self.context.catalog.get(stream)
         assert item is not None
         return item
 
@@ -160,8 +160,8 @@ class Site:
         """The stream, as one sees it who has seen nothing before."""
         return load(self.fresh(), stream)
 
-    def fresh(self) -> World:
-        return replace(self.world, roots=RootCache(), nodes=NodeCache())
+    def fresh(self) -> Context:
+        return replace(self.context, roots=RootCache(), nodes=NodeCache())
 
     def rules(self, *rules: Rule) -> None:
         """These, and no others."""
@@ -170,12 +170,14 @@ class Site:
     # --- what is there ---
 
     def keys(self, stream: str) -> set[str]:
-        under = names.stream_prefix(self.world.prefix, stream)
-        return {row.key for row in listed(self.world.store, under)}
+        under = names.stream_prefix(self.context.prefix, stream)
+        return {row.key for row in listed(self.context.store, under)}
 
     def reader(self, stream: str) -> StreamReader:
-        world = self.world
-        return StreamReader(world.store, world.catalog, world.prefix, stream, nodes=NodeCache())
+        context = self.context
+        return StreamReader(
+            context.store, context.catalog, context.prefix, stream, nodes=NodeCache()
+        )
 
     def bodies(self, stream: str) -> list[tuple[int, bytes]]:
         """Offset and wire bytes of every message, read from the remote tier."""
@@ -195,22 +197,24 @@ class Site:
 
     def wrong(self, stream: str) -> Sequence[object]:
         """What is missing of a stream or too much, but for the records of `collect`."""
-        world, loaded = self.fresh(), self.load(stream)
+        context, loaded = self.fresh(), self.load(stream)
         return compare(
-            world.store,
-            world.prefix,
+            context.store,
+            context.prefix,
             loaded.item,
             loaded.root,
-            world.fetch(stream),
+            context.fetch(stream),
             accounted_for={key for key in self.keys(stream) if key.endswith(".marks")},
         )
 
     def assert_sound(self, *streams: str) -> None:
         """All that a stream should have is there and reads back; the rest is collect's records."""
         for stream in streams:
-            wrong, world = self.wrong(stream), self.fresh()
+            wrong, context = self.wrong(stream), self.fresh()
             assert not wrong, wrong
-            report = verify_stream(world.store, world.catalog, world.prefix, stream, deep=True)
+            report = verify_stream(
+                context.store, context.catalog, context.prefix, stream, deep=True
+            )
             assert report.sound, report.violations
 
 
@@ -218,7 +222,7 @@ def deployed(emulator: Emulator) -> Site:
     """Deploy the app. Events lead nowhere until a test turns them on."""
     outputs = emulator.deploy_app(SETTINGS).outputs
     prefix = outputs[names.OUTPUT_PREFIX]
-    world = World(
+    context = Context(
         store=BotoObjectStore(client=emulator.client("s3"), bucket=outputs[names.OUTPUT_BUCKET]),
         catalog=DynamoCatalog(
             client=emulator.client("dynamodb"), table=outputs[names.OUTPUT_TABLE], prefix=prefix
@@ -226,7 +230,7 @@ def deployed(emulator: Emulator) -> Site:
         prefix=prefix,
         new_uid=lambda: secrets.randbits(64),
     )
-    site = Site(emulator, outputs, world)
+    site = Site(emulator, outputs, context)
     switch_events(site, on=False)
     return site
 

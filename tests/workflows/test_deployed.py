@@ -27,11 +27,11 @@ def test_every_workflow_has_its_machine_where_its_arn_says(site: Site) -> None:
 @pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
 def test_a_stream_that_needs_nothing_is_left_as_it_is(site: Site, workflow: str) -> None:
     stream = site.stream()
-    before = site.world.catalog.get(stream)
+    before = site.context.catalog.get(stream)
 
     site.run(workflow, stream, reason="test")
 
-    assert site.world.catalog.get(stream) == before
+    assert site.context.catalog.get(stream) == before
 
 
 @pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
@@ -57,10 +57,10 @@ def test_a_tombstone_starts_the_deletion_and_the_objects_go(site: Site) -> None:
     stream = site.stream()
 
     delete_stream(
-        site.world, stream, PolicySet(), now_ms=time.time_ns() // 1_000_000, undelete_ms=1000
+        site.context, stream, PolicySet(), now_ms=time.time_ns() // 1_000_000, undelete_ms=1000
     )
 
-    item = site.world.catalog.get(stream)
+    item = site.context.catalog.get(stream)
     assert item is not None
     name = names.execution_name("delete", stream, reason(item))
     arn = site.execution("delete", name)
@@ -71,7 +71,7 @@ def test_a_tombstone_starts_the_deletion_and_the_objects_go(site: Site) -> None:
 
     assert eventually(lambda: arn in running(), seconds=15)
     gone = eventually(
-        lambda: not site.world.store.list(names.stream_prefix(site.world.prefix, stream)),
+        lambda: not site.context.store.list(names.stream_prefix(site.context.prefix, stream)),
         seconds=30,
     )
     assert gone

@@ -94,8 +94,8 @@ def endless(make: Callable[[], str]) -> Iterator[str]:
 
 
 def leaves_of(site: Site, stream: str) -> tuple[Root, list[Entry]]:
-    world, root = site.fresh(), site.load(stream).root
-    return root, list(leaves(root, world.fetch(stream)))
+    context, root = site.fresh(), site.load(stream).root
+    return root, list(leaves(root, context.fetch(stream)))
 
 
 def assert_nothing_lost(
@@ -127,7 +127,7 @@ class Before:
 def grouped(site: Site, fragments: int, **more: Any) -> str:
     """A stream with groups."""
     stream = site.stream(fragments, **more)
-    rebalance(site.world, stream, branching=M, pause=no_pause)
+    rebalance(site.context, stream, branching=M, pause=no_pause)
     return stream
 
 
@@ -270,7 +270,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
     def make() -> str:
         stream = site.stream(3)
         policies = site.policies.load()[0]
-        item = delete_stream(site.world, stream, policies, now_ms=0, undelete_ms=0)
+        item = delete_stream(site.context, stream, policies, now_ms=0, undelete_ms=0)
         revisions[stream] = item.revision
         return stream
 

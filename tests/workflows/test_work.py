@@ -98,8 +98,8 @@ def test_what_a_rule_retires_stays_until_collect_has_proved_it_garbage(site: Sit
     site.run("collect", stream)
     assert everything <= site.keys(stream)  # seen once proves nothing
     site.collected(stream)
-    world = site.fresh()
-    kept = referenced(world.prefix, after.item, after.root, world.fetch(stream))
+    context = site.fresh()
+    kept = referenced(context.prefix, after.item, after.root, context.fetch(stream))
     left = {key for key in site.keys(stream) if not key.endswith(".marks")}
     assert left == kept
     assert left < everything | {after.item.root_key}
@@ -117,7 +117,7 @@ def test_a_hold_stops_retention_and_deletion_whatever_else_is_said(site: Site) -
 
     site.run("retention", stream)
     with pytest.raises(ConflictError, match="legal hold"):
-        delete_stream(site.world, stream, site.policies.load()[0], now_ms=0, undelete_ms=0)
+        delete_stream(site.context, stream, site.policies.load()[0], now_ms=0, undelete_ms=0)
 
     assert site.item(stream) == before
 
@@ -140,7 +140,7 @@ def test_a_hold_stops_a_deletion_that_was_begun_before(site: Site) -> None:
     assert error["errorType"] == "ConflictError"
     assert "legal hold" in error["errorMessage"]
     assert (site.item(stream), site.keys(stream)) == (item, before)
-    undelete_stream(site.world, stream)
+    undelete_stream(site.context, stream)
     assert len(site.bodies(stream)) == 20
 
 
@@ -218,7 +218,7 @@ def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> CatalogItem:
     """Delete a stream; its tombstone starts the machine by itself."""
     policies = site.policies.load()[0]
     now_ms = time.time_ns() // 1_000_000
-    return delete_stream(site.world, stream, policies, now_ms=now_ms, undelete_ms=undelete_ms)
+    return delete_stream(site.context, stream, policies, now_ms=now_ms, undelete_ms=undelete_ms)
 
 
 def started_for(site: Site, item: CatalogItem) -> str:
@@ -245,7 +245,7 @@ def test_an_undelete_within_the_time_gives_everything_back_and_calls_the_machine
     with pytest.raises(ConflictError):
         site.commit(stream)
 
-    undelete_stream(site.world, stream)
+    undelete_stream(site.context, stream)
 
     assert site.succeeded(started_for(site, item))["state"] == "called_off"
     assert site.keys(stream) == before

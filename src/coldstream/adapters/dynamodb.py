@@ -124,10 +124,10 @@ class DynamoCatalog:
 
     def page(self, cursor: str | None, limit: int) -> CatalogPage:
         start = {} if cursor is None else _start(cursor)
-        found, following = self._scan(start, Limit=limit)
+        found, next_offset = self._scan(start, Limit=limit)
         return CatalogPage(
             items=tuple(item for item in found if isinstance(item, CatalogItem)),
-            cursor=_cursor(following),
+            cursor=_cursor(next_offset),
             damaged=tuple(item for item in found if isinstance(item, CorruptDataError)),
         )
 

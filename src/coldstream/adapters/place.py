@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.names import DEFAULT_PREFIX
 from coldstream.ports import Catalog, ObjectStore, Policies
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -85,9 +85,9 @@ class Remote:
     prefix: str
     policies: Policies
 
-    def world(self) -> World:
+    def context(self) -> Context:
         """What use cases that write work with."""
-        return World(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
+        return Context(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
 
 
 def open_place(place: Place) -> Remote:

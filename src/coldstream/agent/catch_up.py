@@ -21,7 +21,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import CommitRequests
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import commit_runs
 
@@ -37,7 +37,7 @@ class CatchUp:
     """Makes the manifest of one stream follow what was uploaded. Times are monotonic seconds.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         settings: of the agent.
         requests: for a commit, None if there is no queue.
@@ -48,7 +48,7 @@ class CatchUp:
         hopeless: with `once`: it has been tried often enough.
     """
 
-    world: World
+    context: Context
     stream: str
     settings: AgentSettings
     requests: CommitRequests | None
@@ -139,9 +139,9 @@ class CatchUp:
     def _look(self, item: CatalogItem) -> tuple[int | None, tuple[RefusedFragmentError, ...]]:
         """How far the bucket reaches, None if another writer has it; and what no commit takes."""
         if item.fragments == 0:
-            found = ahead(self.world, self.stream)
+            found = ahead(self.context, self.stream)
             return found.next_offset, found.refused
-        report = commit_runs(self.world, self.stream, pause=self.pause)
+        report = commit_runs(self.context, self.stream, pause=self.pause)
         if report.fragments:
             self._committed += 1
             if self._committed & (self._committed - 1) == 0:  # a broken function is told ever less
@@ -190,5 +190,5 @@ class CatchUp:
     def _check(self) -> str:
         return (
             "check the commit function's log, its queue and dead-letter queue, and that it serves"
-            f" {place(self.settings, self.world.prefix)}"
+            f" {place(self.settings, self.context.prefix)}"
         )

@@ -38,7 +38,7 @@ from coldstream.manifest.ledger import Ledger, Right
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream.ports import CommitRequests
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 _END = 2**64 - 1
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
@@ -49,7 +49,7 @@ class StreamFollower:
     """Follows one stream directory; see the module's picture.
 
     Args:
-        world: bucket, table, prefix, ids.
+        context: bucket, table, prefix, ids.
         log: the directory.
         committed: what of it is committed.
         settings: of the agent.
@@ -61,7 +61,7 @@ class StreamFollower:
             say, unless the settings say that this is the last copy.
     """
 
-    world: World
+    context: Context
     log: StreamLog
     committed: CommittedOffsets
     settings: AgentSettings
@@ -98,12 +98,12 @@ class StreamFollower:
 
     def __post_init__(self) -> None:
         members = self.members or (LastCopy() if self.settings.last_copy else None)
-        self._gaps = Gaps(self.world, self.log, members, self.pause)
+        self._gaps = Gaps(self.context, self.log, members, self.pause)
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
-            self.world, self.log.stream, self.settings, self.requests, self.pause, notices
+            self.context, self.log.stream, self.settings, self.requests, self.pause, notices
         )
 
     @property
@@ -202,7 +202,7 @@ class StreamFollower:
         self._outdated = self._epoch != 0
 
     def _explained(self, error: ColdstreamError) -> ColdstreamError:
-        return explained(error, self.log, place(self.settings, self.world.prefix))
+        return explained(error, self.log, place(self.settings, self.context.prefix))
 
     def _limit(self) -> int:
         limits = (self.committed.limit(self.log.stream), self._blocked_at, self._until)
@@ -211,7 +211,7 @@ class StreamFollower:
     def _open(self, now: float, now_ms: int) -> bool:
         """Anchor and claim the stream; False while it has no committed chunk."""
         opened = open_stream(
-            self.world,
+            self.context,
             self.log,
             self._gaps,
             limit=self._limit(),
@@ -378,7 +378,7 @@ class StreamFollower:
         if now - self._watched_at < _WATCH_SECONDS:
             return
         self._watched_at = now
-        item = self.world.catalog.get(self.log.stream)
+        item = self.context.catalog.get(self.log.stream)
         if item is None:
             raise UnavailableError("the stream's item is gone", stream=self.log.stream)
         if item.epoch > self._epoch:

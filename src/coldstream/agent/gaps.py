@@ -18,7 +18,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
 from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import Gap, declare, find_gap
 
@@ -47,7 +47,7 @@ class Gaps:
     """Bridges the gaps of one stream.
 
     Args:
-        world: where.
+        context: where.
         log: the directory.
         members: asked what they still have; None if nobody can say.
         pause: sleeps after a lost commit.
@@ -55,7 +55,7 @@ class Gaps:
         notices: what there is to tell of each.
     """
 
-    world: World
+    context: Context
     log: StreamLog
     members: Members | None
     pause: Callable[[int], None]
@@ -78,7 +78,9 @@ class Gaps:
         """
         declared: set[tuple[int, int]] = set()
         while True:
-            report, gap = find_gap(self.world, self.log.stream, local_first=begin, pause=self.pause)
+            report, gap = find_gap(
+                self.context, self.log.stream, local_first=begin, pause=self.pause
+            )
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
                 return there
@@ -104,7 +106,7 @@ class Gaps:
         """
         refused = {each.key for each in report.refused}
         # Whole pages may be nothing of ours.
-        listed = self.world.data_pages(self.log.stream, report.next_offset + 1)
+        listed = self.context.data_pages(self.log.stream, report.next_offset + 1)
         for each in chain.from_iterable(listed):
             key = each.data_key
             if (
@@ -163,8 +165,8 @@ class Gaps:
 
     def _declare(self, gap: Gap) -> None:
         self._meant = (gap.first_offset, gap.next_offset)
-        keys = declare(self.world, self.log.stream, gap)
-        named = ", ".join(key.path(self.world.prefix) for key in keys)
+        keys = declare(self.context, self.log.stream, gap)
+        named = ", ".join(key.path(self.context.prefix) for key in keys)
         self._tell(gap, f"key {named}" if len(keys) == 1 else f"keys {named}")
 
     def _tell(self, gap: Gap, key: str) -> None:

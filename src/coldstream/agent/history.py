@@ -40,9 +40,9 @@ class CommittedHistory:
         """
         return self._proved(self.log.chunks_near(offset, committed=self.committed))
 
-    def chunks_between(self, first: int, following: int) -> Sequence[LocalChunk]:
+    def chunks_between(self, first: int, next_offset: int) -> Sequence[LocalChunk]:
         """As the protocol says; raises as `chunks_near`."""
-        found = self.log.chunks_between(first, following, committed=self.committed)
+        found = self.log.chunks_between(first, next_offset, committed=self.committed)
         self.chunks_near(_END)
         return found
 

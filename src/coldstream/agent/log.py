@@ -219,9 +219,9 @@ class StreamLog:
         near = self._last_chunk(segments, below=offset, committed=committed)
         return [last] if near is None else [near, last]
 
-    def chunks_between(self, first: int, following: int, *, committed: int) -> list[LocalChunk]:
-        """Committed chunks that overlap [first, following), in offset order."""
-        segments = [each for each in self.segments() if each < following]
+    def chunks_between(self, first: int, next_offset: int, *, committed: int) -> list[LocalChunk]:
+        """Committed chunks that overlap [first, next_offset), in offset order."""
+        segments = [each for each in self.segments() if each < next_offset]
         found: list[LocalChunk] = []
         for segment in segments[max(0, bisect_right(segments, first) - 1) :]:
             view = self.view(segment, since=segment, closed=False)
@@ -229,7 +229,7 @@ class StreamLog:
                 continue
             offsets = view.records["offset"]
             end = min(
-                int(np.searchsorted(offsets, np.uint64(following))), view.committed(committed)
+                int(np.searchsorted(offsets, np.uint64(next_offset))), view.committed(committed)
             )
             # The chunk that contains `first` is the last one that begins there or below.
             begin = int(np.searchsorted(offsets, np.uint64(first), side="right")) - 1

@@ -18,7 +18,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.claim import Claimed, anchor, claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 
@@ -42,7 +42,7 @@ class Opened:
 
 
 def open_stream(
-    world: World,
+    context: Context,
     log: StreamLog,
     gaps: Gaps,
     *,
@@ -58,7 +58,7 @@ def open_stream(
     The claim needs proof of its epoch: a committed chunk of that epoch in the local log.
 
     Args:
-        world: where.
+        context: where.
         log: the directory.
         gaps: of this stream.
         limit: all local offsets below this are committed.
@@ -78,13 +78,13 @@ def open_stream(
     if not segments or not newest:
         return None
     stream, epoch = log.stream, newest[-1].epoch
-    item = _anchor(world, stream, segments[0], name, gaps)
+    item = _anchor(context, stream, segments[0], name, gaps)
     if 0 < item.epoch < epoch and segments[0] > item.next_offset:
         # What an older writer has uploaded behind a gap would lie above the new floor, and no
         # manifest would ever take it.
         gaps.bridge(item.epoch, segments[0], committed=limit, to_log=False)
     claimed = claim(
-        world,
+        context,
         stream,
         epoch,
         log=CommittedHistory(log, limit, epoch),
@@ -92,28 +92,28 @@ def open_stream(
         now_ms=now_ms,
         alone=gaps.check_alone,
     )
-    for notice in _notices_of(claimed, log, world.prefix, settings):
+    for notice in _notices_of(claimed, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)
     # What an earlier life of this agent has uploaded may have lost its events.
-    report = commit_runs(world, stream, pause=pause)
+    report = commit_runs(context, stream, pause=pause)
     look = settings.once and not report.waiting
     return Opened(epoch, ledger, report, gaps.pending(report) if look else None)
 
 
 def _anchor(
-    world: World, stream: str, first_offset: int, name: QueueName, gaps: Gaps
+    context: Context, stream: str, first_offset: int, name: QueueName, gaps: Gaps
 ) -> CatalogItem:
     """The item of a stream whose log begins with `first_offset`, made where there is none."""
-    if first_offset and world.catalog.get(stream) is None:
+    if first_offset and context.catalog.get(stream) is None:
         # What a longer log has below it would never be uploaded, and nobody would say so.
         gaps.check_alone(first_offset, first_offset)
-    item = anchor(world, stream, first_offset, name)
+    item = anchor(context, stream, first_offset, name)
     check_not_deleted(item)
     if name.queue and item.name != name:
-        world.catalog.set_name(stream, name)
+        context.catalog.set_name(stream, name)
     return item
 
 

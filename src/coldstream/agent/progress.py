@@ -94,11 +94,11 @@ def of_truncation(done: Truncation) -> str:
     )
 
 
-def of_held_hole(log: StreamLog, first: int, following: int) -> str:
+def of_held_hole(log: StreamLog, first: int, next_offset: int) -> str:
     """What a person should know of a hole whose data the local log still has."""
     return (
-        f"the remote tier has given up offsets {first} to {following - 1}, which this node still"
-        f" has: `coldstream repair {log.stream} --range {first}..{following} --from-dir"
+        f"the remote tier has given up offsets {first} to {next_offset - 1}, which this node still"
+        f" has: `coldstream repair {log.stream} --range {first}..{next_offset} --from-dir"
         f" {log.directory.parent}` puts them in, before local retention takes them here"
         f" (stream {log.stream}, offset {first})"
     )

@@ -30,7 +30,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import QueueName
 from coldstream.ports import CommitRequests
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 _LONGEST_PAUSE = 30.0
 _MAX_GONE = 1000
@@ -48,7 +48,7 @@ class Agent:
     """Follows every stream directory below one data directory.
 
     Args:
-        world: bucket, table, prefix, ids.
+        context: bucket, table, prefix, ids.
         data_dir: holds one directory a stream.
         committed: what of each stream is committed.
         settings: how to cut, upload and wait.
@@ -63,7 +63,7 @@ class Agent:
         interrupted: whether `stop` ended the run, and not that all was done.
     """
 
-    world: World
+    context: Context
     data_dir: Path
     committed: CommittedOffsets
     settings: AgentSettings
@@ -186,7 +186,7 @@ class Agent:
     def _follower(self, stream: str) -> StreamFollower:
         self._gone.pop(stream, None)
         follower = StreamFollower(
-            world=self.world,
+            context=self.context,
             log=StreamLog(self.data_dir / stream, self.host.files),
             committed=self.committed,
             settings=self.settings,
@@ -269,12 +269,12 @@ class Agent:
                 raise UnavailableError("the agent is stopping", stream=job.log.stream)
             try:
                 return upload(
-                    self.world.store,
+                    self.context.store,
                     job.log,
                     job.piece,
                     job.placement,
-                    prefix=self.world.prefix,
-                    uid=self.world.new_uid(),
+                    prefix=self.context.prefix,
+                    uid=self.context.new_uid(),
                     buffer=buffer,
                 )
             except (UnavailableError, UnknownOutcomeError, AlreadyExistsError):

@@ -90,7 +90,7 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
     remote = where.connect()
     everything = options.committed == "all"
     return Agent(
-        world=remote.world(),
+        context=remote.context(),
         data_dir=data_dir,
         committed=AllCommitted() if everything else CommittedFile(Path(options.committed)),
         settings=settings,
@@ -150,7 +150,7 @@ def _row(progress: Progress) -> dict[str, object]:
         "fragments": progress.fragments,
         "bytes": progress.bytes,
         "seconds_to_durable": progress.durable_seconds,
-        "holes": [{"first": first, "next": following} for first, following in progress.holes],
+        "holes": [{"first": first, "next": next_offset} for first, next_offset in progress.holes],
         "notices": progress.notices,
         "standstill": None if standstill is None else asdict(standstill),
         "error": None if error is None else {"kind": error.kind, "message": str(error)},

@@ -107,9 +107,9 @@ class _Found:
         from coldstream.usecases.collect import collect as step
         from coldstream.usecases.stragglers import sweep_stragglers
 
-        world, deleter = read_only(remote)
-        if item_of(world.catalog, self._stream).state is StreamState.DELETED:
-            stragglers = sweep_stragglers(world, deleter, self._stream, dry_run=True)
+        context, deleter = read_only(remote)
+        if item_of(context.catalog, self._stream).state is StreamState.DELETED:
+            stragglers = sweep_stragglers(context, deleter, self._stream, dry_run=True)
             self._add(stragglers)
             for count in stragglers.found.values():  # a tombstone is all the proof they need
                 self._provable["objects"] += count.objects
@@ -118,7 +118,7 @@ class _Found:
         begin, cursor = now_ms(), None
         while True:
             done = step(
-                world,
+                context,
                 deleter,
                 self._stream,
                 grace_ms=grace_ms,

@@ -58,18 +58,18 @@ def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:
     from coldstream.usecases import consolidate as usecase
     from coldstream.usecases.survey import Surveyed
 
-    world, composer = read_only(remote)
+    context, composer = read_only(remote)
     policies, _ = remote.policies.load()
     plans = Plans()
 
     def act(name: str) -> dict[str, Any] | None:
-        item = world.catalog.get(name)
+        item = context.catalog.get(name)
         wanted = item is None or effective(policies, name, item.name).consolidate
         row: dict[str, Any] = {"stream": name, "merges": 0, "pieces": 0, "bytes": 0, "damaged": []}
         cursor: int | None = 0
         while wanted and cursor is not None:
             step = usecase.consolidate(
-                world,
+                context,
                 composer,
                 name,
                 target_size=target_size,
@@ -92,7 +92,7 @@ def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:
     if stream:
         plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
     else:
-        found = surveyed(world, Surveyed.CONSOLIDATE, policies, plans, target_size=target_size)
+        found = surveyed(context, Surveyed.CONSOLIDATE, policies, plans, target_size=target_size)
         plan_each(found, act, plans)
     return plans
 

@@ -96,7 +96,7 @@ def delete(
         else:
             _confirm(item, yes=yes)
             item = delete_stream(
-                remote.world(),
+                remote.context(),
                 item.stream,
                 policies,
                 now_ms=now_ms(),
@@ -152,7 +152,7 @@ def undelete(
     if dry_run:
         note(f"{item.stream} {deletion(item)}; nothing was changed")
     else:
-        item = undelete_stream(remote.world(), item.stream)
+        item = undelete_stream(remote.context(), item.stream)
         note(f"{item.stream} is live again")
     _print(item, None, as_json=as_json)
 

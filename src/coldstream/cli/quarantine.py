@@ -19,7 +19,7 @@ from coldstream.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from coldstream.manifest.quarantine import Dropped, Timeline
-    from coldstream.remote.context import World
+    from coldstream.remote.context import Context
     from coldstream.usecases.amend import Amended
     from coldstream.usecases.quarantine import Drop, LostData
 
@@ -75,9 +75,9 @@ def list_(
 
     remote = where.connect()
     name = workable(remote.catalog, stream)
-    world = read_only(remote)[0]
-    loaded, record = current_record(world, name)
-    rows = [_row(world, name, each) for each in record.timelines]
+    context = read_only(remote)[0]
+    loaded, record = current_record(context, name)
+    rows = [_row(context, name, each) for each in record.timelines]
     found = _strays(remote, name) if strays else []
     if as_json:
         print_json(
@@ -139,8 +139,8 @@ def read(
 
     remote = where.connect()
     name = readable(remote.catalog, stream)
-    world = read_only(remote)[0]
-    data = lost_data(world, name, _timeline(world, name, timeline))
+    context = read_only(remote)[0]
+    data = lost_data(context, name, _timeline(context, name, timeline))
     for key in data.strays:
         why = "it is gone, damaged, of another stream, or does not join the rest"
         note(f"not read, because {why}: {plain(key)}")
@@ -199,9 +199,9 @@ def drop(
     if before is not None:
         _tell_given_up(name, before, as_json=as_json)
         return
-    world = read_only(remote)[0] if dry_run else remote.world()
-    done = _drop(world, name, timeline, dry_run=dry_run)
-    row = _row(world, name, done.change.timeline) if done.change.timeline else None
+    context = read_only(remote)[0] if dry_run else remote.context()
+    done = _drop(context, name, timeline, dry_run=dry_run)
+    row = _row(context, name, done.change.timeline) if done.change.timeline else None
     if as_json:
         print_json(
             {
@@ -221,12 +221,12 @@ def drop(
         note(f"{what}: would be given up; nothing was changed")
 
 
-def _drop(world: World, stream: str, epoch: int, *, dry_run: bool) -> Amended[Drop]:
+def _drop(context: Context, stream: str, epoch: int, *, dry_run: bool) -> Amended[Drop]:
     from coldstream.usecases import quarantine as usecase
 
     try:
         return usecase.drop(
-            world,
+            context,
             stream,
             epoch,
             pause=lambda attempt: time.sleep(0.1 * 2**attempt),
@@ -259,24 +259,24 @@ def _tell_given_up(stream: str, before: Dropped, *, as_json: bool) -> None:
     )
 
 
-def _timeline(world: World, stream: str, epoch: int) -> Timeline:
+def _timeline(context: Context, stream: str, epoch: int) -> Timeline:
     from coldstream.usecases.quarantine import current_record
 
-    found = current_record(world, stream)[1].timeline(epoch)
+    found = current_record(context, stream)[1].timeline(epoch)
     if found is None:
         raise UnknownTimelineError(f"no timeline {epoch} is in quarantine", stream=stream)
     return found
 
 
-def _row(world: World, stream: str, timeline: Timeline) -> dict[str, Any]:
+def _row(context: Context, stream: str, timeline: Timeline) -> dict[str, Any]:
     """What there is of a timeline; its tree is asked for sums, not for every fragment."""
     from coldstream.plans.truncate import cut_sums
     from coldstream.usecases.quarantine import load_cut_root
 
-    root = load_cut_root(world, stream, timeline)
+    root = load_cut_root(context, stream, timeline)
     fragments = size = 0
     if root is not None:
-        fragments, size = cut_sums(root, timeline.floor, world.fetch(stream))
+        fragments, size = cut_sums(root, timeline.floor, context.fetch(stream))
     return {
         "timeline": timeline.epoch,
         "first": timeline.floor,
@@ -296,12 +296,12 @@ def _strays(remote: Remote, stream: str) -> list[str]:
     """Keys of fragments that collect keeps because nothing else has what is in them."""
     from coldstream.usecases.collect import collect
 
-    world, deleter = read_only(remote)
+    context, deleter = read_only(remote)
     now_ms, cursor = int(time.time() * 1000), None
     keys: list[str] = []
     while True:
         done = collect(
-            world,
+            context,
             deleter,
             stream,
             grace_ms=0,

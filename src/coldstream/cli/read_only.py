@@ -15,7 +15,7 @@ from coldstream.errors import InternalError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
 from coldstream.ports import Catalog, CatalogPage, ObjectInfo, ObjectStore, Part
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 
 class ReadOnlyStore:
@@ -100,11 +100,11 @@ class ReadOnlyCatalog:
         _refuse(f"the item of {stream}")
 
 
-def read_only(remote: Remote) -> tuple[World, ReadOnlyStore]:
+def read_only(remote: Remote) -> tuple[Context, ReadOnlyStore]:
     """What a use case works with in a dry run; the store also as `Deleter` and `Composer`."""
     store = ReadOnlyStore(remote.store)
     catalog = ReadOnlyCatalog(remote.catalog)
-    return World(store, catalog, remote.prefix, lambda: secrets.randbits(64)), store
+    return Context(store, catalog, remote.prefix, lambda: secrets.randbits(64)), store
 
 
 def _refuse(what: str) -> NoReturn:

@@ -57,8 +57,8 @@ def rebalance(
 def _plan(remote: Remote, stream: str, branching: int) -> dict[str, Any]:
     from coldstream.usecases import rebalance as usecase
 
-    world, _ = read_only(remote)
-    report = usecase.rebalance(world, stream, branching=branching, pause=no_pause, dry_run=True)
+    context, _ = read_only(remote)
+    report = usecase.rebalance(context, stream, branching=branching, pause=no_pause, dry_run=True)
     return {
         "stream": stream,
         "entries_before": report.entries_before,

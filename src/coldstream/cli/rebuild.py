@@ -85,10 +85,10 @@ def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) ->
     name = _directory(remote, stream)
     if name != stream:
         note(f"{stream} is {name}")
-    world = remote.world() if options.write else read_only(remote)[0]
+    context = remote.context() if options.write else read_only(remote)[0]
     try:
         report = usecase.rebuild(
-            world,
+            context,
             name,
             branching=options.branching,
             trailers=not options.no_trailers,
@@ -138,13 +138,13 @@ def _tell(report: RebuildReport) -> None:
     for epoch in report.disputed:
         note(f"the trailers of epoch {epoch} disagree about its floor; what most say was taken")
     for gone in told.replaced:
-        note(f"offsets {gone.first} to {gone.following - 1}: not what a tree names, {gone.why}")
-    for first, following in told.damaged:
-        note(f"offsets {first} to {following - 1}: no object is whole; repair them")
-    for first, following in report.rebuilt.holes:
-        note(f"a hole: offsets {first} to {following - 1} are lost")
+        note(f"offsets {gone.first} to {gone.next_offset - 1}: not what a tree names, {gone.why}")
+    for first, next_offset in told.damaged:
+        note(f"offsets {first} to {next_offset - 1}: no object is whole; repair them")
+    for first, next_offset in report.rebuilt.holes:
+        note(f"a hole: offsets {first} to {next_offset - 1} are lost")
     for lack in report.shortfalls:
-        note(f"offsets {lack.first} to {lack.following - 1} would be missing: {lack.why}")
+        note(f"offsets {lack.first} to {lack.next_offset - 1} would be missing: {lack.why}")
     if told.more:
         note(f"and {told.more} more of these")
     if report.rebuilt.beyond is not None:
@@ -204,12 +204,12 @@ def _document(report: RebuildReport) -> dict[str, Any]:
         "damaged_roots": list(report.damaged),
         "ledger_guessed": report.guessed,
         "disputed_epochs": list(report.disputed),
-        "lacks": [_span(each.first, each.following, each.why) for each in report.shortfalls],
-        "replaced": [_span(each.first, each.following, each.why) for each in told.replaced],
+        "lacks": [_span(each.first, each.next_offset, each.why) for each in report.shortfalls],
+        "replaced": [_span(each.first, each.next_offset, each.why) for each in told.replaced],
         "taken_damaged": [list(span) for span in told.damaged],
         "more_told": told.more,
     }
 
 
-def _span(first: int, following: int, why: str) -> dict[str, Any]:
-    return {"first": first, "next": following, "why": why}
+def _span(first: int, next_offset: int, why: str) -> dict[str, Any]:
+    return {"first": first, "next": next_offset, "why": why}

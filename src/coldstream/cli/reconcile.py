@@ -50,7 +50,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.usecases.ahead import ahead
     from coldstream.usecases.survey import Surveyed
 
-    world, _ = read_only(remote)
+    context, _ = read_only(remote)
     plans = Plans()
 
     def act(name: str) -> dict[str, Any] | None:
@@ -63,7 +63,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
                 "refused": [],
             }
             return {"stream": name, **nothing, "adopt": True}
-        found = ahead(world, name)
+        found = ahead(context, name)
         if not (found.fragments or found.refused or stream):
             return None
         return {
@@ -82,7 +82,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
     if stream:
         plans.rows = list(filter(None, [act(_chosen(remote, stream))]))
     else:
-        found = surveyed(world, Surveyed.RECONCILE, PolicySet(), plans)
+        found = surveyed(context, Surveyed.RECONCILE, PolicySet(), plans)
         plan_each(found, act, plans)
     return plans
 

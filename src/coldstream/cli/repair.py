@@ -127,7 +127,7 @@ def _repair(
     from coldstream.usecases import repair as usecase
 
     return usecase.repair(
-        read_only(remote)[0] if options.dry_run else remote.world(),
+        read_only(remote)[0] if options.dry_run else remote.context(),
         stream,
         ranges=wanted or None,
         replicas=[LogReplica(each, stream, note) for each in options.from_dir or ()],
@@ -140,11 +140,11 @@ def _repair(
 
 
 def _conclude(report: RepairReport, dry_run: bool) -> None:
-    for first, following in report.lost:
+    for first, next_offset in report.lost:
         verb = "would be declared lost" if dry_run else "are declared lost"
-        note(f"offsets {first} to {following - 1} of {report.stream} {verb}")
+        note(f"offsets {first} to {next_offset - 1} of {report.stream} {verb}")
     for each in report.left:
-        gaps = ", ".join(f"{first} to {following - 1}" for first, following in each.missing)
+        gaps = ", ".join(f"{first} to {next_offset - 1}" for first, next_offset in each.missing)
         note(
             f"offsets {each.entry.first_offset} to {each.entry.next_offset - 1} stay damaged"
             f"{f'; nobody has {gaps}' if gaps else ''}: give --from-dir, or --lost to give them up"
@@ -166,10 +166,12 @@ def _range(text: str) -> tuple[int, int]:
     Raises:
         InvalidInputError: it is none.
     """
-    first, dots, following = text.partition("..")
-    if not (dots and first.isdecimal() and following.isdecimal() and int(first) < int(following)):
+    first, dots, next_offset = text.partition("..")
+    if not (
+        dots and first.isdecimal() and next_offset.isdecimal() and int(first) < int(next_offset)
+    ):
         raise InvalidInputError(f"{text[:80]!r} is no range such as 70..80")
-    return int(first), int(following)
+    return int(first), int(next_offset)
 
 
 def _from_findings(path: Path, stream: str) -> list[tuple[int, int]]:
@@ -205,7 +207,7 @@ def _rows(report: RepairReport) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for row in _document(report)["repairs"]:
         found = ", ".join(f"{count} {source}" for source, count in row["found"].items())
-        missing = ", ".join(f"{first}..{following}" for first, following in row["missing"])
+        missing = ", ".join(f"{first}..{next_offset}" for first, next_offset in row["missing"])
         proved = "yes" if row["proved"] else "by chunk"
         rows.append({**row, "found": found or "-", "missing": missing or "-", "proved": proved})
     return rows

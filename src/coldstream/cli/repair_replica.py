@@ -42,15 +42,15 @@ class LogReplica:
         """For messages."""
         return str(self._log.directory)
 
-    def chunks(self, first: int, following: int) -> Iterator[Chunk]:
-        """Chunks that begin in offsets [first, following), as they are in the files."""
+    def chunks(self, first: int, next_offset: int) -> Iterator[Chunk]:
+        """Chunks that begin in offsets [first, next_offset), as they are in the files."""
         ends = [*self._segments[1:], 2**64]
         for segment, end in zip(self._segments, ends, strict=True):
-            if segment >= following or end <= first:
+            if segment >= next_offset or end <= first:
                 continue
             view = self._view(segment)
             if view is not None:
-                yield from self._chunks_of(view, first, following)
+                yield from self._chunks_of(view, first, next_offset)
 
     def epoch_of(self, chunk_id: int) -> int | None:
         """Epoch of the chunk with this id, as its header says; None if there is no such chunk."""
@@ -76,11 +76,11 @@ class LogReplica:
             self._tell(f"a segment of {self.name} cannot be used: {exc}")
             return None
 
-    def _chunks_of(self, view: SegmentView, first: int, following: int) -> Iterator[Chunk]:
+    def _chunks_of(self, view: SegmentView, first: int, next_offset: int) -> Iterator[Chunk]:
         offsets = view.records["offset"].astype(np.uint64)
         positions = [*view.records["position"].astype(np.int64).tolist(), view.end_position]
         wanted = np.flatnonzero(
-            (offsets >= np.uint64(first)) & (offsets < np.uint64(min(following, 2**64 - 1)))
+            (offsets >= np.uint64(first)) & (offsets < np.uint64(min(next_offset, 2**64 - 1)))
         )
         with self._log.segment_path(view.first_offset).open("rb") as file:
             for number in wanted.tolist():

@@ -87,12 +87,12 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.plans.retention import Rule, may_be_due
     from coldstream.usecases.retention import retain
 
-    world, _ = read_only(remote)
+    context, _ = read_only(remote)
     policies, _ = remote.policies.load()
     plans, now = Plans(), now_ms()
 
     def act(name: str) -> dict[str, Any] | None:
-        report = retain(world, name, policies, now_ms=now, pause=no_pause, dry_run=True)
+        report = retain(context, name, policies, now_ms=now, pause=no_pause, dry_run=True)
         shown = stream or report.ranges or report.effective.retains
         return _document(report) if shown else None
 
@@ -100,7 +100,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
         plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
         return plans
     # Not the machine's survey: that leaves out what is held, and people want to see it.
-    for item in items(world.catalog, plans):
+    for item in items(context.catalog, plans):
         if item.state is not StreamState.LIVE:
             continue
         said = effective(policies, item.stream, item.name)

@@ -147,12 +147,12 @@ class Decoder:
             end: and those from this one on.
         """
         yield from self.flush()
-        first, following = max(damage.first_offset, start), min(damage.next_offset, end)
+        first, next_offset = max(damage.first_offset, start), min(damage.next_offset, end)
         reason, timestamp = damage.error.reason, damage.timestamp
         schema = self._selection.schema
         us = clamped_us(timestamp)
-        for begin in range(first, following, self._batch_rows):
-            rows = min(self._batch_rows, following - begin)
+        for begin in range(first, next_offset, self._batch_rows):
+            rows = min(self._batch_rows, next_offset - begin)
             known = {
                 "stream": pa.scalar(self._stream),
                 "timestamp": pa.scalar(us, TIMESTAMP),

@@ -39,7 +39,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, metadata_prefix
 from coldstream.ports import MetricUnit, ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache, fetcher
 from coldstream.remote.roots import RootCache, load_root, root_at
 
@@ -111,10 +111,10 @@ def run(
         CorruptDataError: the operator's rules cannot be read.
     """
     prefix = remote.where.prefix
-    world = World(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
+    context = Context(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
     policies, _ = remote.policies.load()
     items, damaged = all_items(remote.catalog)
-    units, errors = _units(world, items)
+    units, errors = _units(context, items)
     if settings.objects:
         known = {item.stream for item in items}
         strays = [each for each in directories(remote.store, prefix) if each not in known]
@@ -141,7 +141,7 @@ def directories(store: ObjectStore, prefix: str) -> Iterator[str]:
         after = f"{under}{name}0"  # the character behind "/"
 
 
-def _units(world: World, items: list[CatalogItem]) -> tuple[list[Unit], dict[str, str]]:
+def _units(context: Context, items: list[CatalogItem]) -> tuple[list[Unit], dict[str, str]]:
     units: list[Unit] = []
     errors: dict[str, str] = {}
     for item in items:
@@ -161,7 +161,7 @@ def _units(world: World, items: list[CatalogItem]) -> tuple[list[Unit], dict[str
             units.append(whole)
             continue
         try:
-            units += split(whole, load_root(world, item))
+            units += split(whole, load_root(context, item))
         except (UnavailableError, PermissionDeniedError):
             raise
         except ColdstreamError as error:

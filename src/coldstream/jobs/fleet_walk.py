@@ -210,8 +210,8 @@ def _batch(
     under = data_prefix(prefix, stream)
     firsts, nexts = columns["first_offset"], columns["next_offset"]
     keys = [
-        f"{under}{first:020d}-{following:020d}.{epoch:010d}.{uid}.{kind}"
-        for first, following, epoch, uid, kind in zip(
+        f"{under}{first:020d}-{next_offset:020d}.{epoch:010d}.{uid}.{kind}"
+        for first, next_offset, epoch, uid, kind in zip(
             firsts.tolist(), nexts.tolist(), columns["epoch"].tolist(), uids, kinds, strict=True
         )
     ]

@@ -38,7 +38,7 @@ from coldstream.manifest.tree import leaves_backwards
 from coldstream.ports import ObjectStore
 from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.settings import ReaderSettings
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load_root
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def plan(
     remote: Remote, items: Sequence[CatalogItem], settings: Settings
 ) -> tuple[dict[str, Profile], list[Work]]:
     """An empty profile for each stream, and the work that fills it, in the order of offsets."""
-    world = World(remote.store, remote.catalog, remote.where.prefix, lambda: 0)
+    context = Context(remote.store, remote.catalog, remote.where.prefix, lambda: 0)
 
     def look(item: CatalogItem) -> tuple[Profile, list[Work]]:
         profile = Profile(item, 0, Counted(), Sample())
         try:
-            root = load_root(world, item)
-            found = in_window(root, world, item.stream, settings)
+            root = load_root(context, item)
+            found = in_window(root, context, item.stream, settings)
         except (UnavailableError, PermissionDeniedError):
             raise
         except ColdstreamError as error:
@@ -155,10 +155,10 @@ def plan(
     )
 
 
-def in_window(root: Root, world: World, stream: str, settings: Settings) -> list[Entry]:
+def in_window(root: Root, context: Context, stream: str, settings: Settings) -> list[Entry]:
     """The fragments that have a chunk in the window, and holes between, in the order of offsets."""
     found: list[Entry] = []
-    for entry in leaves_backwards(root, world.fetch(stream)):
+    for entry in leaves_backwards(root, context.fetch(stream)):
         if entry.max_timestamp < settings.since_ms:
             # Clocks may have jumped, but not over a whole fragment and for good.
             break

@@ -21,7 +21,7 @@ from coldstream.jobs.session import Remote, connect_in_worker
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def run_shadow(
         UnavailableError, PermissionDeniedError: the catalog or the store.
     """
     items, damaged = all_items(remote.catalog)
-    world = _world(remote)
+    context = _context(remote)
     found: list[Shadow] = []
     failed: dict[str, str] = {}
     perform = partial(_compared, spark, remote.where, settings)
@@ -80,7 +80,7 @@ def run_shadow(
         if item.state is not StreamState.LIVE or not named(item, pattern):
             continue
         try:
-            found.append(shadow(world, item.stream, perform))
+            found.append(shadow(context, item.stream, perform))
         except ColdstreamError as error:
             if not isinstance(error, CorruptDataError) and error.kind in _FATAL:
                 raise
@@ -111,8 +111,8 @@ def run_shadow(
 _FATAL = ("unavailable", "permission_denied", "internal")
 
 
-def _world(remote: Remote) -> World:
-    return World(remote.store, remote.catalog, remote.where.prefix, lambda: secrets.randbits(64))
+def _context(remote: Remote) -> Context:
+    return Context(remote.store, remote.catalog, remote.where.prefix, lambda: secrets.randbits(64))
 
 
 def _compared(
@@ -137,9 +137,9 @@ def _compared(
 
 
 def _compare_in_worker(where: Where, settings: Settings, parts: Sequence[Part]) -> list[Shadow]:
-    world = _world(connect_in_worker(where))
+    context = _context(connect_in_worker(where))
     return [
-        compare_part(world, part, branching=settings.branching, trailers=settings.trailers)
+        compare_part(context, part, branching=settings.branching, trailers=settings.trailers)
         for part in parts
     ]
 

@@ -29,7 +29,7 @@ from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import data_prefix, list_start, parse_data_key
 from coldstream.plans.rebuild import Named, Open, Rebuild
 from coldstream.ports import ObjectInfo
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load_item, load_root
 from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.rebuild_objects import sound
@@ -62,11 +62,13 @@ class Shadow:
     repeats: int = 0
 
     def add(
-        self, kind: DifferenceKind, first: int, following: int, live: str, rebuilt: str
+        self, kind: DifferenceKind, first: int, next_offset: int, live: str, rebuilt: str
     ) -> None:
         """Note one difference."""
         if len(self.differences) < _MAX_DIFFERENCES:
-            self.differences.append(Difference(self.stream, kind, first, following, live, rebuilt))
+            self.differences.append(
+                Difference(self.stream, kind, first, next_offset, live, rebuilt)
+            )
         else:
             self.more += 1
 
@@ -80,35 +82,35 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Offsets [first, following) of a stream between two borders of its tree.
+    """Offsets [first, next_offset) of a stream between two borders of its tree.
 
     Attributes:
         item: names the manifest.
         first: first offset.
-        following: one past the last.
+        next_offset: one past the last.
         fragments: in it, about.
     """
 
     item: CatalogItem
     first: int
-    following: int
+    next_offset: int
     fragments: int
 
 
-def parts_of(world: World, item: CatalogItem) -> list[Part]:
+def parts_of(context: Context, item: CatalogItem) -> list[Part]:
     """The parts of a stream; each has the fragments of one group, or those of the root.
 
     Raises:
         CorruptDataError, NotFoundError: the root, or a group above groups, cannot be read.
         UnavailableError: S3 did not answer.
     """
-    root, fetch = load_root(world, item), world.fetch(item.stream)
+    root, fetch = load_root(context, item), context.fetch(item.stream)
     found: list[Part] = []
     for entry in _groups(root.entries, root.first_offset, fetch):
         first = max(entry.first_offset, root.first_offset)
         last = found[-1] if found else None
         if not entry.kind.level and last is not None and last.fragments < _FRAGMENTS_A_PART:
-            joined = replace(last, following=entry.next_offset, fragments=last.fragments + 1)
+            joined = replace(last, next_offset=entry.next_offset, fragments=last.fragments + 1)
             found[-1] = joined
         else:
             found.append(Part(item, first, entry.next_offset, entry.fragments))
@@ -125,11 +127,11 @@ def _groups(entries: Iterable[Entry], first_offset: int, fetch: Fetch) -> Iterat
             yield entry
 
 
-def compare_part(world: World, part: Part, *, branching: int, trailers: bool) -> Shadow:
+def compare_part(context: Context, part: Part, *, branching: int, trailers: bool) -> Shadow:
     """Compare a part of the live manifest with one made anew; changes nothing.
 
     Args:
-        world: where.
+        context: where.
         part: of which stream and manifest.
         branching: entries of a full group.
         trailers: whether every fragment's trailer is read and compared, too.
@@ -140,20 +142,20 @@ def compare_part(world: World, part: Part, *, branching: int, trailers: bool) ->
     found = Shadow(part.item.stream, part.item.version)
     section: list[Entry] = []
     try:
-        root = load_root(world, part.item)
-        for leaf in leaves(root, world.fetch(found.stream), start=part.first):
-            if leaf.first_offset >= part.following:
+        root = load_root(context, part.item)
+        for leaf in leaves(root, context.fetch(found.stream), start=part.first):
+            if leaf.first_offset >= part.next_offset:
                 break
             found.fragments += leaf.kind is EntryKind.FRAGMENT
             if leaf.kind is EntryKind.HOLE:
-                _compare_section(world, root, section, found, branching, trailers)
+                _compare_section(context, root, section, found, branching, trailers)
                 section = []
             else:
                 section.append(leaf)
-        _compare_section(world, root, section, found, branching, trailers)
+        _compare_section(context, root, section, found, branching, trailers)
     except (CorruptDataError, NotFoundError) as error:
         kind = DifferenceKind.UNREADABLE
-        found.add(kind, part.first, part.following, str(error), "")
+        found.add(kind, part.first, part.next_offset, str(error), "")
     return found
 
 
@@ -161,11 +163,11 @@ def compare_part(world: World, part: Part, *, branching: int, trailers: bool) ->
 Perform = Callable[[Sequence[Part]], Iterable[Shadow]]
 
 
-def shadow(world: World, stream: str, perform: Perform) -> Shadow:
+def shadow(context: Context, stream: str, perform: Perform) -> Shadow:
     """Compare all of a stream.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         perform: compares parts.
 
@@ -175,22 +177,22 @@ def shadow(world: World, stream: str, perform: Perform) -> Shadow:
         UnavailableError: S3 or DynamoDB did not answer.
     """
     for repeat in range(_REPEATS):
-        item = load_item(world, stream)
+        item = load_item(context, stream)
         found = Shadow(stream, item.version, repeats=repeat)
         try:
-            for part in perform(parts_of(world, item)):
+            for part in perform(parts_of(context, item)):
                 found.merge(part)
         except (CorruptDataError, NotFoundError) as error:
             place = (item.first_offset, item.next_offset)
             found.add(DifferenceKind.UNREADABLE, *place, str(error), "")
         # Whatever was committed meanwhile explains any difference.
-        if not found.differences or load_item(world, stream).root_key == item.root_key:
+        if not found.differences or load_item(context, stream).root_key == item.root_key:
             return found
     raise ConflictError(f"the manifest moved on {_REPEATS} times", stream=stream)
 
 
 def _compare_section(
-    world: World,
+    context: Context,
     root: Root,
     section: Sequence[Entry],
     found: Shadow,
@@ -200,7 +202,7 @@ def _compare_section(
     if not section:
         return
     stream = found.stream
-    rebuilt = _rebuilt(world, root, section, branching, trailers, stream)
+    rebuilt = _rebuilt(context, root, section, branching, trailers, stream)
     here = iter(rebuilt)
     other = next(here, None)
     for leaf in section:
@@ -215,7 +217,7 @@ def _compare_section(
             leaf.next_offset,
         ):
             kind = DifferenceKind.OTHER_OBJECT
-            if listed_size(world.store, world.prefix, leaf.data_key(stream)) is None:
+            if listed_size(context.store, context.prefix, leaf.data_key(stream)) is None:
                 kind = DifferenceKind.ABSENT
             found.add(kind, leaf.first_offset, leaf.next_offset, _in_short(leaf), _in_short(other))
         elif not _alike(leaf, other, trailers):
@@ -224,7 +226,7 @@ def _compare_section(
 
 
 def _rebuilt(
-    world: World,
+    context: Context,
     root: Root,
     section: Sequence[Entry],
     branching: int,
@@ -234,24 +236,24 @@ def _rebuilt(
     """Fragments that a rebuild would have for a section of the live tree."""
     begin, end = section[0].first_offset, section[-1].next_offset
     plan = Rebuild(
-        world.prefix,
+        context.prefix,
         stream,
         root.ledger,
         branching=branching,
-        uids=iter(world.new_uid, None),
+        uids=iter(context.new_uid, None),
         first_offset=begin,
-        trailers=(lambda listed: listed_trailers(world, listed)) if trailers else None,
-        sound=(lambda fragments: sound(world, fragments)) if trailers else None,
+        trailers=(lambda listed: listed_trailers(context, listed)) if trailers else None,
+        sound=(lambda fragments: sound(context, fragments)) if trailers else None,
         sections=[Named(Entries.of(section), certain=True), Open(end, None)],
     )
     made: list[Entry] = []
-    for node in plan.groups(_pages(world, stream, begin, end)):
+    for node in plan.groups(_pages(context, stream, begin, end)):
         if node.kind is EntryKind.GROUP:
             made += node.entries
     rest = plan.rebuilt(version=0).root.entries
     made += [each for each in rest if not each.kind.level]
     # What is damaged stays named, because some of it may be readable. It is a difference, too.
-    lacking = [(each.first, each.following) for each in plan.told.shortfalls]
+    lacking = [(each.first, each.next_offset) for each in plan.told.shortfalls]
     return [
         each
         for each in made
@@ -260,15 +262,15 @@ def _rebuilt(
     ]
 
 
-def _pages(world: World, stream: str, begin: int, end: int) -> Iterator[list[ObjectInfo]]:
+def _pages(context: Context, stream: str, begin: int, end: int) -> Iterator[list[ObjectInfo]]:
     """Pages of LIST from `begin` on, of objects that end at or below `end`."""
-    under, after = data_prefix(world.prefix, stream), ""
+    under, after = data_prefix(context.prefix, stream), ""
     if begin:
-        after = list_start(world.prefix, stream, begin)
-    stop = list_start(world.prefix, stream, end)
+        after = list_start(context.prefix, stream, begin)
+    stop = list_start(context.prefix, stream, end)
     while True:
-        page = world.store.list(under, start_after=after, limit=_PAGE)
-        yield [row for row in page if row.key < stop and _ends_by(row.key, world.prefix, end)]
+        page = context.store.list(under, start_after=after, limit=_PAGE)
+        yield [row for row in page if row.key < stop and _ends_by(row.key, context.prefix, end)]
         if len(page) < _PAGE or page[-1].key >= stop:
             return
         after = page[-1].key

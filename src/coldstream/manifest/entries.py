@@ -151,10 +151,10 @@ class Summary:
 _KINDS = tuple(EntryKind)
 
 
-def _entry(first: int, following: int, low: int, high: int, kind_size: int, *rest: int) -> Entry:
+def _entry(first: int, next_offset: int, low: int, high: int, kind_size: int, *rest: int) -> Entry:
     """The value of one entry's fields as they are packed."""
     kind = _KINDS[kind_size >> 56]
-    return Entry(first, following, low, high, kind, kind_size & MAX_SIZE, *rest)
+    return Entry(first, next_offset, low, high, kind, kind_size & MAX_SIZE, *rest)
 
 
 class Entries:
@@ -185,8 +185,8 @@ class Entries:
 
     def _check(self) -> None:
         joint: int | None = None
-        for first, following, low, high, kind_size, *_ in _ENTRY.iter_unpack(self._data):
-            if not first < following <= MAX_OFFSET or low > high:
+        for first, next_offset, low, high, kind_size, *_ in _ENTRY.iter_unpack(self._data):
+            if not first < next_offset <= MAX_OFFSET or low > high:
                 raise CorruptDataError("a manifest entry that is no range", offset=first)
             if kind_size >> 56 > EntryKind.HOLE:
                 raise CorruptDataError("a manifest entry of an unknown kind", offset=first)
@@ -195,7 +195,7 @@ class Entries:
                     f"manifest entries leave a gap or overlap: {joint} is followed by {first}",
                     offset=joint,
                 )
-            joint = following
+            joint = next_offset
 
     def __len__(self) -> int:
         return self._length
@@ -246,8 +246,8 @@ class Entries:
                 high = middle
         if low == 0:
             return None
-        following = _ENTRY.unpack_from(self._data, (low - 1) * ENTRY_SIZE)[1]
-        return low - 1 if offset < following else None
+        next_offset = _ENTRY.unpack_from(self._data, (low - 1) * ENTRY_SIZE)[1]
+        return low - 1 if offset < next_offset else None
 
     def number_of_timestamp(self, timestamp: int) -> int | None:
         """Number of the first entry that has a chunk at or after `timestamp`, None if none has.

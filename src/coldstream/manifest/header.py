@@ -77,7 +77,7 @@ def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> Header:
     """
     if len(data) < HEADER_SIZE + fixed + CRC_SIZE:
         raise CorruptDataError(f"{len(data)} bytes are too few for a {what}")
-    found, version, first, following, first_ts, oldest, high, low, catalog_version = (
+    found, version, first, next_offset, first_ts, oldest, high, low, catalog_version = (
         _HEADER.unpack_from(data)
     )
     if found != magic:
@@ -86,4 +86,4 @@ def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> Header:
         raise CorruptDataError(f"manifest version {version} is not known to this release")
     if zlib.crc32(data[:-CRC_SIZE]) != _CRC.unpack_from(data, len(data) - CRC_SIZE)[0]:
         raise CorruptDataError(f"the {what}'s checksum does not match")
-    return Header(first, following, first_ts, oldest, high << 64 | low, catalog_version)
+    return Header(first, next_offset, first_ts, oldest, high << 64 | low, catalog_version)

@@ -58,10 +58,10 @@ def _leaves(entries: Entries, start: int, fetch: Fetch) -> Iterator[Entry]:
             yield entry
 
 
-def over_hole(root: Root, first: int, following: int, fetch: Fetch) -> bool:
-    """Whether the live tree has a hole over some of the offsets [first, following)."""
+def over_hole(root: Root, first: int, next_offset: int, fetch: Fetch) -> bool:
+    """Whether the live tree has a hole over some of the offsets [first, next_offset)."""
     for leaf in leaves(root, fetch, start=first):
-        if leaf.first_offset >= following:
+        if leaf.first_offset >= next_offset:
             return False
         if leaf.kind is EntryKind.HOLE:
             return True

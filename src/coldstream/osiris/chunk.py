@@ -230,14 +230,14 @@ def iter_chunks(buf: Buffer, start: int = 0, end: int | None = None) -> Iterator
     view = memoryview(buf)
     end = len(view) if end is None else end
     position = start
-    following: int | None = None
+    next_offset: int | None = None
     while position != end:
         try:
             chunk = chunk_at(view, position, end)
         except CorruptDataError as exc:
-            if following is not None:
-                exc.offset = following
+            if next_offset is not None:
+                exc.offset = next_offset
             raise
         yield chunk
         position += len(chunk.buffer)
-        following = chunk.header.next_offset
+        next_offset = chunk.header.next_offset

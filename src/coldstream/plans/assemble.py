@@ -131,12 +131,12 @@ def _assembled(known: Known, sources: Sequence[Sources]) -> tuple[Assembled, int
             parts.append(part)
             at, epoch = part.chunk.header.next_offset, part.chunk.header.epoch
             continue
-        following = next((each for each in starts if each > at), known.next_offset)
+        next_offset = next((each for each in starts if each > at), known.next_offset)
         if missing and missing[-1][1] == at:
-            missing[-1] = (missing[-1][0], following)
+            missing[-1] = (missing[-1][0], next_offset)
         else:
-            missing.append((at, following))
-        at = following
+            missing.append((at, next_offset))
+        at = next_offset
     crc = 0
     for part in parts:
         crc = crc32(part.chunk.buffer, crc)

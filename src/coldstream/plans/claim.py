@@ -32,8 +32,8 @@ class LocalHistory(Protocol):
         """The last chunk that begins below `offset`, and the last one of the log."""
         ...
 
-    def chunks_between(self, first: int, following: int) -> Sequence[LocalChunk]:
-        """Chunks that overlap [first, following), in offset order."""
+    def chunks_between(self, first: int, next_offset: int) -> Sequence[LocalChunk]:
+        """Chunks that overlap [first, next_offset), in offset order."""
         ...
 
     def first_offset(self) -> int | None:
@@ -56,10 +56,10 @@ class KnownHistory:
         below = [each for each in self.chunks if each.chunk_id < offset][-1:]
         return list(dict.fromkeys((*below, *self.chunks[-1:])))
 
-    def chunks_between(self, first: int, following: int) -> list[LocalChunk]:
+    def chunks_between(self, first: int, next_offset: int) -> list[LocalChunk]:
         """As the protocol says."""
         return [
-            each for each in self.chunks if each.chunk_id < following and first < each.next_offset
+            each for each in self.chunks if each.chunk_id < next_offset and first < each.next_offset
         ]
 
     def first_offset(self) -> int | None:

@@ -38,7 +38,7 @@ class Piece:
         return int(self.rows["first_offset"][0])
 
     @property
-    def following(self) -> int:
+    def next_offset(self) -> int:
         """Where the one that reaches furthest ends."""
         return int(self.rows["next_offset"].max())
 

@@ -86,15 +86,15 @@ class KeyReader:
         )
         halves = (digits.astype(np.float64) @ _POWERS).astype(np.uint64)
         first, first_fits = _number(halves[:, 0], halves[:, 1])
-        following, next_fits = _number(halves[:, 2], halves[:, 3])
+        next_offset, next_fits = _number(halves[:, 2], halves[:, 3])
         epoch = halves[:, 4]
         words = (nibbles.astype(np.float64) @ _HEX_POWERS).astype(np.uint64)
         size = np.array(sizes, np.uint64)
-        valid &= first_fits & next_fits & (first < following) & (epoch <= MAX_EPOCH)
+        valid &= first_fits & next_fits & (first < next_offset) & (epoch <= MAX_EPOCH)
         valid &= size <= MAX_SIZE
         found = np.empty(len(rows), entry_dtype())
         found["first_offset"] = first
-        found["next_offset"] = following
+        found["next_offset"] = next_offset
         found["min_timestamp"] = UNKNOWN_MIN_TIMESTAMP
         found["max_timestamp"] = UNKNOWN_MAX_TIMESTAMP
         found["kind_size"] = size | np.uint64(EntryKind.FRAGMENT << 56)

@@ -128,11 +128,11 @@ class Block:
         """
         ends = [*(record.position for record in self.records[1:]), self.end]
         nexts = [*(record.chunk_id for record in self.records[1:]), self.next_offset]
-        for record, end, following in zip(self.records, ends, nexts, strict=True):
+        for record, end, next_offset in zip(self.records, ends, nexts, strict=True):
             chunk = _whole(data[record.position - self.start : end - self.start])
             good = chunk is not None and (
                 chunk.header.chunk_id == record.chunk_id
-                and chunk.header.next_offset == following
+                and chunk.header.next_offset == next_offset
                 and chunk.header.timestamp == record.timestamp
                 and lowest <= chunk.header.epoch <= highest
             )
@@ -149,8 +149,8 @@ def blocks(index: FragmentIndex, begin: int, size: int) -> Iterator[Block]:
         while end < count and _end(index, end) - start <= size:
             end += 1
         records = tuple(index[number] for number in range(begin, end))
-        following = index[end].chunk_id if end < count else trailer.next_offset
-        yield Block(records, _end(index, end - 1), following)
+        next_offset = index[end].chunk_id if end < count else trailer.next_offset
+        yield Block(records, _end(index, end - 1), next_offset)
         begin = end
 
 

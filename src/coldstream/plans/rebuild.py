@@ -183,12 +183,12 @@ class Rebuild:
     def _section(self, section: Section) -> Iterator[Node]:
         if isinstance(section, Named):
             yield from self._of_tree(section)
-        elif section.following is None:
+        elif section.next_offset is None:
             yield from self._end_of_region(section.first)
             yield from self._tail()
         else:
             self._region = self._region or Clusters(window=self._window)
-            for found in self._rows.below(section.following):
+            for found in self._rows.below(section.next_offset):
                 yield from self._weighed(self._inside(found, section.first))
 
     def rebuilt(self, *, version: int) -> Rebuilt:
@@ -230,7 +230,9 @@ class Rebuild:
 
     def _of_tree(self, section: Named) -> Iterator[Node]:
         """A run of entries of one node: as it is, or as a part of what has to be weighed."""
-        parts = [self._inside(each, section.first) for each in self._rows.below(section.following)]
+        parts = [
+            self._inside(each, section.first) for each in self._rows.below(section.next_offset)
+        ]
         rows = sorted_rows(*(each.fragments for each in parts))
         holes = sorted_rows(*(each.holes for each in parts))
         missing = not_listed(section, rows)
@@ -295,7 +297,7 @@ class Rebuild:
         for piece in self._region.take(sorted_rows(found.fragments, found.holes)):
             yield from self._through(piece)
 
-    def _end_of_region(self, following: int) -> Iterator[Node]:
+    def _end_of_region(self, next_offset: int) -> Iterator[Node]:
         """The region ends here: what is left of it."""
         if self._region is None:
             return
@@ -303,8 +305,8 @@ class Rebuild:
             yield from self._through(piece)
         self._widest = max(self._widest, self._region.widest)
         self._region = None
-        if self.next_offset < following:
-            yield from self._steps([Nothing(self.next_offset, following)])
+        if self.next_offset < next_offset:
+            yield from self._steps([Nothing(self.next_offset, next_offset)])
         self._words.clear()
         self._gone.clear()
 
@@ -312,7 +314,7 @@ class Rebuild:
         """The cheapest way to the end of a piece."""
         candidates = [self._candidate(entry_of(row)) for row in piece.rows]
         steps = self._choice.through(
-            self.next_offset, piece.following, candidates, self._gone, self._last_chunk
+            self.next_offset, piece.next_offset, candidates, self._gone, self._last_chunk
         )
         yield from self._steps(steps, candidates)
 
@@ -353,7 +355,7 @@ class Rebuild:
         for batch in [[each] for each in candidates] if piece.plain else [candidates]:
             good = [each for each in batch if not each.refused]
             if not self._certain_end:
-                self._refused += [(e.first, e.following) for e in batch if e.refused]
+                self._refused += [(e.first, e.next_offset) for e in batch if e.refused]
                 self._refused = merged(self._refused)
             if not good:
                 continue
@@ -386,14 +388,14 @@ class Rebuild:
 
     def _made_up_holes(self, gap: Nothing, among: Sequence[Candidate]) -> list[Entry]:
         """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
-        spans = [*self._over_bounds, *((e.first, e.following) for e in among if not e.hole)]
-        over = any(first < gap.following and gap.first < end for first, end in spans)
+        spans = [*self._over_bounds, *((e.first, e.next_offset) for e in among if not e.hole)]
+        over = any(first < gap.next_offset and gap.first < end for first, end in spans)
         why = _ONLY_IN_PART if over else "no object has them"
-        self.told.lack(Shortfall(gap.first, gap.following, why))
+        self.told.lack(Shortfall(gap.first, gap.next_offset, why))
         made: list[Entry] = []
         at = gap.first
-        while at < gap.following:
-            epoch, end = self._right_at(at, gap.following)
+        while at < gap.next_offset:
+            epoch, end = self._right_at(at, gap.next_offset)
             low, high = UNKNOWN_MIN_TIMESTAMP, UNKNOWN_MAX_TIMESTAMP
             uid = next(self._uids)
             made.append(Entry(at, end, low, high, EntryKind.HOLE, 0, 0, epoch, uid))
@@ -455,9 +457,9 @@ class Rebuild:
             lacking += [(each, "no trailer holds") for each in self._refused]
         if self._guessed:
             lacking += [(each, "the guessed ledger refuses them") for each in self._rows.refused]
-        for (first, following), why in lacking:
-            if first < (self._first or 0) or following > self.next_offset:
-                self.told.lack(Shortfall(first, following, why))
+        for (first, next_offset), why in lacking:
+            if first < (self._first or 0) or next_offset > self.next_offset:
+                self.told.lack(Shortfall(first, next_offset, why))
 
     def _head(self, entries: Entries) -> Head | None:
         if self._oldest is None or not entries[0].kind.level:

@@ -184,10 +184,10 @@ class Choice:
             return False
         if self._all_sound(doubtful):
             return False
-        spoiled = {(each.first, each.following) for each in doubtful if each.sound is False}
+        spoiled = {(each.first, each.next_offset) for each in doubtful if each.sound is False}
         for each in usable:
             # Other uploads of the same range, until one is whole: not one turn for each of them.
-            span = each.first, each.following
+            span = each.first, each.next_offset
             unread = each.verified is not None and each.sound is None
             if span in spoiled and unread and self._all_sound([each]):
                 spoiled.discard(span)
@@ -235,15 +235,15 @@ class Choice:
         for each in taken:
             if each.hole and each.word is Word.NOTHING and _overlap(spoiled, each):
                 why = "a tree names data that is gone or damaged, and somebody has declared a hole"
-                self._told.lack(Shortfall(each.first, each.following, why))
+                self._told.lack(Shortfall(each.first, each.next_offset, why))
 
     def _tell(self, taken: Sequence[Candidate], candidates: Iterable[Candidate]) -> None:
         for each in taken:
             if each.refused:
                 why = "what the tree names is damaged, and nothing else has them"
-                self._told.lack(Shortfall(each.first, each.following, why))
+                self._told.lack(Shortfall(each.first, each.next_offset, why))
             elif each.damaged:
-                self._told.damage(each.first, each.following)
+                self._told.damage(each.first, each.next_offset)
         kept = {id(each) for each in taken}
         for each in candidates:
             if each.word is Word.NOTHING or id(each) in kept:
@@ -251,21 +251,21 @@ class Choice:
             why = "it is damaged" if each.damaged else "another object is better"
             if each.hole:
                 why = "data was found for it"
-            self._told.replace(Replaced(each.first, each.following, each.entry.uid, why))
+            self._told.replace(Replaced(each.first, each.next_offset, each.entry.uid, why))
 
 
 def _spans(candidates: Iterable[Candidate]) -> list[tuple[int, int]]:
-    return merged((each.first, each.following) for each in candidates)
+    return merged((each.first, each.next_offset) for each in candidates)
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges [first, next) as few as they can be, in order."""
     found: list[tuple[int, int]] = []
-    for first, following in sorted(ranges):
+    for first, next_offset in sorted(ranges):
         if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], following))
+            found[-1] = (found[-1][0], max(found[-1][1], next_offset))
         else:
-            found.append((first, following))
+            found.append((first, next_offset))
     return found
 
 
@@ -277,26 +277,26 @@ def _usable(each: Candidate, certain: Sequence[tuple[int, int]]) -> bool:
 
 
 def _rank(each: Candidate) -> tuple[int, int, int]:
-    return each.first, each.following, each.entry.uid
+    return each.first, each.next_offset, each.entry.uid
 
 
 def _end(run: Sequence[Candidate], start: int) -> int:
-    return run[-1].following if run else start
+    return run[-1].next_offset if run else start
 
 
 def _contested(sequence: Sequence[Candidate]) -> set[int]:
     """Those that another one overlaps; the sequence is sorted."""
     found: set[int] = set()
-    reach = list(accumulate((each.following for each in sequence), max))
+    reach = list(accumulate((each.next_offset for each in sequence), max))
     for number, (one, other) in enumerate(pairwise(sequence)):
         if reach[number] > other.first:
             found.add(id(other))
-        if other.first < one.following:
+        if other.first < one.next_offset:
             found.add(id(one))
     return found
 
 
 def _overlap(ranges: Sequence[tuple[int, int]], each: Candidate) -> bool:
     """Whether an object holds an offset of sorted ranges that do not touch one another."""
-    number = bisect_left(ranges, (each.following, 0)) - 1
+    number = bisect_left(ranges, (each.next_offset, 0)) - 1
     return number >= 0 and ranges[number][1] > each.first

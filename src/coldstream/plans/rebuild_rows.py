@@ -113,14 +113,14 @@ class Rows:
     def _note_refused(self, every: NDArray[np.void]) -> None:
         accepts = self._ledger.accepts
         for each in every[["epoch", "first_offset", "next_offset"]].tolist():
-            epoch, first, following = each
-            if accepts(epoch, first, following):
+            epoch, first, next_offset = each
+            if accepts(epoch, first, next_offset):
                 continue
             last = self.refused[-1] if self.refused else None
             if last is not None and (first <= last[1] or len(self.refused) >= _RANGES):
-                self.refused[-1] = (last[0], max(last[1], following))
+                self.refused[-1] = (last[0], max(last[1], next_offset))
             else:
-                self.refused.append((first, following))
+                self.refused.append((first, next_offset))
 
 
 def sorted_rows(*parts: NDArray[np.void]) -> NDArray[np.void]:
@@ -141,12 +141,12 @@ def name_of(entry: Entry) -> tuple[int, int, int, int, bool]:
     return entry.first_offset, entry.next_offset, entry.epoch, entry.uid, hole
 
 
-def within(found: Found, first: int, following: int) -> Found:
-    """What begins at or above `first` and ends at or below `following`."""
+def within(found: Found, first: int, next_offset: int) -> Found:
+    """What begins at or above `first` and ends at or below `next_offset`."""
 
     def inside(rows: NDArray[np.void]) -> NDArray[np.void]:
         taken = rows["first_offset"].astype(np.uint64) >= np.uint64(first)
-        taken &= rows["next_offset"].astype(np.uint64) <= np.uint64(following)
+        taken &= rows["next_offset"].astype(np.uint64) <= np.uint64(next_offset)
         return rows if taken.all() else rows[taken]
 
     return Found(inside(found.fragments), inside(found.holes))
@@ -156,7 +156,7 @@ def across(section: Named, rows: NDArray[np.void]) -> bool:
     """Whether something is listed over a hole that a tree has, or over the end of a section."""
     firsts = rows["first_offset"].astype(np.uint64)
     nexts = rows["next_offset"].astype(np.uint64)
-    if (nexts > np.uint64(section.following)).any():
+    if (nexts > np.uint64(section.next_offset)).any():
         return True
     return any(
         bool(((firsts < each.next_offset) & (nexts > each.first_offset)).any())

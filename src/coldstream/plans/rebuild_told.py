@@ -31,7 +31,7 @@ class Named:
         return self.entries[0].first_offset
 
     @property
-    def following(self) -> int:
+    def next_offset(self) -> int:
         """Where they end."""
         return self.entries[-1].next_offset
 
@@ -43,10 +43,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Offsets from `first` up to `following` of which no readable node speaks; None for the end."""
+    """Offsets from `first` up to `next_offset` of which no readable node speaks; None for the end."""
 
     first: int
-    following: int | None
+    next_offset: int | None
 
 
 Section: TypeAlias = Named | Open
@@ -54,10 +54,10 @@ Section: TypeAlias = Named | Open
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Offsets [first, following) that a tree or LIST shows and the new manifest does not have."""
+    """Offsets [first, next_offset) that a tree or LIST shows and the new manifest does not have."""
 
     first: int
-    following: int
+    next_offset: int
     why: str
 
 
@@ -67,13 +67,13 @@ class Replaced:
 
     Attributes:
         first: its first offset.
-        following: one past its last.
+        next_offset: one past its last.
         uid: in its key.
         why: in words.
     """
 
     first: int
-    following: int
+    next_offset: int
     uid: int
     why: str
 
@@ -111,10 +111,10 @@ class Told:
         else:
             self.more += 1
 
-    def damage(self, first: int, following: int) -> None:
+    def damage(self, first: int, next_offset: int) -> None:
         """What was taken is damaged."""
         if len(self.damaged) < MOST_TOLD:
-            self.damaged.append((first, following))
+            self.damaged.append((first, next_offset))
         else:
             self.more += 1
 

@@ -39,23 +39,25 @@ class Tree:
     _unreadable: set[Entry] = field(default_factory=set)
     _rights: dict[int, tuple[int, int] | None] = field(default_factory=dict)
 
-    def runs(self, first: int, following: int, *, begin: int) -> Iterator[Entries]:
-        """Neighbouring fragments and holes that lie within [first, following), node by node.
+    def runs(self, first: int, next_offset: int, *, begin: int) -> Iterator[Entries]:
+        """Neighbouring fragments and holes that lie within [first, next_offset), node by node.
 
         Args:
             first: where the range begins.
-            following: where it ends.
+            next_offset: where it ends.
             begin: first offset of the manifest; the object that holds it may reach below it.
         """
-        return self._runs(self.root.entries, first, following, begin)
+        return self._runs(self.root.entries, first, next_offset, begin)
 
-    def _runs(self, entries: Entries, first: int, following: int, begin: int) -> Iterator[Entries]:
+    def _runs(
+        self, entries: Entries, first: int, next_offset: int, begin: int
+    ) -> Iterator[Entries]:
         if not len(entries) or entries[-1].next_offset <= first:
             return
         run: list[Entry] = []
         for number in range(entries.number_of_offset(first) or 0, len(entries)):
             entry = entries[number]
-            if entry.first_offset >= following:
+            if entry.first_offset >= next_offset:
                 break
             if entry.next_offset <= first:
                 continue
@@ -65,10 +67,10 @@ class Tree:
                     run = []
                 node = self._node(entry)
                 if node is not None:
-                    yield from self._runs(node, first, following, begin)
+                    yield from self._runs(node, first, next_offset, begin)
                 continue
             starts = entry.first_offset >= first or (first == begin and entry.first_offset < begin)
-            if starts and entry.next_offset <= following and self._accepts(entry):
+            if starts and entry.next_offset <= next_offset and self._accepts(entry):
                 run.append(entry)
             elif run:
                 yield Entries.of(run)
@@ -100,26 +102,28 @@ class Tree:
 Trees: TypeAlias = Callable[[int], Tree | None]
 
 
-def sections(trees: Trees, first: int, following: int) -> Iterator[Section]:
-    """What trees name of [first, following), in offset order; then what lies behind is open."""
-    if first < following:
-        yield from _within(trees, 0, first, following, first)
-    yield Open(following, None)
+def sections(trees: Trees, first: int, next_offset: int) -> Iterator[Section]:
+    """What trees name of [first, next_offset), in offset order; then what lies behind is open."""
+    if first < next_offset:
+        yield from _within(trees, 0, first, next_offset, first)
+    yield Open(next_offset, None)
 
 
-def _within(trees: Trees, number: int, first: int, following: int, begin: int) -> Iterator[Section]:
+def _within(
+    trees: Trees, number: int, first: int, next_offset: int, begin: int
+) -> Iterator[Section]:
     tree = trees(number)
     if tree is None:
-        yield Open(first, following)
+        yield Open(first, next_offset)
         return
     at = first
-    for run in tree.runs(first, following, begin=begin):
+    for run in tree.runs(first, next_offset, begin=begin):
         if at < run[0].first_offset:
             yield from _within(trees, number + 1, at, run[0].first_offset, begin)
         yield Named(run, tree.certain)
         at = run[-1].next_offset
-    if at < following:
-        yield from _within(trees, number + 1, at, following, begin)
+    if at < next_offset:
+        yield from _within(trees, number + 1, at, next_offset, begin)
 
 
 def asked(count: int, most: int = MAX_TREES) -> list[int]:

@@ -75,8 +75,8 @@ class Known:
         known = self.records.get(header.chunk_id)
         if known is None:
             return False
-        record, size, following = known
-        return (record.timestamp, size, following) == (
+        record, size, next_offset = known
+        return (record.timestamp, size, next_offset) == (
             header.timestamp,
             header.size,
             header.next_offset,
@@ -132,8 +132,8 @@ def _index_of(data: memoryview, trailer: Trailer) -> dict[int, tuple[IndexRecord
     sizes = [row.position for row in rows[1:]] + [trailer.data_size]
     nexts = [row.chunk_id for row in rows[1:]] + [trailer.next_offset]
     return {
-        row.chunk_id: (row, end - row.position, following)
-        for row, end, following in zip(rows, sizes, nexts, strict=True)
+        row.chunk_id: (row, end - row.position, next_offset)
+        for row, end, next_offset in zip(rows, sizes, nexts, strict=True)
     }
 
 

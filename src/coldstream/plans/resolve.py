@@ -212,15 +212,15 @@ class Candidates:
             end = max(ways)
             run += _way(ways, end)
             at = bisect_right(fragments, end, lo=at, key=_first_offset)
-            following = fragments[at].data_key.first_offset if at < len(fragments) else MAX_OFFSET
-            over = _ways(end, holes, _number_of(holes, end), until=following)
+            next_offset = fragments[at].data_key.first_offset if at < len(fragments) else MAX_OFFSET
+            over = _ways(end, holes, _number_of(holes, end), until=next_offset)
             if at == len(fragments):
                 # Where a fragment may still follow one of the holes, it has to be looked for.
                 return Resolution(tuple(run), listed_to=max(over), waiting=len(over) > 1)
-            if following not in over:
+            if next_offset not in over:
                 return Resolution(tuple(run), listed_to=end, waiting=len(over) > 1)
-            run += _way(over, following)
-            start = following
+            run += _way(over, next_offset)
+            start = next_offset
 
     def settled(self, run: Sequence[Listed], *, seen_to: int) -> int:
         """How many objects of a run, all of which hold, begin it whatever is refused after them.

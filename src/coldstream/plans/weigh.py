@@ -59,7 +59,7 @@ class Candidate:
         return self.entry.first_offset
 
     @property
-    def following(self) -> int:
+    def next_offset(self) -> int:
         """One past its last offset."""
         return self.entry.next_offset
 
@@ -75,15 +75,15 @@ class Candidate:
 
     def overlaps(self, other: Candidate) -> bool:
         """Whether both hold some offset."""
-        return self.first < other.following and other.first < self.following
+        return self.first < other.next_offset and other.first < self.next_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Offsets [first, following) that no object stands for."""
+    """Offsets [first, next_offset) that no object stands for."""
 
     first: int
-    following: int
+    next_offset: int
 
 
 Step: TypeAlias = Candidate | Nothing
@@ -110,9 +110,9 @@ def through(
     places = {start, end}
     kept: list[Candidate] = []  # what a tree names and nobody knows to be damaged
     for each in candidates:
-        if start <= each.first and each.following <= end:
+        if start <= each.first and each.next_offset <= end:
             beginning.setdefault(each.first, []).append(each)
-            places |= {each.first, each.following}
+            places |= {each.first, each.next_offset}
             if each.word is not Word.NOTHING and not each.damaged:
                 kept.append(each)
     firsts = [each.first for each in kept]
@@ -123,13 +123,13 @@ def through(
             continue
         so_far = best[place][0]
         for each in beginning.get(place, ()):
-            _offer(best, each.following, _plus(so_far, each), each)
-        following = order[number + 1]
+            _offer(best, each.next_offset, _plus(so_far, each), each)
+        next_offset = order[number + 1]
         # What a tree names and can be read is never given up, whatever else that would bring.
         if lossy and not _inside(place, kept, firsts):
-            length = following - place
+            length = next_offset - place
             cost = (so_far[0] + length, so_far[1] + length, *so_far[2:])
-            _offer(best, following, cost, Nothing(place, following))
+            _offer(best, next_offset, cost, Nothing(place, next_offset))
     return _joined(_way(best, end)) if end in best else None
 
 
@@ -170,20 +170,20 @@ def _reach(start: int, candidates: Sequence[Candidate]) -> _Best:
         if each.first > reached:
             break
         if each.first in best:
-            _offer(best, each.following, _plus(best[each.first][0], each), each)
-            reached = max(reached, each.following)
+            _offer(best, each.next_offset, _plus(best[each.first][0], each), each)
+            reached = max(reached, each.next_offset)
     return best
 
 
 def _inside(offset: int, kept: Sequence[Candidate], firsts: Sequence[int]) -> bool:
     """Whether an offset is in one of some objects that overlap nowhere."""
     number = bisect_right(firsts, offset) - 1
-    return number >= 0 and offset < kept[number].following
+    return number >= 0 and offset < kept[number].next_offset
 
 
 def _plus(cost: _Cost, each: Candidate) -> _Cost:
     unreadable, lost, holes, unnamed, objects = cost
-    offsets = each.following - each.first
+    offsets = each.next_offset - each.first
     return (
         unreadable + (offsets if each.damaged else 0),
         lost,
@@ -212,7 +212,7 @@ def _joined(steps: Iterable[Step]) -> list[Step]:
     for step in steps:
         last = found[-1] if found else None
         if isinstance(step, Nothing) and isinstance(last, Nothing):
-            found[-1] = Nothing(last.first, step.following)
+            found[-1] = Nothing(last.first, step.next_offset)
         else:
             found.append(step)
     return found

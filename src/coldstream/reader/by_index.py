@@ -39,11 +39,11 @@ def enough(columns: Iterable[str]) -> bool:
 
 
 def chunks_by_index(
-    entry: Entry, first: int, following: int, objects: StreamObjects
+    entry: Entry, first: int, next_offset: int, objects: StreamObjects
 ) -> Checked | None:
     """The headers of a fragment's chunks as far as rows need them, and no data.
 
-    Only of chunks that hold some of the offsets `first` to `following` (left out). None where the
+    Only of chunks that hold some of the offsets `first` to `next_offset` (left out). None where the
     index does not say enough, or cannot be had: then it must be read, which tells what is wrong,
     too.
 
@@ -56,7 +56,7 @@ def chunks_by_index(
         fragment = objects.fragments.open(entry)
         trailer, records = fragment.trailer, fragment.records
         low = fragment.index.chunk_of_offset(first)
-        high = fragment.index.chunk_of_offset(following - 1) + 1
+        high = fragment.index.chunk_of_offset(next_offset - 1) + 1
         counts = np.diff(records.chunk_ids[low : high + 1]).astype(np.int64)
         doubts = np.flatnonzero(counts == 1).tolist()
         if trailer.first_chunk_epoch != trailer.last_chunk_epoch or len(doubts) > _MAX_DOUBTS:
@@ -117,21 +117,21 @@ def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> Layout |
         CorruptDataError: its index is damaged.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
-    first, following = entry.first_offset, entry.next_offset
+    first, next_offset = entry.first_offset, entry.next_offset
     while True:
         root = manifest.root
-        if root.first_offset > first or min(manifest.cut(), root.next_offset) < following:
+        if root.first_offset > first or min(manifest.cut(), root.next_offset) < next_offset:
             return None
         try:
-            covering = list(leaves_between(root, first, following, objects.groups))
+            covering = list(leaves_between(root, first, next_offset, objects.groups))
             if any(each.kind is EntryKind.HOLE for each in covering):
                 return None
-            return _layout(covering, first, following, objects)
+            return _layout(covering, first, next_offset, objects)
         except NotFoundError as error:
             manifest.after_missing(error, first)
 
 
-def _layout(entries: list[Entry], first: int, following: int, objects: StreamObjects) -> Layout:
+def _layout(entries: list[Entry], first: int, next_offset: int, objects: StreamObjects) -> Layout:
     ids: list[int] = []
     positions: list[int] = []
     timestamps: list[int] = []
@@ -144,9 +144,9 @@ def _layout(entries: list[Entry], first: int, following: int, objects: StreamObj
             records.timestamps.tolist(),
         )
         for number, timestamp in enumerate(numbers[2]):
-            if first <= numbers[0][number] < following:
+            if first <= numbers[0][number] < next_offset:
                 ids.append(numbers[0][number])
                 positions.append(position)
                 timestamps.append(timestamp)
                 position += numbers[1][number + 1] - numbers[1][number]
-    return Layout([*ids, following], positions, timestamps)
+    return Layout([*ids, next_offset], positions, timestamps)

@@ -208,9 +208,9 @@ class RangeRead:
         elif max(cut, self._asked) < self.position:
             # It was read, and it is not what stands there now. One gap with what is cut off ahead,
             # if the stream has not grown back to here.
-            following = self.end if root.next_offset <= self.position else self.position
-            yield Gap(max(cut, self._asked), following, GapReason.TRUNCATION)
-            self.position = following
+            next_offset = self.end if root.next_offset <= self.position else self.position
+            yield Gap(max(cut, self._asked), next_offset, GapReason.TRUNCATION)
+            self.position = next_offset
         if self.position < root.first_offset:
             yield Gap(self.position, min(root.first_offset, self.end), GapReason.RETENTION)
             self.position = root.first_offset

@@ -94,15 +94,15 @@ class Piece:
             return
         records, base = self.fragment.records, self.fragment.records.positions[self.first]
         for number in range(self.first, self.last + 1):
-            first, following = (int(each) for each in records.chunk_ids[number : number + 2])
-            if following <= start:
+            first, next_offset = (int(each) for each in records.chunk_ids[number : number + 2])
+            if next_offset <= start:
                 continue
             begin, end = (int(each - base) for each in records.positions[number : number + 2])
             alone = check_chunks(self.checked.data[begin:end], records, number, number)
             if self.whole_refused or alone.error is not None:
                 why = error if alone.error is None else alone.error
                 why.located(stream=self.fragment.key.stream, offset=first, key=self.fragment.path)
-                yield CorruptRange(first, following, int(records.timestamps[number]), why)
+                yield CorruptRange(first, next_offset, int(records.timestamps[number]), why)
             else:
                 yield alone
 

@@ -43,12 +43,12 @@ class Inspected:
     chunks: int = 0
     messages: int = 0
 
-    def add(self, message: str, first: int | None = None, following: int | None = None) -> None:
-        """Note what is wrong with [first, following), by default with the whole fragment."""
+    def add(self, message: str, first: int | None = None, next_offset: int | None = None) -> None:
+        """Note what is wrong with [first, next_offset), by default with the whole fragment."""
         entry = self.entry
         first = entry.first_offset if first is None else first
-        following = entry.next_offset if following is None else following
-        violation = Violation(Invariant.DURABILITY, message, first, following, self.path)
+        next_offset = entry.next_offset if next_offset is None else next_offset
+        violation = Violation(Invariant.DURABILITY, message, first, next_offset, self.path)
         self.violations.append(violation)
 
     def ranges(self) -> list[CheckedRange]:
@@ -58,22 +58,22 @@ class Inspected:
         found: list[CheckedRange] = []
         at = entry.first_offset
         for each in sorted(self.violations, key=_place):
-            first, following = _place(each)
-            following = min(following, entry.next_offset)
-            if following <= at:
+            first, next_offset = _place(each)
+            next_offset = min(next_offset, entry.next_offset)
+            if next_offset <= at:
                 continue
             if first > at:
                 found.append(self._range(at, first, RangeStatus.PRESENT))
-            found.append(self._range(max(first, at), following, status, each.message))
-            at = following
+            found.append(self._range(max(first, at), next_offset, status, each.message))
+            at = next_offset
         if at < entry.next_offset:
             found.append(self._range(at, entry.next_offset, RangeStatus.PRESENT))
         return found
 
     def _range(
-        self, first: int, following: int, status: RangeStatus, problem: str = ""
+        self, first: int, next_offset: int, status: RangeStatus, problem: str = ""
     ) -> CheckedRange:
-        return CheckedRange(first, following, status, 1, self.entry.size, self.path, problem)
+        return CheckedRange(first, next_offset, status, 1, self.entry.size, self.path, problem)
 
 
 def _place(violation: Violation) -> tuple[int, int]:
@@ -163,12 +163,12 @@ def _inspect_chunks(
             # Go on behind the damaged chunk: the index still says where the next one begins.
             damaged = begin + len(piece.checked)
             many = len(found.violations) >= _MAX_DAMAGED_CHUNKS
-            following = (
+            next_offset = (
                 index[damaged + 1].chunk_id
                 if damaged + 1 < len(index) and not many
                 else opened.trailer.next_offset
             )
-            found.add(piece.checked.error.reason, index[damaged].chunk_id, following)
+            found.add(piece.checked.error.reason, index[damaged].chunk_id, next_offset)
             if many:
                 return crc
             begin = damaged + 1

@@ -115,9 +115,9 @@ class _Plan:
                 return
             entry, opened = ahead.popleft()
             if entry.kind is EntryKind.HOLE:
-                first, following = entry.first_offset, entry.next_offset
+                first, next_offset = entry.first_offset, entry.next_offset
                 yield Fetch(
-                    0, partial(_told, Gap(max(first, self.start), min(following, self.end)))
+                    0, partial(_told, Gap(max(first, self.start), min(next_offset, self.end)))
                 )
             elif opened is None:
                 fetch = partial(fragments.whole, entry, self.start, self.end)

@@ -19,7 +19,7 @@ MAX_HOLD_MS = 1_200_000
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Context:
     """Ports, caches and limits of one remote tier.
 
     Attributes:

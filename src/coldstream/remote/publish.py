@@ -12,12 +12,12 @@ from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.names import group_path, root_path
 from coldstream.ports import CommitOutcome, ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import MAX_ROOT_SIZE, Snapshot
 
 
 def publish(
-    world: World,
+    context: Context,
     loaded: Snapshot,
     root: Root,
     *,
@@ -37,7 +37,7 @@ def publish(
     Nothing is cleaned up here, whatever the outcome: only `collect` deletes.
 
     Args:
-        world: where.
+        context: where.
         loaded: what the new root was planned from.
         root: planned; its version is set here to one above the item's.
         nodes: new groups that it refers to.
@@ -51,16 +51,16 @@ def publish(
     """
     item = loaded.item
     root = replace(root, version=item.version + 1)
-    uid = world.new_uid()
-    key = root_path(world.prefix, item.stream, root.epoch, root.version, uid)
+    uid = context.new_uid()
+    key = root_path(context.prefix, item.stream, root.epoch, root.version, uid)
     data = encoded(root, item.stream)
     for node in nodes:
-        path = _put_node(world, item.stream, node, version=root.version)
+        path = _put_node(context, item.stream, node, version=root.version)
         first_written = first_written or path
-    put_root(world.store, key, data, uid)
+    put_root(context.store, key, data, uid)
     if first_written:
-        _check_hold(world, item.stream, first_written, key)
-    outcome = world.catalog.commit(
+        _check_hold(context, item.stream, first_written, key)
+    outcome = context.catalog.commit(
         Commit(
             stream=item.stream,
             table_id=item.table_id,
@@ -72,15 +72,15 @@ def publish(
             claim=claim,
         )
     )
-    world.roots.put(key, root)
+    context.roots.put(key, root)
     return outcome
 
 
-def _put_node(world: World, stream: str, node: Node, *, version: int) -> str:
+def _put_node(context: Context, stream: str, node: Node, *, version: int) -> str:
     entry = node.entry()
     body = node.encode(catalog_version=version)
-    path = put_group(world, stream, entry.first_offset, node.uid, level=node.kind, body=body)
-    world.nodes.put(entry, node)
+    path = put_group(context, stream, entry.first_offset, node.uid, level=node.kind, body=body)
+    context.nodes.put(entry, node)
     return path
 
 
@@ -106,37 +106,37 @@ def put_root(store: ObjectStore, key: str, data: bytes, uid: int) -> None:
 
 
 def put_group(
-    world: World, stream: str, first_offset: int, uid: int, *, level: int, body: bytes
+    context: Context, stream: str, first_offset: int, uid: int, *, level: int, body: bytes
 ) -> str:
     """PUT an encoded group; its key.
 
     Raises:
         UnavailableError, UnknownOutcomeError: from the store.
     """
-    path = group_path(world.prefix, stream, first_offset, uid, level)
-    world.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
+    path = group_path(context.prefix, stream, first_offset, uid, level)
+    context.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
     return path
 
 
-def _check_hold(world: World, stream: str, first_written: str, root_key: str) -> None:
+def _check_hold(context: Context, stream: str, first_written: str, root_key: str) -> None:
     """At most `hold_ms` lie between two PUTs, by S3's clock, which `collect` judges by too.
 
     Raises:
         ConflictError: more, or one of the objects is gone.
     """
-    written, rooted = (modified_ms(world, key) for key in (first_written, root_key))
-    if written is None or rooted is None or rooted - written > world.hold_ms:
+    written, rooted = (modified_ms(context, key) for key in (first_written, root_key))
+    if written is None or rooted is None or rooted - written > context.hold_ms:
         raise ConflictError(
-            f"more than {world.hold_ms} ms have passed since the first object of a new root was"
+            f"more than {context.hold_ms} ms have passed since the first object of a new root was"
             " written; it may be gone, so nothing was committed: try again",
             stream=stream,
             key=first_written,
         )
 
 
-def modified_ms(world: World, key: str) -> int | None:
+def modified_ms(context: Context, key: str) -> int | None:
     """When S3 took an object, ms since the Unix epoch; None if there is none."""
     folder = key[: key.rindex("/") + 1]
     # Keys that are not ours may lie between; nobody can have put many beside a uid that is so new.
-    rows = world.store.list(folder, start_after=key[:-1], limit=100)
+    rows = context.store.list(folder, start_after=key[:-1], limit=100)
     return next((row.modified_ms for row in rows if row.key == key), None)

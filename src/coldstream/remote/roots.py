@@ -63,7 +63,7 @@ class Snapshot:
 
 
 class Tier(Protocol):
-    """What it takes to load a stream; a `World` is one."""
+    """What it takes to load a stream; a `Context` is one."""
 
     @property
     def store(self) -> ObjectStore:

@@ -23,7 +23,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.ports import ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 _CONCURRENCY = 16
 
@@ -107,7 +107,9 @@ def epoch_at(store: ObjectStore, path: str, index: FragmentIndex, number: int) -
     return epoch
 
 
-def listed_trailers(world: World, listed: Sequence[Listed]) -> list[Trailer | RefusedFragmentError]:
+def listed_trailers(
+    context: Context, listed: Sequence[Listed]
+) -> list[Trailer | RefusedFragmentError]:
     """The trailers of fragments in their order, several at once; an error for each without one.
 
     A trailer need not say what the key says: what may enter a manifest is for the plan to decide.
@@ -118,7 +120,7 @@ def listed_trailers(world: World, listed: Sequence[Listed]) -> list[Trailer | Re
 
     def read(each: Listed) -> Trailer | RefusedFragmentError:
         try:
-            return read_trailer(world.store, each.path)
+            return read_trailer(context.store, each.path)
         except NotFoundError:
             return refusal(each, "it vanished after it was listed")
         except CorruptDataError as exc:
@@ -126,7 +128,7 @@ def listed_trailers(world: World, listed: Sequence[Listed]) -> list[Trailer | Re
 
     if len(listed) < 2:
         return [read(each) for each in listed]
-    with world.pool(min(_CONCURRENCY, len(listed))) as pool:
+    with context.pool(min(_CONCURRENCY, len(listed))) as pool:
         return list(pool.map(read, listed))
 
 

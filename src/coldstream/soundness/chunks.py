@@ -304,15 +304,15 @@ def _fault(checked: Checked, records: Records, first: int, number: int) -> Fault
         header = parse_chunk_header(checked.data, position)
     except CorruptDataError as error:
         return Fault(FindingKind.CHUNK_HEADER, error.reason)
-    expected, following = int(records.chunk_ids[at]), int(records.chunk_ids[at + 1])
+    expected, next_offset = int(records.chunk_ids[at]), int(records.chunk_ids[at + 1])
     timestamp = int(records.timestamps[at])
     words = ""
     if header.chunk_id != expected:
         words = f"the index has chunk {expected} here, the data has chunk {header.chunk_id}"
     elif header.timestamp != timestamp:
         words = f"the index says timestamp {timestamp}, the chunk says {header.timestamp}"
-    elif header.next_offset != following:
-        words = f"the chunk ends at offset {header.next_offset}, not at {following}"
+    elif header.next_offset != next_offset:
+        words = f"the chunk ends at offset {header.next_offset}, not at {next_offset}"
     elif header.size != end - position:
         words = f"the chunk claims {header.size} bytes and has {end - position}"
     elif header.chunk_type != USER and header.records != 1:

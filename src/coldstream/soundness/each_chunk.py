@@ -50,18 +50,18 @@ class Chunks:
         counts = self._counts(found)
         expected, epoch = entry.first_offset, None
         for number, slot in enumerate(found):
-            following = self._begins(found, number + 1)
+            next_offset = self._begins(found, number + 1)
             record = at_position.get(slot.start)
             self.ids.append(expected)
             if slot.header is None or not slot.is_header:
-                end = following or self._record_after(slot) or entry.next_offset
+                end = next_offset or self._record_after(slot) or entry.next_offset
                 self._bad_header(slot, expected, end)
                 expected = max(end, expected)
                 self.times.append(record.timestamp if record else 0)
                 continue
             chunk_id = self._chunk_id(slot, slot.header, expected, record)
             self.ids[-1] = chunk_id
-            expected = self._look_at_chunk(slot, slot.header, chunk_id, following, counts[number])
+            expected = self._look_at_chunk(slot, slot.header, chunk_id, next_offset, counts[number])
             if self._epoch_holds(slot, slot.header, chunk_id, expected, epoch):
                 epoch = slot.header.epoch
             self.times.append(slot.header.timestamp)
@@ -72,7 +72,7 @@ class Chunks:
                 FindingKind.OFFSETS,
                 f"the last chunk ends at offset {expected}, the fragment at {entry.next_offset}",
                 first=gap[0],
-                following=gap[1],
+                next_offset=gap[1],
                 position=len(HEADER) + len(chunks),
                 expected=entry.next_offset,
                 found=expected,
@@ -119,7 +119,7 @@ class Chunks:
         start = slot.start + header.data_position
         return self._chunks[start : start + header.data_size]
 
-    def _bad_header(self, slot: Slot, first: int, following: int) -> None:
+    def _bad_header(self, slot: Slot, first: int, next_offset: int) -> None:
         header = slot.header
         expected: object = ""
         found: object = ""
@@ -135,7 +135,7 @@ class Chunks:
             FindingKind.CHUNK_HEADER,
             words,
             first=first,
-            following=following,
+            next_offset=next_offset,
             position=len(HEADER) + slot.start,
             expected=expected,
             found=found,
@@ -155,7 +155,7 @@ class Chunks:
                 FindingKind.CHUNK_HEADER,
                 f"the chunk's header says id {header.chunk_id}, it is chunk {expected}",
                 first=expected,
-                following=expected + header.records,
+                next_offset=expected + header.records,
                 position=position,
                 expected=expected,
                 found=header.chunk_id,
@@ -166,7 +166,7 @@ class Chunks:
             FindingKind.OFFSETS,
             f"chunk {header.chunk_id} follows where offset {expected} should",
             first=low,
-            following=high,
+            next_offset=high,
             position=position,
             expected=expected,
             found=header.chunk_id,
@@ -178,12 +178,12 @@ class Chunks:
         slot: Slot,
         header: ChunkHeader,
         chunk_id: int,
-        following: int | None,
+        next_offset: int | None,
         count: int | CorruptDataError | None,
     ) -> int:
         """What is wrong with one chunk; the offset after it."""
         position = len(HEADER) + slot.start
-        end = self._offset_after(header, chunk_id, following, count)
+        end = self._offset_after(header, chunk_id, next_offset, count)
         length = slot.end - slot.start
 
         def add(kind: FindingKind, words: str, expected: object = "", found: object = "") -> None:
@@ -191,7 +191,7 @@ class Chunks:
                 kind,
                 words,
                 first=chunk_id,
-                following=end,
+                next_offset=end,
                 position=position,
                 expected=expected,
                 found=found,
@@ -213,7 +213,7 @@ class Chunks:
         self,
         header: ChunkHeader,
         chunk_id: int,
-        following: int | None,
+        next_offset: int | None,
         count: int | CorruptDataError | None,
     ) -> int:
         """Where the chunk ends: what its header says, unless its entries and its neighbour differ.
@@ -221,11 +221,11 @@ class Chunks:
         A neighbour that alone says something else is the one that is wrong, and is told so.
         """
         end = chunk_id + header.records
-        if following is None or following == end:
+        if next_offset is None or next_offset == end:
             return end
         if isinstance(count, int) and count == header.records:
             return end
-        return following if following > chunk_id else end
+        return next_offset if next_offset > chunk_id else end
 
     def _epoch_holds(
         self, slot: Slot, header: ChunkHeader, chunk_id: int, end: int, before: int | None
@@ -241,7 +241,7 @@ class Chunks:
             FindingKind.EPOCHS,
             f"chunk epoch {header.epoch}, where only {lowest} to {highest} can be",
             first=chunk_id,
-            following=end,
+            next_offset=end,
             position=len(HEADER) + slot.start,
             expected=f"{lowest} to {highest}",
             found=header.epoch,
@@ -250,5 +250,5 @@ class Chunks:
 
     def end_of(self, number: int) -> int:
         """The offset after chunk `number`."""
-        following = number + 1 < len(self.ids)
-        return self.ids[number + 1] if following else self._notes.subject.entry.next_offset
+        next_offset = number + 1 < len(self.ids)
+        return self.ids[number + 1] if next_offset else self._notes.subject.entry.next_offset

@@ -114,10 +114,10 @@ def _walk_by_numpy(
     active = int(np.count_nonzero(counts > 0))
     while active >= _FEWEST:
         here = at[:active]
-        following = here + 4 + lengths[np.minimum(here, highest)]
+        next_offset = here + 4 + lengths[np.minimum(here, highest)]
         # Also a sub-batch ends here: its top bit makes it longer than anything.
-        np.copyto(following, _TOP << 2, where=following > stop[:active])
-        at[:active] = following
+        np.copyto(next_offset, _TOP << 2, where=next_offset > stop[:active])
+        at[:active] = next_offset
         step += 1
         active = int(np.searchsorted(-counts, -step, side="left"))
     for n in range(active):

@@ -67,17 +67,17 @@ class Notes:
         words: str,
         *,
         first: int | None = None,
-        following: int | None = None,
+        next_offset: int | None = None,
         position: int | None = None,
         expected: object = "",
         found: object = "",
     ) -> None:
-        """Note what is wrong with [first, following), by default with the whole fragment."""
+        """Note what is wrong with [first, next_offset), by default with the whole fragment."""
         entry = self.subject.entry
         if kind in _OF_CHUNKS:
             self.damaged = True
         first = entry.first_offset if first is None else first
-        following = entry.next_offset if following is None else following
+        next_offset = entry.next_offset if next_offset is None else next_offset
         self.findings.append(
             Finding(
                 stream=self.subject.key.stream,
@@ -85,7 +85,7 @@ class Notes:
                 severity=kind.severity,
                 key=self.subject.path,
                 first_offset=first,
-                next_offset=max(following, first + 1),
+                next_offset=max(next_offset, first + 1),
                 position=position,
                 expected=str(expected),
                 found=str(found),

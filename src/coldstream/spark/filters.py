@@ -120,12 +120,12 @@ def _in_ms(asked: Intervals) -> Intervals:
     """
     found = []
     for low, high in asked:
-        first, following = -(-low // 1000), -(-high // 1000)
-        if first <= MIN_MS < following:
+        first, next_offset = -(-low // 1000), -(-high // 1000)
+        if first <= MIN_MS < next_offset:
             first = _MIN
-        if first <= MAX_MS < following:
-            following = _MAX
-        found.append((first, following))
+        if first <= MAX_MS < next_offset:
+            next_offset = _MAX
+        found.append((first, next_offset))
     return Intervals.of(*found)
 
 

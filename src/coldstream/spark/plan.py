@@ -163,20 +163,20 @@ def cut(parts: Sequence[Part], sizes: Sizes) -> list[Split]:
             here.clear()
 
     for part in parts:
-        following = position + part.size
+        next_offset = position + part.size
         while number < count:
-            border = _snapped(number, total, count, position, following)
-            if border > following or (border == following and part.size):
+            border = _snapped(number, total, count, position, next_offset)
+            if border > next_offset or (border == next_offset and part.size):
                 break
             if border > position:
-                middle = part.end - (following - border)
+                middle = part.end - (next_offset - border)
                 here.append(replace(part, end=middle))
                 part = replace(part, start=middle)
                 position = border
             end_split()
             number += 1
         here.append(part)
-        position = following
+        position = next_offset
     end_split()
     return splits
 

@@ -93,12 +93,12 @@ def messages(found: Iterator[Found], selection: Selection, stream: str) -> Itera
 def decoded(decoder: Decoder, found: Sound | Damaged) -> Iterator[pa.RecordBatch]:
     """What is full of the rows so far and those of `found`; the rest comes with `flush`."""
     match found:
-        case Sound(checked, _, first, following):
+        case Sound(checked, _, first, next_offset):
             yield from decoder.decode(
-                checked.data, checked.headers, checked.bounds, start=first, end=following
+                checked.data, checked.headers, checked.bounds, start=first, end=next_offset
             )
-        case Damaged(damage, first, following):
-            yield from decoder.unreadable(damage, first, following)
+        case Damaged(damage, first, next_offset):
+            yield from decoder.unreadable(damage, first, next_offset)
 
 
 def judged(found: Iterator[Found], task: Task, stream: str) -> Iterator[Found]:

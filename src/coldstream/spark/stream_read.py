@@ -46,16 +46,16 @@ class Sound:
     checked: Checked
     piece: Piece | None
     first: int
-    following: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Offsets [first, following) that are there and damaged."""
+    """Offsets [first, next_offset) that are there and damaged."""
 
     damage: CorruptRange
     first: int
-    following: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class StreamRead:
         """
         for span in spans(self.leaves(parts), self.planned.alive, self._layout):
             if span.unreadable is not None:
-                yield self._damaged(span, span.first, span.following, span.unreadable)
+                yield self._damaged(span, span.first, span.next_offset, span.unreadable)
             elif span.lost:
-                yield self._lost(span, span.first, span.following, GapReason.RETENTION)
+                yield self._lost(span, span.first, span.next_offset, GapReason.RETENTION)
             elif by_index:
                 by_index = yield from self._headers(span)
             else:
@@ -123,7 +123,7 @@ class StreamRead:
 
     def _headers(self, span: Span) -> Generator[Found, None, bool]:
         """A span by the indexes of its fragments; whether that is worth trying again."""
-        offsets = span.first, span.following
+        offsets = span.first, span.next_offset
         fetches = (
             Fetch(0, partial(chunks_by_index, entry, *offsets, self.objects))
             for entry in span.entries
@@ -136,16 +136,16 @@ class StreamRead:
                 for number, checked in enumerate(results):
                     if checked is None:
                         break
-                    following = min(span.entries[number].next_offset, span.following)
-                    yield Sound(checked, None, position, following)
-                    position = following
+                    next_offset = min(span.entries[number].next_offset, span.next_offset)
+                    yield Sound(checked, None, position, next_offset)
+                    position = next_offset
                 else:
                     return True
-        yield from self._read(Span(span.entries[number:], position, span.following))
+        yield from self._read(Span(span.entries[number:], position, span.next_offset))
         return span.entries[number].kind is EntryKind.HOLE
 
     def _read(self, span: Span) -> Iterator[Found]:
-        read = RangeRead(self.objects, self._manifest(span.entries), span.first, span.following)
+        read = RangeRead(self.objects, self._manifest(span.entries), span.first, span.next_offset)
         with closing(read.found()) as found:
             for each in found:
                 if isinstance(each, Gap):
@@ -156,12 +156,12 @@ class StreamRead:
                 else:
                     yield from self._sound_and_damaged(each, read.position, read.end)
 
-    def _sound_and_damaged(self, piece: Piece, first: int, following: int) -> Iterator[Found]:
+    def _sound_and_damaged(self, piece: Piece, first: int, next_offset: int) -> Iterator[Found]:
         for part in piece.sound_and_damaged(first):
             if isinstance(part, Checked):
-                yield Sound(part, piece, first, following)
-            elif part.first_offset < following:
-                yield Damaged(part, first, following)
+                yield Sound(part, piece, first, next_offset)
+            elif part.first_offset < next_offset:
+                yield Damaged(part, first, next_offset)
 
     def _manifest(self, entries: Sequence[Entry]) -> Followed:
         """The part of the planned manifest that has these entries: all that reading them takes."""
@@ -177,12 +177,14 @@ class StreamRead:
     def _layout(self, entry: Entry) -> Layout | None:
         return layout(entry, self._manifest([entry]), self.objects)
 
-    def _damaged(self, span: Span, first: int, following: int, error: CorruptDataError) -> Damaged:
-        damage = CorruptRange(first, following, self._time_of(span, first), error)
-        return Damaged(damage, first, following)
+    def _damaged(
+        self, span: Span, first: int, next_offset: int, error: CorruptDataError
+    ) -> Damaged:
+        damage = CorruptRange(first, next_offset, self._time_of(span, first), error)
+        return Damaged(damage, first, next_offset)
 
-    def _lost(self, span: Span, first: int, following: int, reason: GapReason) -> Lost:
-        gap = Gap(first, following, reason)
+    def _lost(self, span: Span, first: int, next_offset: int, reason: GapReason) -> Lost:
+        gap = Gap(first, next_offset, reason)
         whole = gap
         if reason is GapReason.HOLE and self.planned.bounds is not None:
             whole = self._whole_hole(span, gap, self.planned.bounds)
@@ -211,26 +213,26 @@ class StreamRead:
 
 @dataclass(slots=True)
 class Span:
-    """Offsets [first, following) that lie in these fragments and holes, which join.
+    """Offsets [first, next_offset) that lie in these fragments and holes, which join.
 
     Attributes:
         entries: one or more.
         first: offset.
-        following: offset.
+        next_offset: offset.
         unreadable: why nothing can be read there; then there is one entry.
         lost: part of a fragment that is nowhere any more; which offsets were meant, nobody can say.
     """
 
     entries: list[Entry]
     first: int
-    following: int
+    next_offset: int
     unreadable: CorruptDataError | None = None
     lost: bool = False
 
     def joins(self, other: Span) -> bool:
         """Whether `other` can be read in one go with it."""
         plain = self.unreadable is None is other.unreadable and not (self.lost or other.lost)
-        return plain and self.following == other.first and len(self.entries) < _MAX_ENTRIES
+        return plain and self.next_offset == other.first and len(self.entries) < _MAX_ENTRIES
 
 
 def spans(
@@ -251,7 +253,7 @@ def spans(
     for part in parts:
         for span in _of(part, window, layout_of):
             if open_span is not None and open_span.joins(span):
-                open_span.following = span.following
+                open_span.next_offset = span.next_offset
                 if open_span.entries[-1] != part.entry:
                     open_span.entries.append(part.entry)
                 continue
@@ -265,28 +267,28 @@ def spans(
 def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None]) -> Iterator[Span]:
     entry = part.entry
     if entry.kind is EntryKind.HOLE or (whole(part) and window.all_times_of(entry)):
-        for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
-            yield Span([entry], first, following)
+        for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
+            yield Span([entry], first, next_offset)
         return
     try:
         found = layout_of(entry)
     except CorruptDataError as error:
         # Nobody can say which offsets lie in which bytes: whoever has the first byte tells of all.
         if part.start <= 0:
-            for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
-                yield Span([entry], first, following, error)
+            for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
+                yield Span([entry], first, next_offset, error)
         return
     if found is None:
         # Gone for good. Whoever has the first byte reads on and will be told; all others tell, too,
         # because some may have read their part in time.
-        for first, following in window.offsets.within(entry.first_offset, entry.next_offset):
-            yield Span([entry], first, following, lost=part.start > 0)
+        for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
+            yield Span([entry], first, next_offset, lost=part.start > 0)
         return
     begin, end = chunks_of(found.positions, part)
     ids = found.chunk_ids
     for low, high in _runs(found.timestamps, begin, end, window):
-        for first, following in window.offsets.within(ids[low], ids[high]):
-            yield Span([entry], first, following)
+        for first, next_offset in window.offsets.within(ids[low], ids[high]):
+            yield Span([entry], first, next_offset)
 
 
 def _runs(timestamps: list[int], begin: int, end: int, window: Window) -> Iterator[tuple[int, int]]:

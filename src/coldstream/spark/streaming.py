@@ -119,10 +119,10 @@ class StreamReader(DataSourceStreamReader):
         )
         planned: list[Planned] = []
         lost: list[Work] = []
-        for stream, following in until.streams.items():
-            first = begin.streams.get(stream, until.began.get(stream, following))
-            if first < following or until.epochs.get(stream) != begin.epochs.get(stream):
-                one, gaps = self._planned(stream, first, following, begin)
+        for stream, next_offset in until.streams.items():
+            first = begin.streams.get(stream, until.began.get(stream, next_offset))
+            if first < next_offset or until.epochs.get(stream) != begin.epochs.get(stream):
+                one, gaps = self._planned(stream, first, next_offset, begin)
                 planned.append(one)
                 lost += [lost_work(task, one, gap) for gap in gaps]
         splits = splits_of(planned, self._options.sizes)
@@ -251,7 +251,7 @@ class StreamReader(DataSourceStreamReader):
         return offset_of(root, spec, objects)
 
     def _planned(
-        self, stream: str, first: int, following: int, before: Position
+        self, stream: str, first: int, next_offset: int, before: Position
     ) -> tuple[Planned, list[Gap]]:
         """A stream's part of a batch, and what of it, or of those before it, is nowhere any more.
 
@@ -267,13 +267,13 @@ class StreamReader(DataSourceStreamReader):
         if cut is not None:
             gaps.append(Gap(cut, first, GapReason.TRUNCATION))
         if snapshot is None:
-            if first < following or known is None:
-                gaps.append(Gone(first, following, stream=stream))
+            if first < next_offset or known is None:
+                gaps.append(Gone(first, next_offset, stream=stream))
         else:
-            if first < min(root.first_offset, following):
-                gaps.append(Gap(first, min(root.first_offset, following), GapReason.RETENTION))
-            if max(first, root.next_offset) < following:
-                gaps.append(Gap(max(first, root.next_offset), following, GapReason.TRUNCATION))
+            if first < min(root.first_offset, next_offset):
+                gaps.append(Gap(first, min(root.first_offset, next_offset), GapReason.RETENTION))
+            if max(first, root.next_offset) < next_offset:
+                gaps.append(Gap(max(first, root.next_offset), next_offset, GapReason.TRUNCATION))
         if gaps:
             self._refuse(stream, gaps[0], "" if cut is None else _WHERE_THEY_ARE)
         planned = PlannedStream(
@@ -282,7 +282,7 @@ class StreamReader(DataSourceStreamReader):
             root.epoch,
             root.first_offset,
             root.next_offset,
-            Window().between(first, following),
+            Window().between(first, next_offset),
             root.first_timestamp if snapshot else item.last_timestamp,
         )
         planned.check_offsets()

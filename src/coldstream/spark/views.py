@@ -147,7 +147,7 @@ def _chunks(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
         fields = {name: headers[name].tolist() for name in headers.dtype.names or ()}
         for number, size in enumerate(sizes):
             offset = fields["chunk_id"][number]
-            if not each.first <= offset < each.following:
+            if not each.first <= offset < each.next_offset:
                 continue
             yield {
                 "stream": planned.stream,
@@ -175,7 +175,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
             continue
         for chunk in each.checked:
             header = chunk.header
-            if not each.first <= header.chunk_id < each.following:
+            if not each.first <= header.chunk_id < each.next_offset:
                 continue
             row = {
                 "stream": planned.stream,

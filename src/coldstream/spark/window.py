@@ -64,10 +64,10 @@ class Intervals:
     def within(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         """The parts of [low, high) that lie inside, in order."""
         number = max(0, bisect_right(self.spans, low, key=_low) - 1)
-        for first, following in self.spans[number:]:
+        for first, next_offset in self.spans[number:]:
             if first >= high:
                 return
-            begin, end = max(first, low), min(following, high)
+            begin, end = max(first, low), min(next_offset, high)
             if begin < end:
                 yield begin, end
 
@@ -101,9 +101,9 @@ class Window:
         """Whether nothing can be in it."""
         return not (self.offsets and self.times)
 
-    def between(self, first: int, following: int) -> Window:
+    def between(self, first: int, next_offset: int) -> Window:
         """The part of it that lies in a range of offsets."""
-        return Window(self.offsets & Intervals.of((first, following)), self.times)
+        return Window(self.offsets & Intervals.of((first, next_offset)), self.times)
 
     def overlaps(self, entry: Entry) -> bool:
         """Whether something below `entry` may be asked for."""

@@ -18,7 +18,7 @@ from coldstream.plans.reconcile import (
     step_back,
 )
 from coldstream.ports import Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import encoded, put_root
 from coldstream.remote.roots import root_at
 from coldstream.usecases.evidence import uploaded_floors
@@ -26,7 +26,7 @@ from coldstream.usecases.ours import first_of_ours
 from coldstream.usecases.references import first_missing, list_roots
 
 
-def adopt(world: World, stream: str) -> CatalogItem | None:
+def adopt(context: Context, stream: str) -> CatalogItem | None:
     """Write the newest complete root of the bucket again, and the item that names it.
 
     Fragments behind that root are not looked at: the next commit resolves them as ever. A tombstone
@@ -42,20 +42,20 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
         ConflictError: somebody else was faster; look again.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    table_id = world.catalog.table_id()
-    item = world.catalog.get(stream)
+    table_id = context.catalog.table_id()
+    item = context.catalog.get(stream)
     if item is not None and item.table_id == table_id:
         return None
     if item is not None and item.state is StreamState.DELETED:
-        return _commit(world, _moved_over(world, item, table_id), item)
-    roots = list(list_roots(world, stream))
+        return _commit(context, _moved_over(context, item, table_id), item)
+    roots = list(list_roots(context, stream))
     if not roots:
-        return _without_root(world, stream, item, table_id)
-    winner = _choose(world, stream, item, roots)
-    uid = world.new_uid()
+        return _without_root(context, stream, item, table_id)
+    winner = _choose(context, stream, item, roots)
+    uid = context.new_uid()
     versions = [each.key.version for each in roots]
     version = next_version(item, versions)
-    path = root_path(world.prefix, stream, winner.epoch, version, uid)
+    path = root_path(context.prefix, stream, winner.epoch, version, uid)
     root, adopted = adoption(
         winner,
         item,
@@ -65,22 +65,22 @@ def adopt(world: World, stream: str) -> CatalogItem | None:
         uid=uid,
         root_key=path,
     )
-    put_root(world.store, path, encoded(root, stream), uid)
-    return _commit(world, adopted, item)
+    put_root(context.store, path, encoded(root, stream), uid)
+    return _commit(context, adopted, item)
 
 
 def _choose(
-    world: World, stream: str, item: CatalogItem | None, roots: Sequence[ListedRoot]
+    context: Context, stream: str, item: CatalogItem | None, roots: Sequence[ListedRoot]
 ) -> Root:
     """The best root of which nothing is missing, if it can be the one that landed."""
     passed: list[Root] = []
     gone = ""
     for same in ranked(roots):
-        read = [(_read(world, stream, each), each) for each in same]
-        uploaded = uploaded_floors(world, stream, [root for root, _ in read])
+        read = [(_read(context, stream, each), each) for each in same]
+        uploaded = uploaded_floors(context, stream, [root for root, _ in read])
         for root, _ in preferred(read, item, uploaded):
             why = step_back(root, passed, item, uploaded)
-            missing = None if why else first_missing(world, stream, root)
+            missing = None if why else first_missing(context, stream, root)
             if not why and missing is None:
                 return root
             gone = gone or missing or ""
@@ -98,15 +98,15 @@ def _choose(
     )
 
 
-def _read(world: World, stream: str, each: ListedRoot) -> Root:
-    return root_at(world.store, each.path, stream)
+def _read(context: Context, stream: str, each: ListedRoot) -> Root:
+    return root_at(context.store, each.path, stream)
 
 
 def _without_root(
-    world: World, stream: str, item: CatalogItem | None, table_id: str
+    context: Context, stream: str, item: CatalogItem | None, table_id: str
 ) -> CatalogItem:
     """A stream that never had a root, or has none any more."""
-    first = first_of_ours(world, stream)
+    first = first_of_ours(context, stream)
     if first is not None:
         raise CorruptDataError(
             "the bucket holds objects of this stream but no root: rebuild its manifest",
@@ -115,7 +115,7 @@ def _without_root(
         )
     if item is None:
         # Nothing is anchored beside them, either: a person has to look, and to remove them.
-        others = world.store.list(stream_prefix(world.prefix, stream), limit=1)
+        others = context.store.list(stream_prefix(context.prefix, stream), limit=1)
         raise NotFoundError(
             "the table does not know this stream, and of what the bucket holds below its name"
             " nothing is ours: remove it"
@@ -125,17 +125,17 @@ def _without_root(
             key=ascii(others[0].key)[1:-1] if others else None,
         )
     # An anchor, or a tombstone whose objects are gone: it says all there is to say.
-    return _commit(world, _moved_over(world, item, table_id), item)
+    return _commit(context, _moved_over(context, item, table_id), item)
 
 
-def _moved_over(world: World, item: CatalogItem, table_id: str) -> CatalogItem:
+def _moved_over(context: Context, item: CatalogItem, table_id: str) -> CatalogItem:
     """The same item in another table; what was seen under the old one proves nothing."""
-    token = world.new_uid() or 1  # 0 means "never changed"
+    token = context.new_uid() or 1  # 0 means "never changed"
     return replace(item, table_id=table_id, revision=item.revision + 1, state_token=token)
 
 
-def _commit(world: World, adopted: CatalogItem, item: CatalogItem | None) -> CatalogItem:
-    outcome = world.catalog.adopt(adopted, replacing=item)
+def _commit(context: Context, adopted: CatalogItem, item: CatalogItem | None) -> CatalogItem:
+    outcome = context.catalog.adopt(adopted, replacing=item)
     if isinstance(outcome, Landed):
         return outcome.item
     raise ConflictError("somebody else has written the item", stream=adopted.stream)

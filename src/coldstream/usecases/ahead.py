@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldstream.errors import RefusedFragmentError
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.extend import extend
 
@@ -33,7 +33,7 @@ class Ahead:
 
 
 def ahead(
-    world: World,
+    context: Context,
     stream: str,
     *,
     limit: int = 500,
@@ -42,7 +42,7 @@ def ahead(
     """Resolve and verify, commit by commit, all that `commit_runs` would append.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         limit: fragments in one commit, as there.
         time_left: whether there is time for another commit's worth.
@@ -50,11 +50,11 @@ def ahead(
     Raises:
         As `load`, and `extend`.
     """
-    root = load(world, stream).root
+    root = load(context, stream).root
     begin, fragments, size = root.next_offset, 0, 0
     refused: dict[str | None, RefusedFragmentError] = {}
     while True:
-        extension = extend(world, stream, root, limit=limit)
+        extension = extend(context, stream, root, limit=limit)
         refused.update((each.key, each) for each in extension.refused)
         fragments += extension.fragments
         size += sum(each.listed.size for each in extension.run)

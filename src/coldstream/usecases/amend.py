@@ -11,7 +11,7 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.ports import Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
 
@@ -69,7 +69,7 @@ class Amended(Generic[C]):
 
 
 def amend(
-    world: World,
+    context: Context,
     stream: str,
     plan: Callable[[Snapshot], C],
     *,
@@ -84,7 +84,7 @@ def amend(
     loaded again, and the plan sees for itself what is left to do.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         plan: gives the change; one whose root is the very root it was given changes nothing.
         pause: called with the number of the failed attempt before the next one.
@@ -100,13 +100,13 @@ def amend(
     """
     conflicts = 0
     while True:
-        loaded = load(world, stream)
+        loaded = load(context, stream)
         change = plan(loaded)
         if change.root is loaded.root or dry_run:
             return Amended(loaded.root, change, False, loaded.item, conflicts)
         how = terms(change)
         outcome = publish(
-            world,
+            context,
             loaded,
             change.root,
             nodes=change.nodes,

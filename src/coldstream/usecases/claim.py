@@ -17,7 +17,7 @@ from coldstream.plans.claim import LocalHistory
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.plans.truncate import Truncation
 from coldstream.ports import Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load_item
 from coldstream.usecases.amend import PLAIN, Terms, amend
@@ -29,18 +29,18 @@ from coldstream.usecases.quarantine import load_record
 from coldstream.usecases.truncate import cut_off
 
 
-def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
+def anchor(context: Context, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
     """Write the stream's first item, before its first object; return the item that is there.
 
     Raises:
         ConflictError: objects of the stream exist without an item (a lost or restored table);
             nothing is written until they have been reconciled.
     """
-    item = world.catalog.get(stream)
+    item = context.catalog.get(stream)
     if item is not None:
         return item
-    if holds_ours(world, stream):
-        item = world.catalog.get(stream)
+    if holds_ours(context, stream):
+        item = context.catalog.get(stream)
         if item is not None:
             return item  # another agent has begun the stream between the two looks
         raise ConflictError(
@@ -48,10 +48,10 @@ def anchor(world: World, stream: str, first_offset: int, name: QueueName) -> Cat
             " it must be reconciled before anything is written",
             stream=stream,
         )
-    return world.catalog.anchor(
+    return context.catalog.anchor(
         CatalogItem(
             stream=stream,
-            table_id=world.catalog.table_id(),
+            table_id=context.catalog.table_id(),
             first_offset=first_offset,
             next_offset=first_offset,
             name=name,
@@ -82,7 +82,7 @@ def foreign(item: CatalogItem, under: str) -> ForeignBucketError:
     )
 
 
-def root_again(world: World, stream: str) -> bool:
+def root_again(context: Context, stream: str) -> bool:
     """Write the root of a manifest that has never held anything, where the bucket has nothing.
 
     A first run with the wrong bucket has left its claim in the catalog, and the root of it in that
@@ -98,9 +98,9 @@ def root_again(world: World, stream: str) -> bool:
         ForeignBucketError: the manifest has held data; nothing was written.
         As `load_item` and `publish`.
     """
-    item = load_item(world, stream)
-    under = stream_prefix(world.prefix, stream)
-    if not item.root_key or holds_ours(world, stream):
+    item = load_item(context, stream)
+    under = stream_prefix(context.prefix, stream)
+    if not item.root_key or holds_ours(context, stream):
         return False
     if not item.never_held:
         raise foreign(item, under)
@@ -110,7 +110,7 @@ def root_again(world: World, stream: str) -> bool:
         epoch=item.epoch,
         ledger=item.ledger,
     )
-    return isinstance(publish(world, Snapshot(item, root), root), Landed)
+    return isinstance(publish(context, Snapshot(item, root), root), Landed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Claimed:
 
 
 def claim(
-    world: World,
+    context: Context,
     stream: str,
     epoch: int,
     *,
@@ -153,7 +153,7 @@ def claim(
     record: nothing is deleted.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         epoch: of a committed chunk that the local log holds.
         log: the committed part of the local log.
@@ -177,13 +177,13 @@ def claim(
         NotFoundError: it is gone.
         InvalidInputError: the quarantine or the ledger is full; nothing was changed.
     """
-    claiming = _Claiming(world, stream, epoch, log, limit, now_ms, alone)
+    claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone)
     rooted = False
     while True:
         try:
             step = claiming.step(pause, attempts)
         except NotFoundError as exc:
-            if exc.key is None or rooted or not (rooted := root_again(world, stream)):
+            if exc.key is None or rooted or not (rooted := root_again(context, stream)):
                 raise
             continue
         if step.claimed is not None:
@@ -215,7 +215,7 @@ class _Claiming:
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         stream: str,
         epoch: int,
         log: LocalHistory,
@@ -223,14 +223,14 @@ class _Claiming:
         now_ms: int,
         alone: Alone,
     ) -> None:
-        self._world = world
+        self._context = context
         self._stream = stream
         self._epoch = epoch
         self._log = log
         self._limit = limit
         self._now_ms = now_ms
         self._alone = alone
-        self._ends = Ends(world, stream, thorough=True, time_left=lambda: True)
+        self._ends = Ends(context, stream, thorough=True, time_left=lambda: True)
         self._planned: Truncation | None = None
 
     def step(self, pause: Callable[[int], None], attempts: int) -> _Step:
@@ -240,7 +240,7 @@ class _Claiming:
             As `claim`.
         """
         return amend(
-            self._world,
+            self._context,
             self._stream,
             self._plan,
             pause=pause,
@@ -254,7 +254,7 @@ class _Claiming:
             return _Step(loaded.root, loaded)
         self._planned = None
         extension = extend(
-            self._world, self._stream, loaded.root, limit=self._limit, left=self._ends.left
+            self._context, self._stream, loaded.root, limit=self._limit, left=self._ends.left
         )
         if extension.more:
             return _Step(extension.root)
@@ -265,15 +265,15 @@ class _Claiming:
         return self._claim(loaded, extension)
 
     def _claim(self, loaded: Snapshot, extension: Extension) -> _Step:
-        world, stream, root = self._world, self._stream, extension.root
-        cut = divergence(world, stream, root, self._log, alone=self._alone)
+        context, stream, root = self._context, self._stream, extension.root
+        cut = divergence(context, stream, root, self._log, alone=self._alone)
         first_written = ""
         if cut is not None:
             root, self._planned = cut_off(
-                world, loaded, extension, cut, self._epoch, now_ms=self._now_ms
+                context, loaded, extension, cut, self._epoch, now_ms=self._now_ms
             )
             first_written = self._planned.first_written
-        root = plan_claim(root, self._epoch, recorded=_recorded(world, stream, root))
+        root = plan_claim(root, self._epoch, recorded=_recorded(context, stream, root))
         return _Step(root, terms=Terms(claim=True, first_written=first_written))
 
     def claimed(self, loaded: Snapshot) -> Claimed:
@@ -282,7 +282,7 @@ class _Claiming:
         Raises:
             DivergedError: it is not.
         """
-        held = _check_history(self._world, self._stream, loaded.root, self._log)
+        held = _check_history(self._context, self._stream, loaded.root, self._log)
         truncated = self._planned if _is_ours(self._planned, loaded.root) else None
         return Claimed(loaded, truncated, held=held)
 
@@ -301,11 +301,11 @@ def _check_not_fenced(loaded: Snapshot, epoch: int) -> None:
         )
 
 
-def _recorded(world: World, stream: str, root: Root) -> set[int] | None:
+def _recorded(context: Context, stream: str, root: Root) -> set[int] | None:
     """Epochs of the claims that the quarantine record names; None where the ledger is short."""
     if len(root.ledger.claims) < COMPACT_FROM:
         return None
-    return {epoch for epoch, _ in load_record(world, stream, root.quarantine_key).cuts()}
+    return {epoch for epoch, _ in load_record(context, stream, root.quarantine_key).cuts()}
 
 
 def _is_ours(planned: Truncation | None, root: Root) -> bool:
@@ -316,7 +316,7 @@ def _is_ours(planned: Truncation | None, root: Root) -> bool:
 
 
 def _check_history(
-    world: World, stream: str, root: Root, log: LocalHistory
+    context: Context, stream: str, root: Root, log: LocalHistory
 ) -> tuple[int, int] | None:
     """A claim that has landed is not made again, so it cannot truncate any more.
 
@@ -327,10 +327,10 @@ def _check_history(
     Raises:
         DivergedError: the log is another history than the manifest's.
     """
-    cut = divergence(world, stream, root, log)
+    cut = divergence(context, stream, root, log)
     if cut is None:
         return None
-    end, chunk = _end_of_data(world, stream, root), cut.evidence
+    end, chunk = _end_of_data(context, stream, root), cut.evidence
     if chunk.next_offset == root.next_offset and end <= (
         root.first_offset if cut.anew else cut.offset
     ):
@@ -344,8 +344,8 @@ def _check_history(
     )
 
 
-def _end_of_data(world: World, stream: str, root: Root) -> int:
+def _end_of_data(context: Context, stream: str, root: Root) -> int:
     """Where the last fragment ends, and nothing but holes follows."""
-    live = leaves_backwards(root, world.fetch(stream))
+    live = leaves_backwards(root, context.fetch(stream))
     ends = (leaf.next_offset for leaf in live if leaf.kind is not EntryKind.HOLE)
     return next(ends, root.first_offset)

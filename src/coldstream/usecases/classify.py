@@ -27,7 +27,7 @@ from coldstream.plans.collect import (
     survives,
 )
 from coldstream.ports import ObjectInfo
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.last_chunk import holds_last_chunk
 from coldstream.usecases.quarantine import Quarantine
@@ -38,7 +38,7 @@ class Classifier:
     """Classifies objects by a state of a stream, the roots that may be adopted, the quarantine.
 
     Args:
-        world: where.
+        context: where.
         loaded: the stream.
         time_left: whether there is time for another page of roots.
 
@@ -49,14 +49,14 @@ class Classifier:
     """
 
     def __init__(
-        self, world: World, loaded: Snapshot, *, time_left: Callable[[], bool] = lambda: True
+        self, context: Context, loaded: Snapshot, *, time_left: Callable[[], bool] = lambda: True
     ) -> None:
-        self._world = world
+        self._context = context
         self._stream = loaded.item.stream
         self._item, self._root = loaded.item, loaded.root
-        self._fetch = world.fetch(self._stream)
-        self._rivals = rivals(world, loaded.item, time_left=time_left)
-        self._quarantine = Quarantine(world, self._stream, loaded.root, self._rivals or ())
+        self._fetch = context.fetch(self._stream)
+        self._rivals = rivals(context, loaded.item, time_left=time_left)
+        self._quarantine = Quarantine(context, self._stream, loaded.root, self._rivals or ())
         self._holders: dict[str, Entry] = {}
 
     @property
@@ -89,7 +89,7 @@ class Classifier:
             NotFoundError, CorruptDataError: a group of a tree that must be there.
             UnavailableError: S3 did not answer.
         """
-        path, prefix = row.key, self._world.prefix
+        path, prefix = row.key, self._context.prefix
         try:
             key: DataKey | MetadataKey = parse_data_key(path, prefix)
         except InvalidInputError:
@@ -147,13 +147,13 @@ class Classifier:
         leaf = leaf_at(self._root, key.next_offset - 1, self._fetch)
         if leaf is not None and self._holders.get(path) == leaf:
             return True
-        if holds_last_chunk(self._world, self._stream, self._root, path):
+        if holds_last_chunk(self._context, self._stream, self._root, path):
             if leaf is not None:
                 self._holders[path] = leaf
             return True
         return any(
             key.next_offset > timeline.floor
             and not over_hole(root, key.first_offset, key.next_offset, self._fetch)
-            and holds_last_chunk(self._world, self._stream, root, path)
+            and holds_last_chunk(self._context, self._stream, root, path)
             for timeline, root in self._quarantine.roots
         )

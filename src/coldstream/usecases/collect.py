@@ -23,7 +23,7 @@ from coldstream.names import list_start, metadata_prefix, stream_prefix
 from coldstream.plans.collect import Kind, mature, replaced, survives
 from coldstream.plans.collect_order import Phase, Place, draw
 from coldstream.ports import Deleter, ObjectInfo
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.classify import Classifier
 from coldstream.usecases.marks import State, list_records, read_header, seen_in, write_record
@@ -92,7 +92,7 @@ class Collection:
 
 
 def collect(
-    world: World,
+    context: Context,
     deleter: Deleter,
     stream: str,
     *,
@@ -108,7 +108,7 @@ def collect(
     """One step over the stream's objects, from behind `cursor` on.
 
     Args:
-        world: where.
+        context: where.
         deleter: the same bucket.
         stream: directory name.
         grace_ms: longer than anybody works with a root that is not the newest.
@@ -128,7 +128,7 @@ def collect(
         CorruptDataError: the manifest is damaged: nothing is deleted.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(world, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held, time_left)
+    step = _Step(context, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held, time_left)
     return step.run(cursor, time_to_list or time_left)
 
 
@@ -138,7 +138,7 @@ _Candidate = tuple[ObjectInfo, Kind]
 class _Step:
     def __init__(
         self,
-        world: World,
+        context: Context,
         deleter: Deleter,
         stream: str,
         grace_ms: int,
@@ -148,7 +148,7 @@ class _Step:
         held: Callable[[CatalogItem], bool],
         time_left: Callable[[], bool],
     ) -> None:
-        self._world = world
+        self._context = context
         self._deleter = deleter
         self._stream = stream
         self._grace_ms = grace_ms
@@ -157,13 +157,13 @@ class _Step:
         self._dry_run = dry_run
         self._held = held
         self._time_left = time_left
-        self._loaded = load(world, stream)
-        self._classifier = Classifier(world, self._loaded, time_left=time_left)
+        self._loaded = load(context, stream)
+        self._classifier = Classifier(context, self._loaded, time_left=time_left)
         self._places: dict[str, str] = {}
         self._state = State.of(self._loaded.item)
         #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
         self._listed_by = self._loaded.item.version
-        self._records = mature(list_records(world, stream), now_ms=now_ms, grace_ms=grace_ms)
+        self._records = mature(list_records(context, stream), now_ms=now_ms, grace_ms=grace_ms)
         self.report = Collection(stream, blind=self._classifier.blind)
 
     def run(self, cursor: str | None, time_to_list: Callable[[], bool]) -> Collection:
@@ -178,7 +178,7 @@ class _Step:
                 if kind.garbage:
                     candidates.append((row, kind))
                     self._places[row.key] = following
-            elif not time_to_list() or len(candidates) > MAX_CANDIDATES - self._world.page_size:
+            elif not time_to_list() or len(candidates) > MAX_CANDIDATES - self._context.page_size:
                 self.report.cursor = following
                 break
         self._delete(candidates)
@@ -190,16 +190,16 @@ class _Step:
         Manifest nodes come first, so that a root goes before the data that only it refers to; what
         a root refers to that may be adopted one day waits for a later run anyway (`rivals`).
         """
-        nodes = metadata_prefix(self._world.prefix, self._stream)
+        nodes = metadata_prefix(self._context.prefix, self._stream)
         place = Place.parse(cursor) or self._begin()
         for phase in place.phases():
             prefix = (
-                nodes if phase is Phase.NODES else stream_prefix(self._world.prefix, self._stream)
+                nodes if phase is Phase.NODES else stream_prefix(self._context.prefix, self._stream)
             )
             after = place.after_in(phase)
             while True:
-                page = self._world.store.list(
-                    prefix, start_after=after, limit=self._world.page_size
+                page = self._context.store.list(
+                    prefix, start_after=after, limit=self._context.page_size
                 )
                 for number, row in enumerate(page, 1):
                     if place.is_beyond(phase, row.key):
@@ -210,7 +210,7 @@ class _Step:
                         yield row, place.at(phase, after).text
                     if number % _ROWS_AT_ONCE == 0:  # what a row is can take several requests
                         yield None, place.at(phase, after).text
-                if len(page) < self._world.page_size:
+                if len(page) < self._context.page_size:
                     break
                 yield None, place.at(phase, after).text
 
@@ -222,7 +222,7 @@ class _Step:
         offset = item.first_offset + draw(self._stream, self._run_ms) % (
             item.next_offset - item.first_offset
         )
-        return Place(start=list_start(self._world.prefix, self._stream, offset))
+        return Place(start=list_start(self._context.prefix, self._stream, offset))
 
     def _seen(self, rows: Mapping[str, ObjectInfo], limit_ms: int) -> set[str]:
         """Those of `rows` that a record of at least a grace time ago names.
@@ -240,11 +240,11 @@ class _Step:
             if not self._time_left() and proved:
                 break
             try:
-                header = read_header(self._world, self._stream, record)
+                header = read_header(self._context, self._stream, record)
                 # Another state: there was an adoption, a rebuild or an undelete since.
                 if header.state != self._state or header.first > last or header.last < first:
                     continue
-                named = seen_in(self._world, self._stream, record, rows.keys())
+                named = seen_in(self._context, self._stream, record, rows.keys())
             except (CorruptDataError, NotFoundError):
                 continue  # proves nothing; a later record will
             latest = record.modified_ms - self._grace_ms
@@ -263,7 +263,11 @@ class _Step:
         elif ripe:
             # What is seen now is written down first, and the record's own time is S3's now.
             record = write_record(
-                self._world, self._stream, run_ms=self._run_ms, state=self._state, keys=ripe.keys()
+                self._context,
+                self._stream,
+                run_ms=self._run_ms,
+                state=self._state,
+                keys=ripe.keys(),
             )
             proved = self._seen(ripe, record.modified_ms - self._grace_ms)
         for key, row in marks.items():
@@ -282,7 +286,7 @@ class _Step:
 
         One batch is always tried, so that steps that have little time come to an end together.
         """
-        nodes = metadata_prefix(self._world.prefix, self._stream)
+        nodes = metadata_prefix(self._context.prefix, self._stream)
         handled = ""
         for _, group in groupby(proved, lambda each: each[0].key.startswith(nodes)):
             rows = list(group)
@@ -317,7 +321,7 @@ class _Step:
             ConflictError: the stream is not live any more, or its state changed and changed back.
         """
         for _ in range(_PROOFS):
-            fresh = load(self._world, self._stream)
+            fresh = load(self._context, self._stream)
             if State.of(fresh.item) != self._state:
                 raise ConflictError("the stream's state changed", stream=self._stream)
             if fresh.item.version == self._listed_by:
@@ -325,7 +329,7 @@ class _Step:
             if fresh.item.version != self._loaded.item.version:
                 renewed = self._classifier.renewed(fresh)
                 self._classifier = renewed or Classifier(
-                    self._world, fresh, time_left=self._time_left
+                    self._context, fresh, time_left=self._time_left
                 )
                 self._loaded = fresh
             batch = [
@@ -333,7 +337,7 @@ class _Step:
                 for row, kind in batch
                 if kind is Kind.OLD_RECORD or self._classifier.kind(row).garbage
             ]
-            now = self._world.catalog.get(self._stream)
+            now = self._context.catalog.get(self._stream)
             if now is not None and survives(fresh.item, now):
                 return self._without_held(batch)
         for row, _ in batch:

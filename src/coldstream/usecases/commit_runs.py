@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.root import Root
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import Amended, amend
 from coldstream.usecases.extend import Extension, extend
@@ -53,7 +53,7 @@ class CommitReport:
 
 
 def commit_runs(
-    world: World,
+    context: Context,
     stream: str,
     *,
     pause: Callable[[int], None],
@@ -72,7 +72,7 @@ def commit_runs(
     resolved from the new root; a plan is never applied twice.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         pause: called with the number of the failed attempt before the next one; sleeps with jitter.
         attempts: how many conflicts in a row are taken.
@@ -88,18 +88,18 @@ def commit_runs(
         CorruptDataError: the current root is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    ends = Ends(world, stream, thorough=thorough, time_left=time_left)
+    ends = Ends(context, stream, thorough=thorough, time_left=time_left)
     tally = _Tally()
 
     def plan(loaded: Snapshot) -> Extension:
         extension = extend(
-            world, stream, loaded.root, limit=limit, time_left=time_left, left=ends.left
+            context, stream, loaded.root, limit=limit, time_left=time_left, left=ends.left
         )
         tally.refused.update((each.key, each) for each in extension.refused)
         return extension
 
     while True:
-        amended = amend(world, stream, plan, pause=pause, attempts=attempts)
+        amended = amend(context, stream, plan, pause=pause, attempts=attempts)
         tally.add(amended)
         if amended.change.more:
             if time_left():

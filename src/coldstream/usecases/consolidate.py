@@ -33,7 +33,7 @@ from coldstream.plans.consolidate import (
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.splice import splice
 from coldstream.ports import MIN_PART_BYTES, BytesPart, Composer, CopyPart, Part
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.remote.trailers import trailer_of
 from coldstream.usecases.amend import Terms, amend
@@ -82,7 +82,7 @@ class _Made:
 
 
 def consolidate(
-    world: World,
+    context: Context,
     composer: Composer,
     stream: str,
     *,
@@ -96,7 +96,7 @@ def consolidate(
     """One step over the stream's fragments, from the one that contains offset `cursor` on.
 
     Args:
-        world: where.
+        context: where.
         composer: the same bucket.
         stream: directory name.
         target_size: bytes of data in a full fragment.
@@ -109,21 +109,21 @@ def consolidate(
     Raises:
         As `amend`; damage of single fragments is told in the result instead.
     """
-    step = _Step(world, composer, stream, target_size, branching, pause)
+    step = _Step(context, composer, stream, target_size, branching, pause)
     return step.run(cursor, dry_run, time_left)
 
 
 class _Step:
     def __init__(
         self,
-        world: World,
+        context: Context,
         composer: Composer,
         stream: str,
         target_size: int,
         branching: int,
         pause: Callable[[int], None],
     ) -> None:
-        self._world = world
+        self._context = context
         self._composer = composer
         self._stream = stream
         self._target = target_size
@@ -132,10 +132,10 @@ class _Step:
         self.report = Consolidation(stream)
 
     def run(self, cursor: int, dry_run: bool, time_left: Callable[[], bool]) -> Consolidation:
-        loaded = load(self._world, self._stream)
+        loaded = load(self._context, self._stream)
         runs, following = self._small_runs(loaded, cursor)
         self.report.cursor = following
-        with self._world.pool(_AT_ONCE) as pool:
+        with self._context.pool(_AT_ONCE) as pool:
             with_trailers = [list(self._pieces(run, pool)) for run in runs]
         chosen = choose(
             [run for part in with_trailers for run in part],
@@ -166,7 +166,7 @@ class _Step:
     def _small_runs(self, loaded: Snapshot, cursor: int) -> tuple[list[list[Entry]], int | None]:
         """Small neighbours, and the offset at which the next step begins."""
         runs: list[list[Entry]] = [[]]
-        fetch = self._world.fetch(self._stream)
+        fetch = self._context.fetch(self._stream)
         for number, leaf in enumerate(leaves(loaded.root, fetch, start=cursor)):
             if number >= _LEAVES and not (runs[-1] and number < 2 * _LEAVES):
                 return [run for run in runs if len(run) > 1], leaf.first_offset
@@ -191,14 +191,14 @@ class _Step:
 
     def _piece(self, entry: Entry) -> Piece | ColdstreamError:
         try:
-            trailer = trailer_of(self._world.store, self._world.prefix, self._stream, entry)
+            trailer = trailer_of(self._context.store, self._context.prefix, self._stream, entry)
         except (CorruptDataError, NotFoundError) as error:
             return error
         return Piece(entry, trailer)
 
     def _make(self, pieces: tuple[Piece, ...]) -> _Made:
         """PUT the fragment that `pieces` become."""
-        with self._world.pool(_AT_ONCE) as pool:
+        with self._context.pool(_AT_ONCE) as pool:
             indexes = list(pool.map(self._index, pieces))
             index = merged_index((i.trailer, [i[n] for n in range(len(i))]) for i in indexes)
             trailer = merged_trailer([piece.trailer for piece in pieces], index)
@@ -206,14 +206,14 @@ class _Step:
             plans = layout([p.trailer.data_size for p in pieces], min_part=MIN_PART_BYTES)
             parts = [self._part(plan, pieces, pool) for plan in plans[:-1]]
             last = BytesPart(self._joined(plans[-1], pieces, pool) + tail)
-        uid = self._world.new_uid()
+        uid = self._context.new_uid()
         key = DataKey(self._stream, trailer.first_offset, trailer.next_offset, trailer.epoch, uid)
-        path = key.path(self._world.prefix)
+        path = key.path(self._context.prefix)
         write_id = f"{uid:016x}-{trailer.data_crc:08x}"
         if parts:
             self._composer.compose(path, [*parts, last], write_id=write_id)
         else:
-            self._world.store.put(path, last.data, write_id=write_id)
+            self._context.store.put(path, last.data, write_id=write_id)
         entry = replace(
             pieces[0].entry,
             next_offset=trailer.next_offset,
@@ -230,7 +230,7 @@ class _Step:
         trailer, path = piece.trailer, self._path(piece.entry)
         begin = trailer.index_position
         try:
-            section = self._world.store.get(path, begin, begin + trailer.index_size)
+            section = self._context.store.get(path, begin, begin + trailer.index_size)
             return FragmentIndex(section, trailer)
         except CorruptDataError as error:
             raise error.located(
@@ -249,7 +249,7 @@ class _Step:
     def _read(self, span: Span, pieces: Sequence[Piece]) -> bytes:
         piece = pieces[span.piece]
         path = self._path(piece.entry)
-        data = bytes(self._world.store.get(path, span.start, span.end))
+        data = bytes(self._context.store.get(path, span.start, span.end))
         begin, end = len(HEADER), len(HEADER) + piece.trailer.data_size
         if span.start <= begin and span.end == end:
             whole = memoryview(data)[begin - span.start :]
@@ -277,18 +277,18 @@ class _Step:
 
         def plan(loaded: Snapshot) -> Rebalance:
             nonlocal valid
-            fetch = self._world.fetch(self._stream)
+            fetch = self._context.fetch(self._stream)
             valid = [each for each in made if _still_there(loaded, each, fetch)]
             return splice(
                 loaded.root,
                 [each.entry for each in valid],
                 branching=self._branching,
                 fetch=fetch,
-                uids=iter(self._world.new_uid, None),
+                uids=iter(self._context.new_uid, None),
             )
 
         terms = Terms(first_written=self._path(made[0].entry))
-        amended = amend(self._world, self._stream, plan, pause=self._pause, terms=lambda _: terms)
+        amended = amend(self._context, self._stream, plan, pause=self._pause, terms=lambda _: terms)
         self.report.conflicts += amended.conflicts
         if not amended.landed:
             return
@@ -303,7 +303,7 @@ class _Step:
         self.report.copied += copied
 
     def _path(self, entry: Entry) -> str:
-        return entry.data_key(self._stream).path(self._world.prefix)
+        return entry.data_key(self._stream).path(self._context.prefix)
 
 
 def _still_there(loaded: Snapshot, made: _Made, fetch: Fetch) -> bool:

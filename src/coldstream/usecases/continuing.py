@@ -8,7 +8,7 @@ from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, list_start
 from coldstream.plans.overlap import recent
 from coldstream.plans.resolve import Candidates, Listed, Resolution, Step
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.listing import data_objects
 
 
@@ -24,20 +24,20 @@ class Listing:
     seen at no cost in requests, unless it is very much larger than those.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         root: what is to be continued.
         limit: objects in one commit, about.
     """
 
-    def __init__(self, world: World, stream: str, root: Root, limit: int) -> None:
+    def __init__(self, context: Context, stream: str, root: Root, limit: int) -> None:
         self.candidates = Candidates(root.next_offset, root.ledger)
         self._root = root
         self._across: list[Listed] = []
-        self._world = world
+        self._context = context
         self._stream = stream
         self._limit = limit
-        self._start = list_start(world.prefix, stream, recent(root))
+        self._start = list_start(context.prefix, stream, recent(root))
         self._last_offset = -1
         self._ended = False
         self._begun = False
@@ -74,12 +74,12 @@ class Listing:
 
     def _next_page(self) -> None:
         self._begun = True
-        page = self._world.store.list(
-            data_prefix(self._world.prefix, self._stream),
+        page = self._context.store.list(
+            data_prefix(self._context.prefix, self._stream),
             start_after=self._start,
-            limit=self._world.page_size,
+            limit=self._context.page_size,
         )
-        rows = data_objects(page, self._world.prefix)
+        rows = data_objects(page, self._context.prefix)
         if rows:
             self._last_offset = rows[-1].data_key.first_offset
         self.candidates.add(rows)
@@ -92,6 +92,6 @@ class Listing:
                 and root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
             ):
                 self._across.append(each)
-        self._ended = len(page) < self._world.page_size
+        self._ended = len(page) < self._context.page_size
         if page:
             self._start = page[-1].key

@@ -19,7 +19,7 @@ from coldstream.names import stream_prefix
 from coldstream.plans.delete import expiry, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import Deleter, Landed, NotLanded
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 
 class SweepState(StrEnum):
@@ -51,7 +51,7 @@ class Sweep:
 
 
 def delete_stream(
-    world: World,
+    context: Context,
     stream: str,
     policies: PolicySet,
     *,
@@ -62,7 +62,7 @@ def delete_stream(
     """Turn the item into a tombstone. No object goes before the undelete time is over.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         policies: all rules; a legal hold forbids the deletion.
         now_ms: ms since the Unix epoch.
@@ -78,15 +78,15 @@ def delete_stream(
         ConflictError: a legal hold, a restored table, or somebody else changed the state.
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
-    item = _own(world, stream)
+    item = _own(context, stream)
     if item.state in (StreamState.DELETING, StreamState.DELETED):
         return item
     _check_hold(item, policies)
-    change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(world))
-    return _perform(world, replace(change, rules_revision=rules_revision))
+    change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(context))
+    return _perform(context, replace(change, rules_revision=rules_revision))
 
 
-def undelete_stream(world: World, stream: str) -> CatalogItem:
+def undelete_stream(context: Context, stream: str) -> CatalogItem:
     """Call a deletion off; the stream is live again with all it had.
 
     Raises:
@@ -94,12 +94,12 @@ def undelete_stream(world: World, stream: str) -> CatalogItem:
         ConflictError: it is not being deleted, or its objects are already going.
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
-    item = _own(world, stream)
-    return _perform(world, undeletion(item, uid=_token(world)))
+    item = _own(context, stream)
+    return _perform(context, undeletion(item, uid=_token(context)))
 
 
 def sweep(
-    world: World,
+    context: Context,
     deleter: Deleter,
     stream: str,
     policies: PolicySet,
@@ -116,7 +116,7 @@ def sweep(
     be seen empty twice, some time apart; what comes even later is for `collect`.
 
     Args:
-        world: where.
+        context: where.
         deleter: the same bucket.
         stream: directory name.
         policies: all rules; a legal hold stops the sweep before it begins.
@@ -132,18 +132,18 @@ def sweep(
         ConflictError: a restored table, a legal hold, or another change of the state.
         UnavailableError: the undelete time is not over, or S3 deletes nothing.
     """
-    item = _own(world, stream)
+    item = _own(context, stream)
     if item.state is StreamState.DELETING and item.revision == revision:
         if now_ms < item.undelete_until:
             raise UnavailableError("the undelete time is not over", stream=stream)
         _check_hold(item, policies)
-        change = expiry(item, uid=_token(world))
-        item = _perform(world, replace(change, rules_revision=rules_revision))
+        change = expiry(item, uid=_token(context))
+        item = _perform(context, replace(change, rules_revision=rules_revision))
     if item.state is not StreamState.DELETED or item.revision != revision + 1:
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
     objects = size = 0
     while True:
-        swept = sweep_prefix(world, deleter, stream, time_left=time_left)
+        swept = sweep_prefix(context, deleter, stream, time_left=time_left)
         objects, size = objects + swept.objects, size + swept.bytes
         if swept.left is None and not swept.objects:
             empty += 1
@@ -180,7 +180,7 @@ class Swept:
 
 
 def sweep_prefix(
-    world: World, deleter: Deleter, stream: str, *, time_left: Callable[[], bool]
+    context: Context, deleter: Deleter, stream: str, *, time_left: Callable[[], bool]
 ) -> Swept:
     """Delete all that lies below a stream's prefix, whatever its key, once from begin to end.
 
@@ -191,9 +191,9 @@ def sweep_prefix(
         UnavailableError, PermissionDeniedError: the listing.
     """
     swept, after = Swept(), ""
-    under = stream_prefix(world.prefix, stream)
+    under = stream_prefix(context.prefix, stream)
     while True:
-        rows = world.store.list(under, start_after=after, limit=world.page_size)
+        rows = context.store.list(under, start_after=after, limit=context.page_size)
         gone: set[str] = set()
         try:
             gone = set(deleter.delete([row.key for row in rows])) if rows else set()
@@ -206,7 +206,7 @@ def sweep_prefix(
             else:
                 swept.refused += 1
                 swept.left = swept.left or row.key
-        if len(rows) < world.page_size:
+        if len(rows) < context.page_size:
             return swept
         after = rows[-1].key
         if not time_left():
@@ -214,12 +214,12 @@ def sweep_prefix(
             return swept
 
 
-def _own(world: World, stream: str) -> CatalogItem:
+def _own(context: Context, stream: str) -> CatalogItem:
     """The item, whatever its state, of this very table."""
-    item = world.catalog.get(stream)
+    item = context.catalog.get(stream)
     if item is None:
         raise NotFoundError("the catalog does not know this stream", stream=stream)
-    if item.table_id != world.catalog.table_id():
+    if item.table_id != context.catalog.table_id():
         raise ConflictError(
             "the item was written to another table (a restore?); it must be reconciled first",
             stream=stream,
@@ -242,12 +242,12 @@ def _check_hold(item: CatalogItem, policies: PolicySet) -> None:
         )
 
 
-def _token(world: World) -> int:
-    return world.new_uid() or 1  # 0 means "never changed"
+def _token(context: Context) -> int:
+    return context.new_uid() or 1  # 0 means "never changed"
 
 
-def _perform(world: World, change: StateChange) -> CatalogItem:
-    outcome = world.catalog.change_state(change)
+def _perform(context: Context, change: StateChange) -> CatalogItem:
+    outcome = context.catalog.change_state(change)
     if isinstance(outcome, Landed):
         return outcome.item
     if isinstance(outcome, NotLanded):

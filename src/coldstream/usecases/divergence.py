@@ -36,7 +36,7 @@ from coldstream.plans.truncate import Cut
 from coldstream.remote.trailers import epoch_at, read_index, trailer_of
 
 if TYPE_CHECKING:
-    from coldstream.remote.context import World
+    from coldstream.remote.context import Context
 
 
 #: Called with where the local log begins and where the manifest ends, when the log does not reach
@@ -45,7 +45,7 @@ Alone = Callable[[int, int], object]
 
 
 def divergence(
-    world: World,
+    context: Context,
     stream: str,
     root: Root,
     log: LocalHistory,
@@ -55,7 +55,7 @@ def divergence(
     """Where `root` has to be cut because the local log proves another history; None if nowhere.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         root: with everything that could be appended to it.
         log: the committed part of the writer's own log.
@@ -71,7 +71,7 @@ def divergence(
     first = log.first_offset()
     if first is None:
         return None
-    cut = _Comparison(world, stream, root, log, first, alone).result()
+    cut = _Comparison(context, stream, root, log, first, alone).result()
     if cut is not None and log.first_offset() != first:
         # What was looked for where the log had begun was not found because it was retired.
         raise UnavailableError(
@@ -94,7 +94,7 @@ class _Tail:
 class _Comparison:
     def __init__(
         self,
-        world: World,
+        context: Context,
         stream: str,
         root: Root,
         log: LocalHistory,
@@ -102,12 +102,12 @@ class _Comparison:
         alone: Alone,
     ) -> None:
         self._alone = alone
-        self._world = world
+        self._context = context
         self._stream = stream
         self._root = root
         self._log = log
         self._first = first
-        self._fetch = world.fetch(stream)
+        self._fetch = context.fetch(stream)
 
     def result(self) -> Cut | None:
         root = self._root
@@ -305,7 +305,7 @@ class _Comparison:
         end = begin
         while end < len(index):
             own = ours.get(index[end].chunk_id)
-            if own is None or own.next_offset != _following(index, end):
+            if own is None or own.next_offset != _next_offset(index, end):
                 break
             end += 1
         low, high, common = begin, end, None
@@ -321,38 +321,38 @@ class _Comparison:
     def _chunk(self, leaf: Entry, index: FragmentIndex, number: int) -> LocalChunk:
         """A chunk of a fragment; its epoch is in its header, if the trailer leaves it open."""
         try:
-            epoch = epoch_at(self._world.store, self._path(leaf), index, number)
+            epoch = epoch_at(self._context.store, self._path(leaf), index, number)
         except (CorruptDataError, NotFoundError) as exc:
             exc.located(stream=self._stream)
             raise
-        return LocalChunk(index[number].chunk_id, _following(index, number), epoch)
+        return LocalChunk(index[number].chunk_id, _next_offset(index, number), epoch)
 
     def _last_chunk_of(self, leaf: Entry) -> LocalChunk:
         trailer = self._trailer(leaf)
         return LocalChunk(trailer.last_chunk_id, trailer.next_offset, trailer.last_chunk_epoch)
 
     def _trailer(self, leaf: Entry) -> Trailer:
-        return trailer_of(self._world.store, self._world.prefix, self._stream, leaf)
+        return trailer_of(self._context.store, self._context.prefix, self._stream, leaf)
 
     def _open(self, leaf: Entry) -> FragmentIndex:
         try:
-            return read_index(self._world.store, self._path(leaf), self._trailer(leaf))
+            return read_index(self._context.store, self._path(leaf), self._trailer(leaf))
         except (CorruptDataError, NotFoundError) as exc:
             exc.located(stream=self._stream)
             raise
 
     def _path(self, leaf: Entry) -> str:
-        return leaf.data_key(self._stream).path(self._world.prefix)
+        return leaf.data_key(self._stream).path(self._context.prefix)
 
 
-def _following(index: FragmentIndex, number: int) -> int:
+def _next_offset(index: FragmentIndex, number: int) -> int:
     """The offset after a chunk."""
     last = number + 1 == len(index)
     return index.trailer.next_offset if last else index[number + 1].chunk_id
 
 
-def has_data(world: World, stream: str, root: Root, start: int) -> bool:
+def has_data(context: Context, stream: str, root: Root, start: int) -> bool:
     """Whether the tree has a fragment that reaches above `start`."""
     return any(
-        leaf.kind is EntryKind.FRAGMENT for leaf in leaves(root, world.fetch(stream), start=start)
+        leaf.kind is EntryKind.FRAGMENT for leaf in leaves(root, context.fetch(stream), start=start)
     )

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from coldstream.manifest.root import Root
 from coldstream.plans.reconcile import disputed
 from coldstream.plans.resolve import Listed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.rebuild_objects import floors
 
 #: Fragments at either end of an epoch that are asked for its floor.
@@ -30,7 +30,7 @@ class _Epoch:
     last: deque[Listed] = field(default_factory=lambda: deque(maxlen=_ASKED))
 
 
-def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping[int, int]:
+def uploaded_floors(context: Context, stream: str, roots: Sequence[Root]) -> Mapping[int, int]:
     """By epoch, the floor that uploads say; only of epochs about which the roots disagree.
 
     A floor that none of them has tells nothing: it is of a claim that a rebuild has forgotten, or
@@ -39,7 +39,7 @@ def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping
     always do.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         roots: of one version.
 
@@ -50,13 +50,13 @@ def uploaded_floors(world: World, stream: str, roots: Sequence[Root]) -> Mapping
     if not claims:
         return {}
     epochs: dict[int, _Epoch] = {each: _Epoch() for each in claims}
-    listing = world.data_pages(stream, min(min(each) for each in claims.values()))
+    listing = context.data_pages(stream, min(min(each) for each in claims.values()))
     for each in chain.from_iterable(islice(listing, _PAGES)):
         seen = epochs.get(each.data_key.epoch)
         if seen is not None and each.data_key.kind == "fragment":
             (seen.first if len(seen.first) < _ASKED else seen.last).append(each)
     asked = [each for seen in epochs.values() for each in (*seen.first, *seen.last)]
-    said = floors(world, asked)
+    said = floors(context, asked)
     told: dict[int, set[int]] = {}
     for each in asked:
         epoch, floor = each.data_key.epoch, said.get(each.path)

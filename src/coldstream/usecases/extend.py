@@ -23,7 +23,7 @@ from coldstream.plans.resolve import (
     highest_timestamp,
     last_chunk_of,
 )
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.continuing import Listing
 from coldstream.usecases.overlap import reaching_over
@@ -75,7 +75,7 @@ class Extension:
 
 
 def extend(
-    world: World,
+    context: Context,
     stream: str,
     root: Root,
     *,
@@ -92,7 +92,7 @@ def extend(
     can change. It is empty if there is none and time is up. The next call goes on from there.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         root: what the run continues.
         limit: objects in the run, about.
@@ -102,7 +102,7 @@ def extend(
     Raises:
         UnavailableError: the store did not answer; nothing was changed.
     """
-    extending = _Extending(world, stream, root, limit, left)
+    extending = _Extending(context, stream, root, limit, left)
     late, due = False, _REFUSALS
     while True:
         found = extending.attempt()
@@ -135,14 +135,14 @@ class _Extending:
     """
 
     def __init__(
-        self, world: World, stream: str, root: Root, limit: int, left: Collection[str]
+        self, context: Context, stream: str, root: Root, limit: int, left: Collection[str]
     ) -> None:
-        self._world = world
+        self._context = context
         self._stream = stream
         self._root = root
         self._limit = limit
         self._left = left
-        self._listing = Listing(world, stream, root, limit)
+        self._listing = Listing(context, stream, root, limit)
         #: By path: the run is resolved again and again, each trailer is fetched once.
         self._trailers: dict[str, Trailer | RefusedFragmentError] = {}
         self._looked_over: set[str] = set()
@@ -196,7 +196,7 @@ class _Extending:
             if not isinstance(step, VerifiedHole):
                 continue
             if below is None:
-                below = reaching_over(self._world, self._stream, self._root, without=left)
+                below = reaching_over(self._context, self._stream, self._root, without=left)
             at = step.listed.data_key.first_offset
             over = _over(at, [*below, *self._listing.reaching_over(at)], left)
             if over:
@@ -262,7 +262,7 @@ class _Extending:
     def _fetch(self, wanted: Sequence[Listed]) -> None:
         """Read the trailers that are not known yet."""
         new = [each for each in wanted if each.path not in self._trailers]
-        found = listed_trailers(self._world, new)
+        found = listed_trailers(self._context, new)
         self._trailers.update(
             (each.path, trailer) for each, trailer in zip(new, found, strict=True)
         )

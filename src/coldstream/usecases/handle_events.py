@@ -22,7 +22,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.names import check_stream, parse_data_key
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 
 _MAX_BODY = 256 * 1024  # SQS takes no more
@@ -114,7 +114,7 @@ def _unexpected(exc: Exception) -> InternalError:
 
 
 def handle_messages(
-    world: World,
+    context: Context,
     messages: Iterable[tuple[str, str]],
     *,
     pause: Callable[[int], None],
@@ -127,7 +127,7 @@ def handle_messages(
     object that it announces was refused. What else it names is done all the same.
 
     Args:
-        world: where.
+        context: where.
         messages: (message id, body) pairs.
         pause: as in `commit_runs`.
         time_left: as in `commit_runs`; streams that it leaves no time for fail untouched.
@@ -136,7 +136,7 @@ def handle_messages(
     named: dict[str, list[tuple[str, Mention]]] = {}
     for message_id, body in messages:
         try:
-            for mention in parse_message(body, world.prefix):
+            for mention in parse_message(body, context.prefix):
                 if isinstance(mention, InvalidInputError):
                     failed.setdefault(message_id, mention)
                     continue
@@ -150,7 +150,7 @@ def handle_messages(
         try:
             if not time_left():
                 raise _out_of_time()
-            report = commit_runs(world, stream, pause=pause, time_left=time_left)
+            report = commit_runs(context, stream, pause=pause, time_left=time_left)
         except Exception as exc:
             # Also a bug of ours that only this stream's objects bring to light.
             error = exc if isinstance(exc, ColdstreamError) else _unexpected(exc)

@@ -17,7 +17,7 @@ from coldstream.errors import ConflictError
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.overlap import reaching_over
 
@@ -57,7 +57,7 @@ class Gap:
 
 
 def find_gap(
-    world: World, stream: str, *, local_first: int, pause: Callable[[int], None]
+    context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
 ) -> tuple[CommitReport, Gap | None]:
     """Commit all that continues the manifest, then look whether the local log still reaches it.
 
@@ -65,7 +65,7 @@ def find_gap(
     for its event is in the chain.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         local_first: where the local log begins.
         pause: as in `commit_runs`.
@@ -77,27 +77,27 @@ def find_gap(
         As `commit_runs`; ConflictError also if new fragments come faster than they are committed.
     """
     for attempt in range(1, _MAX_LOOKS + 1):
-        report = commit_runs(world, stream, pause=pause, thorough=True)
+        report = commit_runs(context, stream, pause=pause, thorough=True)
         if report.next_offset >= local_first:
             return report, None
-        gap = _gap(world, stream, report, local_first)
+        gap = _gap(context, stream, report, local_first)
         if gap is not None:
             return report, gap
         pause(attempt)
     raise ConflictError("the chain goes on at every look", stream=stream, offset=report.next_offset)
 
 
-def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> Gap | None:
+def _gap(context: Context, stream: str, report: CommitReport, local_first: int) -> Gap | None:
     """The gap behind a manifest; None if a fragment has come that continues it."""
     root, end = report.root, report.next_offset
     refused = {each.key: each.reason for each in report.refused}
-    following, declared = local_first, {end}
+    next_offset, declared = local_first, {end}
     follows = False
     holding = {
         each.path: refused.get(each.path, _FENCED)
-        for each in reaching_over(world, stream, root, accepted=False)
+        for each in reaching_over(context, stream, root, accepted=False)
     }
-    for each in _listed_from(world, stream, end):
+    for each in _listed_from(context, stream, end):
         key = each.data_key
         if key.first_offset > local_first:
             break
@@ -112,38 +112,38 @@ def _gap(world: World, stream: str, report: CommitReport, local_first: int) -> G
         elif key.first_offset == end:
             return None
         else:
-            following, follows = key.first_offset, True
+            next_offset, follows = key.first_offset, True
             break
     return Gap(
         first_offset=end,
-        next_offset=following,
+        next_offset=next_offset,
         epoch=root.ledger.epoch,
         fragment_follows=follows,
-        declared=following in declared,
+        declared=next_offset in declared,
         holding=tuple(holding),
         why=tuple(holding.values()),
-        parts=_parts(root.ledger, end, following),
+        parts=_parts(root.ledger, end, next_offset),
     )
 
 
-def _parts(ledger: Ledger, first: int, following: int) -> tuple[tuple[int, int, int], ...]:
+def _parts(ledger: Ledger, first: int, next_offset: int) -> tuple[tuple[int, int, int], ...]:
     """A range cut where the right to write it changes: below the last floor, after a rebuild."""
     found: list[tuple[int, int, int]] = []
-    while first < following:
+    while first < next_offset:
         right = ledger.right_at(first)
         if right is None:
             return ()
-        found.append((first, min(following, right.until), right.epoch))
+        found.append((first, min(next_offset, right.until), right.epoch))
         first = right.until
     return tuple(found)
 
 
-def _listed_from(world: World, stream: str, offset: int) -> Iterator[Listed]:
+def _listed_from(context: Context, stream: str, offset: int) -> Iterator[Listed]:
     """All data objects that begin at or above an offset, in the order of their keys."""
-    return chain.from_iterable(world.data_pages(stream, offset))
+    return chain.from_iterable(context.data_pages(stream, offset))
 
 
-def declare(world: World, stream: str, gap: Gap) -> list[DataKey]:
+def declare(context: Context, stream: str, gap: Gap) -> list[DataKey]:
     """PUT holes over a gap, one for each part; the caller knows that nobody has the range any more.
 
     Nothing is committed: the holes wait until a fragment follows them.
@@ -155,7 +155,7 @@ def declare(world: World, stream: str, gap: Gap) -> list[DataKey]:
         UnavailableError, UnknownOutcomeError, PermissionDeniedError: the store. A second hole over
             the same range does no harm.
     """
-    keys = [DataKey(stream, *part, world.new_uid(), "hole") for part in gap.parts]
+    keys = [DataKey(stream, *part, context.new_uid(), "hole") for part in gap.parts]
     for key in keys:
-        world.store.put(key.path(world.prefix), b"", write_id=f"{key.uid:016x}")
+        context.store.put(key.path(context.prefix), b"", write_id=f"{key.uid:016x}")
     return keys

@@ -6,11 +6,11 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.trailers import epoch_at, read_index, read_trailer
 
 
-def holds_last_chunk(world: World, stream: str, root: Root, path: str) -> bool:
+def holds_last_chunk(context: Context, stream: str, root: Root, path: str) -> bool:
     """Whether the last chunk of the fragment under `path` is in the tree, the very same.
 
     Same chunk id and epoch in both mean the same history below, so the fragment is a copy. A
@@ -18,15 +18,15 @@ def holds_last_chunk(world: World, stream: str, root: Root, path: str) -> bool:
     so it counts as not held and stays.
     """
     try:
-        last = read_trailer(world.store, path)
-        leaf = leaf_at(root, last.last_chunk_id, world.fetch(stream))
+        last = read_trailer(context.store, path)
+        leaf = leaf_at(root, last.last_chunk_id, context.fetch(stream))
         if leaf is None or leaf.kind is not EntryKind.FRAGMENT:
             return False
-        held = leaf.data_key(stream).path(world.prefix)
-        index = read_index(world.store, held, read_trailer(world.store, held))
+        held = leaf.data_key(stream).path(context.prefix)
+        index = read_index(context.store, held, read_trailer(context.store, held))
         number = index.chunk_of_offset(last.last_chunk_id)
         if index[number].chunk_id != last.last_chunk_id:
             return False
-        return epoch_at(world.store, held, index, number) == last.last_chunk_epoch
+        return epoch_at(context.store, held, index, number) == last.last_chunk_epoch
     except CorruptDataError:
         return False

@@ -24,7 +24,7 @@ from coldstream.names import (
     stream_prefix,
 )
 from coldstream.plans.collect import Record
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 
 VERSION = 2
 MAX_COMPRESSED = 16 * 2**20
@@ -75,13 +75,13 @@ class Header:
     count: int
 
 
-def list_records(world: World, stream: str) -> list[Record]:
+def list_records(context: Context, stream: str) -> list[Record]:
     """All records of a stream, in order of the time in their keys."""
     records: list[Record] = []
-    for page in world.pages(collect_prefix(world.prefix, stream)):
+    for page in context.pages(collect_prefix(context.prefix, stream)):
         for row in page:
             try:
-                key = parse_metadata_key(row.key, world.prefix)
+                key = parse_metadata_key(row.key, context.prefix)
             except InvalidInputError:
                 continue
             if isinstance(key, MarkKey):
@@ -90,16 +90,16 @@ def list_records(world: World, stream: str) -> list[Record]:
 
 
 def write_record(
-    world: World, stream: str, *, run_ms: int, state: State, keys: Collection[str]
+    context: Context, stream: str, *, run_ms: int, state: State, keys: Collection[str]
 ) -> Record:
     """Write down what is unreferenced now, at least one key; gives the record with S3's own time.
 
     Raises:
         NotFoundError: S3 does not list what was just written.
     """
-    uid = world.new_uid()
-    path = collect_path(world.prefix, stream, run_ms, uid)
-    under = stream_prefix(world.prefix, stream)
+    uid = context.new_uid()
+    path = collect_path(context.prefix, stream, run_ms, uid)
+    under = stream_prefix(context.prefix, stream)
     lines = sorted(key.removeprefix(under) for key in keys)
     header = {
         "version": VERSION,
@@ -112,13 +112,13 @@ def write_record(
     }
     body = gzip.compress(json.dumps(header).encode() + b"\n", mtime=0)
     body += gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
-    world.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
-    for row in world.store.list(path, limit=1):
+    context.store.put(path, body, write_id=f"{uid:016x}-{zlib.crc32(body):08x}")
+    for row in context.store.list(path, limit=1):
         return Record(MarkKey(stream, run_ms, uid), path, row.modified_ms, row.size)
     raise NotFoundError("a record that was just written is not listed", stream=stream, key=path)
 
 
-def read_header(world: World, stream: str, record: Record) -> Header:
+def read_header(context: Context, stream: str, record: Record) -> Header:
     """What a record says of itself, from its first kilobytes.
 
     Raises:
@@ -126,22 +126,22 @@ def read_header(world: World, stream: str, record: Record) -> Header:
         CorruptDataError: damaged, of another version, or of another stream.
     """
     size = min(record.size, _HEADER_BYTES)
-    data = bytes(world.store.get(record.path, 0, size)) if size else b""
+    data = bytes(context.store.get(record.path, 0, size)) if size else b""
     try:
-        return _header(data, stream, stream_prefix(world.prefix, stream))[0]
+        return _header(data, stream, stream_prefix(context.prefix, stream))[0]
     except _DAMAGE as exc:
         raise _unreadable(exc, stream, record.path) from exc
 
 
-def seen_in(world: World, stream: str, record: Record, wanted: Collection[str]) -> set[str]:
+def seen_in(context: Context, stream: str, record: Record, wanted: Collection[str]) -> set[str]:
     """Those of `wanted` that the record names; nothing of one that is damaged anywhere.
 
     Raises:
         NotFoundError: it is gone.
         CorruptDataError: damaged, too large, or of another stream.
     """
-    data = world.store.get_all(record.path, limit=MAX_COMPRESSED)
-    under = stream_prefix(world.prefix, stream)
+    data = context.store.get_all(record.path, limit=MAX_COMPRESSED)
+    under = stream_prefix(context.prefix, stream)
     found: set[str] = set()
     count, last = 0, b""
     try:

@@ -31,7 +31,7 @@ from coldstream.plans.overlap import (
     witness_of,
 )
 from coldstream.plans.resolve import Listed, check_fragment
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.trailers import epoch_at, read_index, read_trailer
 
 #: Bytes of a fragment that is made of a part of another; so many are in memory at once.
@@ -58,7 +58,7 @@ class Taken:
 
 
 def reaching_over(
-    world: World,
+    context: Context,
     stream: str,
     root: Root,
     *,
@@ -71,7 +71,7 @@ def reaching_over(
     object may have.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         root: of the manifest.
         without: paths that are left out.
@@ -81,9 +81,9 @@ def reaching_over(
     found: list[Listed] = []
     if accepted and look_from(root, None) >= end:
         return found
-    within = last_bytes(root, LOOK_BYTES, world.fetch(stream))
+    within = last_bytes(root, LOOK_BYTES, context.fetch(stream))
     start = look_from(root, within) if accepted else within or 0
-    for each in chain.from_iterable(world.data_pages(stream, start)):
+    for each in chain.from_iterable(context.data_pages(stream, start)):
         key = each.data_key
         if key.first_offset >= end:
             break
@@ -102,7 +102,7 @@ def _furthest(found: list[Listed]) -> list[Listed]:
 
 
 def take_over(
-    world: World,
+    context: Context,
     stream: str,
     root: Root,
     over: Sequence[Listed],
@@ -115,7 +115,7 @@ def take_over(
     so that no hole is larger than what is lost.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         root: of the manifest; the ledger accepts all of `over`.
         over: fragments that reach over its end.
@@ -128,7 +128,7 @@ def take_over(
     opened: list[_Source] = []
     for each in _furthest([*over]):
         try:
-            source = _open(world, stream, root, each)
+            source = _open(context, stream, root, each)
             keys = source.pieces_at_the_end(time_left)
         except (CorruptDataError, NotFoundError) as exc:
             left.append(_left(each, exc))
@@ -172,16 +172,16 @@ class Ends:
     """Takes over, for one committer, what reaches over the ends that its manifest comes to.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         thorough: whether to look for all of it, not only for what was seen in passing.
         time_left: as in `take_over`.
     """
 
     def __init__(
-        self, world: World, stream: str, *, thorough: bool, time_left: Callable[[], bool]
+        self, context: Context, stream: str, *, thorough: bool, time_left: Callable[[], bool]
     ) -> None:
-        self._world = world
+        self._context = context
         self._stream = stream
         self._thorough = thorough
         self._time_left = time_left
@@ -205,7 +205,7 @@ class Ends:
             return False
         over = {each.path: each for each in reached.over}
         if self._thorough:
-            found = reaching_over(self._world, self._stream, reached.root, without=self.left)
+            found = reaching_over(self._context, self._stream, reached.root, without=self.left)
             over |= {each.path: each for each in found}
         if not over:
             return False
@@ -214,7 +214,7 @@ class Ends:
             return False
         self._turns += 1
         taken = take_over(
-            self._world, self._stream, reached.root, [*over.values()], time_left=self._time_left
+            self._context, self._stream, reached.root, [*over.values()], time_left=self._time_left
         )
         self.left |= {each.key: each for each in taken.left if each.key is not None}
         return True
@@ -228,7 +228,7 @@ class Ends:
         """
         found = []
         for path, each in self.left.items():
-            key = parse_data_key(path, self._world.prefix)
+            key = parse_data_key(path, self._context.prefix)
             over = any(first < key.next_offset and key.first_offset < last for first, last in holes)
             if over or key.next_offset > end:
                 found.append(each)
@@ -247,7 +247,7 @@ def _left(each: Listed, exc: CorruptDataError | NotFoundError) -> RefusedFragmen
     )
 
 
-def _open(world: World, stream: str, root: Root, each: Listed) -> _Source:
+def _open(context: Context, stream: str, root: Root, each: Listed) -> _Source:
     """A fragment whose history is the manifest's.
 
     Raises:
@@ -255,27 +255,27 @@ def _open(world: World, stream: str, root: Root, each: Listed) -> _Source:
         NotFoundError: it is gone.
     """
     path, end, last = each.path, root.next_offset, root.last_chunk
-    trailer = read_trailer(world.store, path)
+    trailer = read_trailer(context.store, path)
     check_fragment(each, trailer, ledger=root.ledger, last_chunk=None)
-    index = read_index(world.store, path, trailer)
-    leaf = leaf_at(root, end - 1, world.fetch(stream))
+    index = read_index(context.store, path, trailer)
+    leaf = leaf_at(root, end - 1, context.fetch(stream))
     joined = leaf is not None and leaf.kind is EntryKind.FRAGMENT
     number = witness_of(index, last, joined=joined)
     first = begin_of(index, end)
     if last is not None and number is not None:
-        epoch = epoch_at(world.store, path, index, number)
+        epoch = epoch_at(context.store, path, index, number)
         if epoch != last.epoch:
             raise CorruptDataError(
                 f"its chunk {last.chunk_id} is of epoch {epoch}, the manifest's of {last.epoch}"
             )
-    return _Source(world, root, each, index, first)
+    return _Source(context, root, each, index, first)
 
 
 @dataclass(slots=True)
 class _Source:
     """A fragment whose part from chunk number `first` on can follow the manifest."""
 
-    world: World
+    context: Context
     root: Root
     listed: Listed
     index: FragmentIndex
@@ -308,7 +308,7 @@ class _Source:
     def _begun(self, key: DataKey) -> set[int]:
         """Offsets at which a fragment that the ledger accepts begins."""
         found: set[int] = set()
-        pages = self.world.data_pages(key.stream, self.root.next_offset)
+        pages = self.context.data_pages(key.stream, self.root.next_offset)
         for each in chain.from_iterable(pages):
             other = each.data_key
             if other.first_offset >= key.next_offset:
@@ -327,7 +327,7 @@ class _Source:
             if block.size > _MAX_CHUNK:
                 continue  # as damaged: no part can go on over it
             start = len(HEADER) + block.start
-            data = memoryview(self.world.store.get(path, start, start + block.size))
+            data = memoryview(self.context.store.get(path, start, start + block.size))
             for run in runs(block.chunks(data, lowest=lowest, highest=trailer.last_chunk_epoch)):
                 lowest = run[-1].header.epoch
                 yield run
@@ -338,12 +338,12 @@ class _Source:
         Raises:
             RefusedFragmentError: none would.
         """
-        key, uid = self.listed.data_key, self.world.new_uid()
+        key, uid = self.listed.data_key, self.context.new_uid()
         ledger = self.root.ledger
         made = part_of(found, self.index, ledger.floor(key.epoch) or 0)
         trailer = made.trailer
         new = DataKey(key.stream, trailer.first_offset, trailer.next_offset, key.epoch, uid)
-        path = new.path(self.world.prefix)
+        path = new.path(self.context.prefix)
         check_fragment(Listed(new, path, len(made.data)), trailer, ledger=ledger, last_chunk=last)
-        self.world.store.put(path, made.data, write_id=f"{uid:016x}-{trailer.data_crc:08x}")
+        self.context.store.put(path, made.data, write_id=f"{uid:016x}-{trailer.data_crc:08x}")
         return path

@@ -33,14 +33,14 @@ from coldstream.names import (
 )
 from coldstream.plans.collect import named_by, refers
 from coldstream.plans.resolve import Listed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import modified_ms
 from coldstream.remote.roots import Snapshot, load, root_at
 from coldstream.remote.trailers import trailer_of_listed
 from coldstream.usecases.amend import Amended, amend
 
 
-def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
+def load_record(context: Context, stream: str, key: str) -> QuarantineRecord:
     """The record under `key`; an empty one if the key is "".
 
     Raises:
@@ -50,22 +50,22 @@ def load_record(world: World, stream: str, key: str) -> QuarantineRecord:
     if not key:
         return QuarantineRecord()
     try:
-        return parse_record(world.store.get_all(key, limit=MAX_RECORD_SIZE))
+        return parse_record(context.store.get_all(key, limit=MAX_RECORD_SIZE))
     except (CorruptDataError, NotFoundError) as exc:
         exc.located(stream=stream, key=key)
         raise
 
 
-def write_record(world: World, stream: str, epoch: int, record: QuarantineRecord) -> str:
+def write_record(context: Context, stream: str, epoch: int, record: QuarantineRecord) -> str:
     """PUT a record; give its key. No root names it yet."""
-    uid = world.new_uid()
+    uid = context.new_uid()
     data = record.encode()
-    key = quarantine_path(world.prefix, stream, epoch, uid)
-    world.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    key = quarantine_path(context.prefix, stream, epoch, uid)
+    context.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
     return key
 
 
-def load_cut_root(world: World, stream: str, timeline: Timeline) -> Root | None:
+def load_cut_root(context: Context, stream: str, timeline: Timeline) -> Root | None:
     """The root that was current before a claim cut it off; None if there was none.
 
     Raises:
@@ -74,10 +74,10 @@ def load_cut_root(world: World, stream: str, timeline: Timeline) -> Root | None:
     """
     if not timeline.root_key:
         return None
-    root = world.roots.get(timeline.root_key)
+    root = context.roots.get(timeline.root_key)
     if root is None:
-        root = root_at(world.store, timeline.root_key, stream)
-        world.roots.put(timeline.root_key, root)
+        root = root_at(context.store, timeline.root_key, stream)
+        context.roots.put(timeline.root_key, root)
     return root
 
 
@@ -94,7 +94,7 @@ class Quarantine:
     """What the records of some roots name: all of it is kept.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         current: the current root; what its record names must be readable.
         rivals: roots that may be adopted instead; one whose record cannot be read is adopted by
@@ -105,18 +105,20 @@ class Quarantine:
         CorruptDataError: it is damaged.
     """
 
-    def __init__(self, world: World, stream: str, current: Root, rivals: Collection[Root]) -> None:
-        self._fetch = world.fetch(stream)
+    def __init__(
+        self, context: Context, stream: str, current: Root, rivals: Collection[Root]
+    ) -> None:
+        self._fetch = context.fetch(stream)
         #: Of the current root.
-        self.record = load_record(world, stream, current.quarantine_key)
+        self.record = load_record(context, stream, current.quarantine_key)
         self.record_keys = {current.quarantine_key} - {""}
-        self._lost = list(_lost(world, stream, self.record, certain=True))
+        self._lost = list(_lost(context, stream, self.record, certain=True))
         for root in rivals:
             if not root.quarantine_key or root.quarantine_key in self.record_keys:
                 continue
             try:
-                record = load_record(world, stream, root.quarantine_key)
-                lost = list(_lost(world, stream, record, certain=False))
+                record = load_record(context, stream, root.quarantine_key)
+                lost = list(_lost(context, stream, record, certain=False))
             except (CorruptDataError, NotFoundError):
                 continue
             self.record_keys.add(root.quarantine_key)
@@ -148,9 +150,11 @@ class Quarantine:
         return False
 
 
-def _lost(world: World, stream: str, record: QuarantineRecord, *, certain: bool) -> Iterator[_Lost]:
+def _lost(
+    context: Context, stream: str, record: QuarantineRecord, *, certain: bool
+) -> Iterator[_Lost]:
     for timeline in record.timelines:
-        yield _Lost(timeline, load_cut_root(world, stream, timeline), certain)
+        yield _Lost(timeline, load_cut_root(context, stream, timeline), certain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class LostData:
     strays: tuple[str, ...]
 
 
-def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
+def lost_data(context: Context, stream: str, timeline: Timeline) -> LostData:
     """Put a lost timeline together again, for a reader.
 
     The fragments that were listed only continue the tree wherever one begins at its end; of several
@@ -179,12 +183,12 @@ def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
         NotFoundError, CorruptDataError: the root.
         UnavailableError: the store did not answer.
     """
-    root = load_cut_root(world, stream, timeline)
+    root = load_cut_root(context, stream, timeline)
     waiting: dict[int, list[_Listed]] = {}
     strays: list[str] = []
     for row in timeline.listed:
         try:
-            key = parse_data_key(row.key, world.prefix)
+            key = parse_data_key(row.key, context.prefix)
         except InvalidInputError:
             strays.append(row.key)
             continue
@@ -193,11 +197,11 @@ def lost_data(world: World, stream: str, timeline: Timeline) -> LostData:
         else:
             strays.append(row.key)
     if root is not None:
-        root = _continued(world, stream, root, waiting, strays)
+        root = _continued(context, stream, root, waiting, strays)
     while root is None and waiting:
         begin = min(waiting)
         empty = Root(first_offset=begin, next_offset=begin)
-        begun = _continued(world, stream, empty, waiting, strays)
+        begun = _continued(context, stream, empty, waiting, strays)
         root = begun if begun.next_offset > begin else None
     strays += [each[1] for rows in waiting.values() for each in rows]
     return LostData(timeline, root, tuple(sorted(strays)))
@@ -208,7 +212,7 @@ _Listed = tuple[DataKey, str, int]
 
 
 def _continued(
-    world: World, stream: str, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
+    context: Context, stream: str, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
 ) -> Root:
     """The root with all that is `waiting` at its end; what cannot be used goes to `strays`."""
     while candidates := waiting.pop(root.next_offset, []):
@@ -216,7 +220,7 @@ def _continued(
         while candidates:
             key, path, size = candidates.pop()
             try:
-                root = _joined(world, root, key, path, size)
+                root = _joined(context, root, key, path, size)
             except (CorruptDataError, NotFoundError):
                 strays.append(path)
             else:
@@ -225,14 +229,14 @@ def _continued(
     return root
 
 
-def _joined(world: World, root: Root, key: DataKey, path: str, size: int) -> Root:
+def _joined(context: Context, root: Root, key: DataKey, path: str, size: int) -> Root:
     """A root with one fragment more.
 
     Raises:
         NotFoundError: it is gone.
         CorruptDataError: it is damaged, or not what its key says.
     """
-    trailer = trailer_of_listed(world.store, Listed(key, path, size))
+    trailer = trailer_of_listed(context.store, Listed(key, path, size))
     entry = Entry(
         first_offset=trailer.first_offset,
         next_offset=trailer.next_offset,
@@ -265,7 +269,7 @@ class Drop:
 
 
 def drop(
-    world: World,
+    context: Context,
     stream: str,
     epoch: int,
     *,
@@ -278,7 +282,7 @@ def drop(
     would give up what nobody has seen yet.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         epoch: of the claim.
         pause: as in `amend`.
@@ -293,7 +297,7 @@ def drop(
 
     def plan(loaded: Snapshot) -> Drop:
         root = loaded.root
-        record = load_record(world, stream, root.quarantine_key)
+        record = load_record(context, stream, root.quarantine_key)
         timeline = record.timeline(epoch)
         given_up = next((each for each in record.dropped if each.epoch == epoch), None)
         known = timeline or given_up
@@ -302,23 +306,23 @@ def drop(
             raise NotFoundError(f"no claim of epoch {epoch} has cut off anything", stream=stream)
         key = root.quarantine_key
         if not dry_run:
-            copy = write_record(world, stream, root.epoch, record)
-            now_ms = modified_ms(world, copy)
+            copy = write_record(context, stream, root.epoch, record)
+            now_ms = modified_ms(context, copy)
             if now_ms is None:
                 raise ConflictError("a record went as it was written", stream=stream, key=copy)
             key = write_record(
-                world, stream, root.epoch, record.without(epoch, floor, until_ms=now_ms)
+                context, stream, root.epoch, record.without(epoch, floor, until_ms=now_ms)
             )
         return Drop(replace(root, quarantine_key=key), (), timeline, floor)
 
-    return amend(world, stream, plan, pause=pause, dry_run=dry_run)
+    return amend(context, stream, plan, pause=pause, dry_run=dry_run)
 
 
-def current_record(world: World, stream: str) -> tuple[Snapshot, QuarantineRecord]:
+def current_record(context: Context, stream: str) -> tuple[Snapshot, QuarantineRecord]:
     """A stream and the record that its root names.
 
     Raises:
         As `load` and `load_record`.
     """
-    loaded = load(world, stream)
-    return loaded, load_record(world, stream, loaded.root.quarantine_key)
+    loaded = load(context, stream)
+    return loaded, load_record(context, stream, loaded.root.quarantine_key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.rebalance import rebalance as plan_rebalance
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import amend
 
@@ -39,7 +39,7 @@ class RebalanceReport:
 
 
 def rebalance(
-    world: World,
+    context: Context,
     stream: str,
     *,
     branching: int,
@@ -49,7 +49,7 @@ def rebalance(
     """Group the oldest entries of every level of the root that is twice as long as it should be.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         branching: entries of a full group.
         pause: as in `amend`.
@@ -60,9 +60,9 @@ def rebalance(
     """
 
     def plan(loaded: Snapshot) -> Rebalance:
-        return plan_rebalance(loaded.root, branching, iter(world.new_uid, None))
+        return plan_rebalance(loaded.root, branching, iter(context.new_uid, None))
 
-    amended = amend(world, stream, plan, pause=pause, dry_run=dry_run)
+    amended = amend(context, stream, plan, pause=pause, dry_run=dry_run)
     groups: dict[EntryKind, int] = {}
     for node in amended.change.nodes:
         groups[node.kind] = groups.get(node.kind, 0) + 1

@@ -31,7 +31,7 @@ from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
 from coldstream.ports import MAX_DELETE_MS, Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.claim import foreign
 from coldstream.usecases.quarantine import load_record, write_record
@@ -98,7 +98,7 @@ class LackingError(CoversLessError):
 
 
 def rebuild(
-    world: World,
+    context: Context,
     stream: str,
     *,
     branching: int,
@@ -115,7 +115,7 @@ def rebuild(
     it does not land unless `accept_less` says so; then holes stand for it.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         branching: entries of a full group.
         trailers: whether to read and check the trailer of every fragment; without them look-ups by
@@ -139,27 +139,29 @@ def rebuild(
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    item = _begun(world, stream, trailers=trailers or dry_run, accept_less=accept_less)
+    item = _begun(context, stream, trailers=trailers or dry_run, accept_less=accept_less)
     if dry_run:
-        state = known_state(world, stream, item, by_trailers=trailers)
+        state = known_state(context, stream, item, by_trailers=trailers)
         with Spool() as spool:
-            return _report(state, _pass(world, state, branching, trailers, spool), spool)
-    item = _stop_others(world, stream, item)
+            return _report(state, _pass(context, state, branching, trailers, spool), spool)
+    item = _stop_others(context, stream, item)
     try:
         if wait is not None:
             if delete_ms and not accept_less:
-                _refuse_early(world, stream, item, branching)
+                _refuse_early(context, stream, item, branching)
             wait(delete_ms)
-        return _install(world, stream, item, branching, accept_less)
+        return _install(context, stream, item, branching, accept_less)
     except UnknownOutcomeError:
         raise
     except ColdstreamError:
         # Commits and deletes must not stand still because a rebuild could not be done.
-        _give_back(world, stream, item)
+        _give_back(context, stream, item)
         raise
 
 
-def _begun(world: World, stream: str, *, trailers: bool, accept_less: bool) -> CatalogItem | None:
+def _begun(
+    context: Context, stream: str, *, trailers: bool, accept_less: bool
+) -> CatalogItem | None:
     """The stream's item, if the request makes sense.
 
     Raises:
@@ -170,31 +172,31 @@ def _begun(world: World, stream: str, *, trailers: bool, accept_less: bool) -> C
         raise InvalidInputError(
             "a manifest is installed only from fragments whose trailers were read", stream=stream
         )
-    item = world.catalog.get(stream)
+    item = context.catalog.get(stream)
     if item is not None and item.state is StreamState.DELETED:
         raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
-    under = stream_prefix(world.prefix, stream)
-    if not world.store.list(under, limit=1):
-        _check_known(world, stream, item, under, accept_less=accept_less)
+    under = stream_prefix(context.prefix, stream)
+    if not context.store.list(under, limit=1):
+        _check_known(context, stream, item, under, accept_less=accept_less)
     return item
 
 
 def _install(
-    world: World, stream: str, item: CatalogItem | None, branching: int, accept_less: bool
+    context: Context, stream: str, item: CatalogItem | None, branching: int, accept_less: bool
 ) -> RebuildReport:
     with Spool() as spool:
-        state, report = _made(world, stream, item, branching, accept_less, spool)
+        state, report = _made(context, stream, item, branching, accept_less, spool)
         rebuilt = report.rebuilt
-        put_holes(world, stream, rebuilt.made_up)
-        spool.put(world, stream)
-        key = _record_key(world, state)
+        put_holes(context, stream, rebuilt.made_up)
+        spool.put(context, stream)
+        key = _record_key(context, state)
         rebuilt = replace(rebuilt, root=replace(rebuilt.root, quarantine_key=key))
-        land(world, stream, rebuilt.root, item, state.versions)
+        land(context, stream, rebuilt.root, item, state.versions)
         return replace(report, rebuilt=rebuilt, landed=True)
 
 
 def _check_known(
-    world: World, stream: str, item: CatalogItem | None, under: str, *, accept_less: bool
+    context: Context, stream: str, item: CatalogItem | None, under: str, *, accept_less: bool
 ) -> None:
     """Let an empty bucket be rebuilt only where the item says all that there was.
 
@@ -205,7 +207,7 @@ def _check_known(
     if (
         item is None
         or not item.root_key
-        or item.table_id != world.catalog.table_id()
+        or item.table_id != context.catalog.table_id()
         or item.state not in (StreamState.LIVE, StreamState.REBUILDING)
     ):
         raise NotFoundError("the bucket has nothing of this stream", stream=stream)
@@ -214,7 +216,7 @@ def _check_known(
         raise foreign(item, under)
 
 
-def _refuse_early(world: World, stream: str, item: CatalogItem | None, branching: int) -> None:
+def _refuse_early(context: Context, stream: str, item: CatalogItem | None, branching: int) -> None:
     """Refuse what will be refused before the wait and not after it: a delete adds nothing.
 
     But where the ledger is guessed, what a delete takes may be what the guess refuses.
@@ -222,15 +224,15 @@ def _refuse_early(world: World, stream: str, item: CatalogItem | None, branching
     Raises:
         LackingError: the manifest would have less than there is.
     """
-    state = known_state(world, stream, item, by_trailers=True)
+    state = known_state(context, stream, item, by_trailers=True)
     if not state.guessed:
         with Spool() as spool:
-            report = _report(state, _pass(world, state, branching, True, spool), spool)
+            report = _report(state, _pass(context, state, branching, True, spool), spool)
         _check_coverage(report, known=state.next_offset is not None, accept_less=False)
 
 
 def _made(
-    world: World,
+    context: Context,
     stream: str,
     item: CatalogItem | None,
     branching: int,
@@ -242,31 +244,31 @@ def _made(
     Raises:
         LackingError: it has less than there is.
     """
-    state = known_state(world, stream, item, by_trailers=True)
-    report = _report(state, _pass(world, state, branching, True, spool), spool)
+    state = known_state(context, stream, item, by_trailers=True)
+    report = _report(state, _pass(context, state, branching, True, spool), spool)
     _check_coverage(report, known=state.next_offset is not None, accept_less=accept_less)
     return state, report
 
 
-def _pass(world: World, state: State, branching: int, trailers: bool, spool: Spool) -> Rebuilt:
-    stream, first, following = state.stream, state.first_offset, state.next_offset
+def _pass(context: Context, state: State, branching: int, trailers: bool, spool: Spool) -> Rebuilt:
+    stream, first, next_offset = state.stream, state.first_offset, state.next_offset
     plan = Rebuild(
-        world.prefix,
+        context.prefix,
         stream,
         state.ledger,
         branching=branching,
-        uids=iter(world.new_uid, None),
+        uids=iter(context.new_uid, None),
         first_offset=first,
-        trailers=(lambda listed: listed_trailers(world, listed)) if trailers else None,
-        sound=(lambda fragments: sound(world, fragments)) if trailers else None,
+        trailers=(lambda listed: listed_trailers(context, listed)) if trailers else None,
+        sound=(lambda fragments: sound(context, fragments)) if trailers else None,
         sections=None
-        if first is None or following is None
-        else sections(lambda number: state.tree(world, number), first, following),
-        until=MAX_OFFSET if following is None else following,
+        if first is None or next_offset is None
+        else sections(lambda number: state.tree(context, number), first, next_offset),
+        until=MAX_OFFSET if next_offset is None else next_offset,
         guessed=state.guessed,
         certain_end=state.own,
     )
-    for node in plan.groups(world.pages(data_prefix(world.prefix, stream))):
+    for node in plan.groups(context.pages(data_prefix(context.prefix, stream))):
         spool.add(node)
     rebuilt = plan.rebuilt(version=next_version(state.item, state.versions))
     if state.root is None:
@@ -300,7 +302,7 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
         return
     less = "nothing of what the bucket has" if empty else "less than there is"
     what = "; ".join(
-        f"offsets {each.first} to {each.following - 1}: {each.why}" for each in lacking[:3]
+        f"offsets {each.first} to {each.next_offset - 1}: {each.why}" for each in lacking[:3]
     )
     more = max(0, len(lacking) - 3) + rebuilt.told.more
     error = LackingError(
@@ -316,7 +318,7 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
     raise error
 
 
-def _record_key(world: World, state: State) -> str:
+def _record_key(context: Context, state: State) -> str:
     """Key of the quarantine record that the new root names.
 
     That of the item's own root. Where nobody knows that root, what all records say together: a
@@ -326,33 +328,35 @@ def _record_key(world: World, state: State) -> str:
     certain = state.own and state.item is not None and state.root_key == state.item.root_key
     found = None
     try:
-        found = load_record(world, state.stream, old)
+        found = load_record(context, state.stream, old)
     except (CorruptDataError, NotFoundError):
         certain = False
     if certain:
         return old
-    record = surviving_record(world, state.stream, state.ledger if state.own else None)
+    record = surviving_record(context, state.stream, state.ledger if state.own else None)
     if record.empty:
         return ""
-    return old if record == found else write_record(world, state.stream, state.ledger.epoch, record)
+    return (
+        old if record == found else write_record(context, state.stream, state.ledger.epoch, record)
+    )
 
 
-def _stop_others(world: World, stream: str, item: CatalogItem | None) -> CatalogItem | None:
+def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> CatalogItem | None:
     """Set the state that stops commits and deleters; an item of another table stops them anyway."""
-    if item is None or item.table_id != world.catalog.table_id():
+    if item is None or item.table_id != context.catalog.table_id():
         return item
     if item.state is StreamState.REBUILDING:
         return item
     if item.state is not StreamState.LIVE:
         raise ConflictError(f"the stream is {item.state}", stream=stream)
-    outcome = world.catalog.change_state(
+    outcome = context.catalog.change_state(
         StateChange(
             stream=stream,
             table_id=item.table_id,
             read_revision=item.revision,
             read_state=item.state,
             state=StreamState.REBUILDING,
-            uid=world.new_uid() or 1,
+            uid=context.new_uid() or 1,
         )
     )
     if not isinstance(outcome, Landed):
@@ -360,17 +364,17 @@ def _stop_others(world: World, stream: str, item: CatalogItem | None) -> Catalog
     return outcome.item
 
 
-def _give_back(world: World, stream: str, item: CatalogItem | None) -> None:
+def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
     """Let commits go on: the manifest is what it was before."""
     if item is not None and item.state is StreamState.REBUILDING:
-        world.catalog.change_state(
+        context.catalog.change_state(
             StateChange(
                 stream=stream,
                 table_id=item.table_id,
                 read_revision=item.revision,
                 read_state=item.state,
                 state=StreamState.LIVE,
-                uid=world.new_uid() or 1,
+                uid=context.new_uid() or 1,
             )
         )
 

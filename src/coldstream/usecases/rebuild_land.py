@@ -15,7 +15,7 @@ from coldstream.manifest.root import Root
 from coldstream.names import root_path
 from coldstream.plans.reconcile import adoption, next_version
 from coldstream.ports import Landed
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import encoded, put_group, put_root
 from coldstream.usecases.rebuild_state import fresh
 from coldstream.usecases.references import missing_of_tree
@@ -54,14 +54,14 @@ class Spool:
         self._file.write(_HEAD.pack(first, node.uid, int(node.kind), len(body)) + body)
         self.count += 1
 
-    def put(self, world: World, stream: str) -> None:
+    def put(self, context: Context, stream: str) -> None:
         """PUT all of them, in the order in which they came: children first.
 
         Raises:
             UnavailableError, UnknownOutcomeError: from the store.
         """
         for first, uid, level, body in self._all():
-            put_group(world, stream, first, uid, level=level, body=body)
+            put_group(context, stream, first, uid, level=level, body=body)
 
     def _all(self) -> Iterator[tuple[int, int, int, bytes]]:
         self._file.seek(0)
@@ -70,7 +70,7 @@ class Spool:
             yield first, uid, level, self._file.read(length)
 
 
-def put_holes(world: World, stream: str, holes: Iterable[Entry]) -> None:
+def put_holes(context: Context, stream: str, holes: Iterable[Entry]) -> None:
     """PUT the objects of holes that have none.
 
     Raises:
@@ -78,12 +78,12 @@ def put_holes(world: World, stream: str, holes: Iterable[Entry]) -> None:
     """
     for each in holes:
         assert each.kind is EntryKind.HOLE
-        path = each.data_key(stream).path(world.prefix)
-        world.store.put(path, b"", write_id=f"{each.uid:016x}")
+        path = each.data_key(stream).path(context.prefix)
+        context.store.put(path, b"", write_id=f"{each.uid:016x}")
 
 
 def land(
-    world: World,
+    context: Context,
     stream: str,
     root: Root,
     item: CatalogItem | None,
@@ -97,14 +97,14 @@ def land(
         InvalidInputError: the root would be too large.
         UnavailableError, UnknownOutcomeError: from store or table.
     """
-    uid = world.new_uid()
+    uid = context.new_uid()
     version = next_version(item, versions)
-    path = root_path(world.prefix, stream, root.epoch, version, uid)
+    path = root_path(context.prefix, stream, root.epoch, version, uid)
     root, adopted = adoption(
         root,
         item,
         stream=stream,
-        table_id=world.catalog.table_id(),
+        table_id=context.catalog.table_id(),
         versions=versions,
         uid=uid,
         root_key=path,
@@ -114,9 +114,9 @@ def land(
     except InternalError as exc:
         message = "the branching factor is too small for this stream"
         raise InvalidInputError(message, stream=stream) from exc
-    put_root(world.store, path, data, uid)
+    put_root(context.store, path, data, uid)
     # A delete that was sent before the stream was stopped may have come meanwhile.
-    gone = missing_of_tree(fresh(world), stream, root, root.first_offset)
+    gone = missing_of_tree(fresh(context), stream, root, root.first_offset)
     if gone is not None:
         raise ConflictError(
             "an object that the new manifest names has gone meanwhile; nothing was committed:"
@@ -124,6 +124,6 @@ def land(
             stream=stream,
             key=gone,
         )
-    outcome = world.catalog.adopt(adopted, replacing=item)
+    outcome = context.catalog.adopt(adopted, replacing=item)
     if not isinstance(outcome, Landed):
         raise ConflictError("somebody else changed the item; rebuild again", stream=stream)

@@ -11,21 +11,21 @@ from coldstream.fragment import (
     check_against_key,
 )
 from coldstream.plans.resolve import Listed, Verified
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.trailers import listed_trailers, read_index
 
 #: Bytes of one fragment's data that are held at once.
 _PART_BYTES = 8 * 2**20
 
 
-def floors(world: World, listed: Sequence[Listed]) -> dict[str, int]:
+def floors(context: Context, listed: Sequence[Listed]) -> dict[str, int]:
     """By key, the floors that trailers say which hold and are those of their objects.
 
     Raises:
         UnavailableError, PermissionDeniedError: from the store.
     """
     found: dict[str, int] = {}
-    for each, trailer in zip(listed, listed_trailers(world, listed), strict=True):
+    for each, trailer in zip(listed, listed_trailers(context, listed), strict=True):
         if isinstance(trailer, RefusedFragmentError):
             continue
         try:
@@ -36,7 +36,7 @@ def floors(world: World, listed: Sequence[Listed]) -> dict[str, int]:
     return found
 
 
-def sound(world: World, fragments: Sequence[Verified]) -> list[bool]:
+def sound(context: Context, fragments: Sequence[Verified]) -> list[bool]:
     """Whether all data and all index records of fragments are what their trailers say.
 
     They are read one after the other, in parts, so that one part is held at a time.
@@ -44,22 +44,22 @@ def sound(world: World, fragments: Sequence[Verified]) -> list[bool]:
     Raises:
         UnavailableError, PermissionDeniedError: from the store.
     """
-    return [_is_sound(world, each) for each in fragments]
+    return [_is_sound(context, each) for each in fragments]
 
 
-def _is_sound(world: World, each: Verified) -> bool:
+def _is_sound(context: Context, each: Verified) -> bool:
     path, trailer = each.listed.path, each.trailer
     try:
-        if bytes(world.store.get(path, 0, len(HEADER))) != HEADER:
+        if bytes(context.store.get(path, 0, len(HEADER))) != HEADER:
             return False
         crc, at = 0, len(HEADER)
         while at < trailer.index_position:
             end = min(at + _PART_BYTES, trailer.index_position)
-            crc = crc32(world.store.get(path, at, end), crc)
+            crc = crc32(context.store.get(path, at, end), crc)
             at = end
         if crc != trailer.data_crc:
             return False
-        read_index(world.store, path, trailer)
+        read_index(context.store, path, trailer)
     except (CorruptDataError, NotFoundError):
         return False
     return True

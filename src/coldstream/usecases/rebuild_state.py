@@ -14,7 +14,7 @@ from coldstream.plans.key_columns import KeyReader
 from coldstream.plans.rebuild_ledger import Witnesses
 from coldstream.plans.rebuild_trees import Tree, asked
 from coldstream.plans.reconcile import ListedRoot, preferred, ranked
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import RootCache, describes, root_at
 from coldstream.usecases.evidence import uploaded_floors
@@ -59,20 +59,22 @@ class State:
     _others: list[str] = field(default_factory=list)
     _trees: list[Tree] = field(default_factory=list)
 
-    def tree(self, world: World, number: int) -> Tree | None:
+    def tree(self, context: Context, number: int) -> Tree | None:
         """The tree of a number, the newest first; None if there are no more that can be read."""
         stream = self.stream
         if not self._trees and self.root is not None:
             certain = self.own and self.item is not None and self.root_key == self.item.root_key
-            self._trees.append(Tree(self.root, world.fetch(stream), self.ledger, certain))
+            self._trees.append(Tree(self.root, context.fetch(stream), self.ledger, certain))
         while len(self._trees) <= number and self._others:
-            root = _parsed(world, self._others.pop(0))
+            root = _parsed(context, self._others.pop(0))
             if root is not None:
-                self._trees.append(Tree(root, world.fetch(stream), self.ledger, certain=False))
+                self._trees.append(Tree(root, context.fetch(stream), self.ledger, certain=False))
         return self._trees[number] if number < len(self._trees) else None
 
 
-def known_state(world: World, stream: str, item: CatalogItem | None, *, by_trailers: bool) -> State:
+def known_state(
+    context: Context, stream: str, item: CatalogItem | None, *, by_trailers: bool
+) -> State:
     """Find out what is known of a stream.
 
     Ledger, first offset and next offset come from the item, if it is of this table: it has them
@@ -81,7 +83,7 @@ def known_state(world: World, stream: str, item: CatalogItem | None, *, by_trail
     have claimed is read from trailers. Without either, all of it is.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         item: what the table has.
         by_trailers: whether trailers are read; else a ledger that is lost is guessed from keys.
@@ -90,10 +92,10 @@ def known_state(world: World, stream: str, item: CatalogItem | None, *, by_trail
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    roots = list(list_roots(world, stream))
-    own = bool(item and item.root_key and item.table_id == world.catalog.table_id())
+    roots = list(list_roots(context, stream))
+    own = bool(item and item.root_key and item.table_id == context.catalog.table_id())
     state = State(stream, item, own, versions=tuple(each.key.version for each in roots))
-    _find_root(world, state, roots)
+    _find_root(context, state, roots)
     root = state.root
     if own and item is not None:
         state.ledger = item.ledger
@@ -105,17 +107,17 @@ def known_state(world: World, stream: str, item: CatalogItem | None, *, by_trail
     if source is not None:
         state.ledger = source.ledger
         state.first_offset, state.next_offset = source.first_offset, source.next_offset
-    _guess(world, stream, state, by_trailers=by_trailers)
+    _guess(context, stream, state, by_trailers=by_trailers)
     return state
 
 
-def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
+def _find_root(context: Context, state: State, roots: Sequence[ListedRoot]) -> None:
     """The item's own root, or else the newest one that can be read; and those behind it."""
     damaged: list[str] = []
     order: list[str] = []
     if state.own and state.item is not None:
         item = state.item
-        found = _parsed(world, item.root_key)
+        found = _parsed(context, item.root_key)
         if found is not None and describes(item, found):
             state.root, state.root_key = found, item.root_key
         else:
@@ -125,9 +127,9 @@ def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
     for same in ranked(roots):
         rest = [each.path for each in same]
         if state.root is None:
-            read = [(_parsed(world, each.path), each) for each in same[:_SAME]]
+            read = [(_parsed(context, each.path), each) for each in same[:_SAME]]
             good = [(root, each) for root, each in read if root is not None]
-            uploaded = uploaded_floors(world, state.stream, [root for root, _ in good])
+            uploaded = uploaded_floors(context, state.stream, [root for root, _ in good])
             for best, each in preferred(good, state.item, uploaded)[:1]:
                 state.root, state.root_key = best, each.path
             damaged += [each.path for root, each in read if root is None]
@@ -136,20 +138,20 @@ def _find_root(world: World, state: State, roots: Sequence[ListedRoot]) -> None:
     state._others = [order[number] for number in asked(len(order))]
 
 
-def _parsed(world: World, path: str) -> Root | None:
+def _parsed(context: Context, path: str) -> Root | None:
     try:
-        return root_at(world.store, path)
+        return root_at(context.store, path)
     except (CorruptDataError, NotFoundError):
         return None
 
 
-def _guess(world: World, stream: str, state: State, *, by_trailers: bool) -> None:
+def _guess(context: Context, stream: str, state: State, *, by_trailers: bool) -> None:
     """What epochs above those that are known have claimed, by their fragments."""
     base = state.ledger
-    witnesses = Witnesses(KeyReader(world.prefix, stream), above=base.epoch)
-    for page in world.pages(data_prefix(world.prefix, stream)):
+    witnesses = Witnesses(KeyReader(context.prefix, stream), above=base.epoch)
+    for page in context.pages(data_prefix(context.prefix, stream)):
         witnesses.add(page)
-    said = floors(world, witnesses.asked) if by_trailers else {}
+    said = floors(context, witnesses.asked) if by_trailers else {}
     state.ledger, state.disputed = witnesses.ledger(said, base)
     new = [claim.floor for claim in state.ledger.claims if claim.epoch > base.epoch]
     state.guessed = bool(new) or state.next_offset is None
@@ -159,6 +161,6 @@ def _guess(world: World, stream: str, state: State, *, by_trailers: bool) -> Non
         state.first_offset = min(state.first_offset, state.next_offset)
 
 
-def fresh(world: World) -> World:
+def fresh(context: Context) -> Context:
     """The same without what the process remembers: it need not be in the bucket any more."""
-    return replace(world, nodes=NodeCache(), roots=RootCache())
+    return replace(context, nodes=NodeCache(), roots=RootCache())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coldstream.errors import ConflictError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 
@@ -27,7 +27,7 @@ class Reconciled:
 
 
 def reconcile(
-    world: World,
+    context: Context,
     stream: str,
     *,
     pause: Callable[[int], None],
@@ -36,7 +36,7 @@ def reconcile(
     """Bring a stream's manifest forward over everything that was uploaded.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         pause: as in `commit_runs`.
         time_left: as in `commit_runs`.
@@ -45,14 +45,14 @@ def reconcile(
         As `commit_runs` and `adopt`; the error of the former where the item is good.
     """
     try:
-        return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), False)
+        return Reconciled(commit_runs(context, stream, pause=pause, time_left=time_left), False)
     except (ConflictError, NotFoundError):
-        item = adopt(world, stream)
+        item = adopt(context, stream)
         if item is None:
             raise
     if item.state is not StreamState.LIVE:
         return Reconciled(_nothing(item), True)
-    return Reconciled(commit_runs(world, stream, pause=pause, time_left=time_left), True)
+    return Reconciled(commit_runs(context, stream, pause=pause, time_left=time_left), True)
 
 
 def _nothing(item: CatalogItem) -> CommitReport:

@@ -29,7 +29,7 @@ from coldstream.names import (
     parse_metadata_key,
 )
 from coldstream.plans.reconcile import ListedRoot
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import RootCache, root_at
 from coldstream.usecases.quarantine import load_cut_root, load_record
@@ -41,23 +41,23 @@ _SPANS_AT_ONCE = 256
 MAX_RIVALS = 32
 
 
-def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
+def list_roots(context: Context, stream: str) -> Iterator[ListedRoot]:
     """All roots of a stream in the bucket, in the order of their keys.
 
     By a LIST of the whole folder from just before the first root: a LIST below a part of a name
     finds nothing in a store that takes prefixes for folders, and a version below that of a root
     which was overlooked would be refused for ever.
     """
-    under = metadata_prefix(world.prefix, stream)
+    under = metadata_prefix(context.prefix, stream)
     begin = f"{under}root."
-    for page in world.pages(under, after=begin[:-1]):
+    for page in context.pages(under, after=begin[:-1]):
         for row in page:
             if not row.key.startswith(begin):
                 if row.key > begin:
                     return
                 continue
             try:
-                key = parse_metadata_key(row.key, world.prefix)
+                key = parse_metadata_key(row.key, context.prefix)
             except InvalidInputError:
                 continue
             if isinstance(key, RootKey):
@@ -65,7 +65,7 @@ def list_roots(world: World, stream: str) -> Iterator[ListedRoot]:
 
 
 def list_roots_from(
-    world: World, stream: str, version: int, *, time_left: Callable[[], bool] = lambda: True
+    context: Context, stream: str, version: int, *, time_left: Callable[[], bool] = lambda: True
 ) -> Iterator[ListedRoot | None]:
     """The roots of a version and of those above it, by epoch and version.
 
@@ -73,13 +73,13 @@ def list_roots_from(
     behind them: a stream that commits every second has a hundred thousand of these. The last is
     None where there was no time left for another page.
     """
-    under = f"{metadata_prefix(world.prefix, stream)}root."
+    under = f"{metadata_prefix(context.prefix, stream)}root."
     after = ""
     while True:
-        page = world.store.list(under, start_after=after, limit=world.page_size)
+        page = context.store.list(under, start_after=after, limit=context.page_size)
         for row in page:
             try:
-                key = parse_metadata_key(row.key, world.prefix)
+                key = parse_metadata_key(row.key, context.prefix)
             except InvalidInputError:
                 continue
             if not isinstance(key, RootKey):
@@ -88,7 +88,7 @@ def list_roots_from(
                 yield ListedRoot(key, row.key)
             else:
                 after = max(after, f"{under}{key.epoch:010d}.{version:012d}")
-        if len(page) < world.page_size:
+        if len(page) < context.page_size:
             return
         after = max(after, page[-1].key)
         if not time_left():
@@ -97,7 +97,7 @@ def list_roots_from(
 
 
 def rivals(
-    world: World, item: CatalogItem, *, time_left: Callable[[], bool] = lambda: True
+    context: Context, item: CatalogItem, *, time_left: Callable[[], bool] = lambda: True
 ) -> list[Root] | None:
     """The roots that an adoption may take instead of the item's own; None if nobody knows them all.
 
@@ -106,7 +106,7 @@ def rivals(
     without the time to list them, nobody knows them all.
     """
     paths: list[str] = []
-    for each in list_roots_from(world, item.stream, item.version, time_left=time_left):
+    for each in list_roots_from(context, item.stream, item.version, time_left=time_left):
         if each is None or len(paths) == MAX_RIVALS + 1:
             return None
         if each.path != item.root_key:
@@ -116,13 +116,13 @@ def rivals(
     found: list[Root] = []
     for path in paths:
         try:
-            found.append(root_at(world.store, path, item.stream))
+            found.append(root_at(context.store, path, item.stream))
         except (CorruptDataError, NotFoundError):
             continue
     return found
 
 
-def first_missing(world: World, stream: str, root: Root) -> str | None:
+def first_missing(context: Context, stream: str, root: Root) -> str | None:
     """Key of an object that `root` refers to and the bucket lacks; None if all are there.
 
     Every group is read and every fragment is listed, with many requests at once: a petabyte takes
@@ -133,53 +133,55 @@ def first_missing(world: World, stream: str, root: Root) -> str | None:
         UnavailableError: S3 did not answer.
     """
     # Not the process's own cache: what is in it need not be in the bucket any more.
-    world = replace(world, nodes=NodeCache(), roots=RootCache())
+    context = replace(context, nodes=NodeCache(), roots=RootCache())
     try:
-        record = load_record(world, stream, root.quarantine_key)
-        gone = missing_of_tree(world, stream, root, root.first_offset)
+        record = load_record(context, stream, root.quarantine_key)
+        gone = missing_of_tree(context, stream, root, root.first_offset)
         for timeline in record.timelines:
             if gone is not None:
                 return gone
-            gone = _missing_of_timeline(world, stream, timeline)
+            gone = _missing_of_timeline(context, stream, timeline)
     except NotFoundError as exc:
         return exc.key or ""
     return gone
 
 
-def _missing_of_timeline(world: World, stream: str, timeline: Timeline) -> str | None:
+def _missing_of_timeline(context: Context, stream: str, timeline: Timeline) -> str | None:
     keys = [row.key for row in timeline.listed]
-    with world.pool(_AT_ONCE) as pool:
+    with context.pool(_AT_ONCE) as pool:
         for key, found in zip(
-            keys, pool.map(lambda each: _is_there(world, each), keys), strict=True
+            keys, pool.map(lambda each: _is_there(context, each), keys), strict=True
         ):
             if not found:
                 return key
-    root = load_cut_root(world, stream, timeline)
+    root = load_cut_root(context, stream, timeline)
     if root is None:
         return None
-    return missing_of_tree(world, stream, root, max(root.first_offset, timeline.floor))
+    return missing_of_tree(context, stream, root, max(root.first_offset, timeline.floor))
 
 
-def missing_of_tree(world: World, stream: str, root: Root, first_offset: int) -> str | None:
+def missing_of_tree(context: Context, stream: str, root: Root, first_offset: int) -> str | None:
     """Key of an object that a tree refers to above `first_offset` and the bucket lacks, or None.
 
     Raises:
         NotFoundError, CorruptDataError: a group is gone or damaged.
         UnavailableError: S3 did not answer.
     """
-    fetch = world.fetch(stream)
+    fetch = context.fetch(stream)
     spans = _spans(root, fetch, first_offset)
-    with world.pool(_AT_ONCE) as pool:
+    with context.pool(_AT_ONCE) as pool:
         while batch := list(islice(spans, _SPANS_AT_ONCE)):
-            tasks = pool.map(lambda span: _missing(world, stream, first_offset, span, fetch), batch)
+            tasks = pool.map(
+                lambda span: _missing(context, stream, first_offset, span, fetch), batch
+            )
             for gone in tasks:
                 if gone is not None:
                     return gone
     return None
 
 
-def _is_there(world: World, key: str) -> bool:
-    return any(row.key == key for row in world.store.list(key, limit=1))
+def _is_there(context: Context, key: str) -> bool:
+    return any(row.key == key for row in context.store.list(key, limit=1))
 
 
 def _spans(root: Root, fetch: Fetch, first_offset: int) -> Iterator[Sequence[Entry]]:
@@ -200,14 +202,14 @@ def _spans(root: Root, fetch: Fetch, first_offset: int) -> Iterator[Sequence[Ent
 
 
 def _missing(
-    world: World, stream: str, first_offset: int, span: Sequence[Entry], fetch: Fetch
+    context: Context, stream: str, first_offset: int, span: Sequence[Entry], fetch: Fetch
 ) -> str | None:
     entries = fetch(span[0]).entries if span[0].kind.level else span
     live = [each for each in entries if each.next_offset > first_offset]
-    wanted = {each.data_key(stream).path(world.prefix) for each in live}
+    wanted = {each.data_key(stream).path(context.prefix) for each in live}
     last = max(wanted, default="")
-    after = list_start(world.prefix, stream, live[0].first_offset) if live else ""
-    for page in world.pages(data_prefix(world.prefix, stream), after=after) if wanted else ():
+    after = list_start(context.prefix, stream, live[0].first_offset) if live else ""
+    for page in context.pages(data_prefix(context.prefix, stream), after=after) if wanted else ():
         wanted.difference_update(row.key for row in page)
         if not wanted or (page and page[-1].key >= last):
             break

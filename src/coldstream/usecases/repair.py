@@ -20,7 +20,7 @@ from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.repair import Known, known_of
 from coldstream.plans.substitute import substitute
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.soundness.fragment import sound
 from coldstream.soundness.trailer import entry_of
@@ -54,7 +54,7 @@ class _Plan:
 
 
 def repair(
-    world: World,
+    context: Context,
     stream: str,
     *,
     ranges: Sequence[tuple[int, int]] | None,
@@ -68,7 +68,7 @@ def repair(
     """Repair what is damaged of a stream.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         ranges: offsets [first, next) that are looked at; None for all, which reads every byte.
         replicas: brokers' copies, asked after the bucket.
@@ -84,26 +84,26 @@ def repair(
         CorruptDataError: the manifest itself is damaged: rebuild it first.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(world, stream, replicas, lost, ranges, tell)
+    step = _Step(context, stream, replicas, lost, ranges, tell)
     waiting: list[_Plan] = []
     for plan in step.look():
         if plan.repair.action is Action.LEAVE or dry_run:
             continue
         if sum(each.size for each in waiting) + plan.size > _BYTES_AT_ONCE:
-            _commit(world, stream, step, waiting, branching, pause)
+            _commit(context, stream, step, waiting, branching, pause)
             waiting = []
         waiting.append(plan)
         if len(waiting) >= _AT_ONCE:
-            _commit(world, stream, step, waiting, branching, pause)
+            _commit(context, stream, step, waiting, branching, pause)
             waiting = []
-    _commit(world, stream, step, waiting, branching, pause)
+    _commit(context, stream, step, waiting, branching, pause)
     return step.report
 
 
 class _Step:
     def __init__(
         self,
-        world: World,
+        context: Context,
         stream: str,
         replicas: Sequence[Replica],
         lost: bool,
@@ -111,19 +111,19 @@ class _Step:
         tell: Callable[[str], None],
     ) -> None:
         self._ranges = ranges
-        self._world = world
+        self._context = context
         self._stream = stream
         self._replicas = replicas
         self._lost = lost
         self._tell = tell
-        self._fetch = world.fetch(stream)
+        self._fetch = context.fetch(stream)
         self.report = RepairReport(stream)
 
     def look(self) -> Iterator[_Plan]:
         """Plans for everything in the ranges that is not as it should be."""
-        loaded = load(self._world, self._stream)
+        loaded = load(self._context, self._stream)
         self.report.version = loaded.item.version
-        finder = Finder(self._world, loaded, self._replicas, self._tell)
+        finder = Finder(self._context, loaded, self._replicas, self._tell)
         for leaf in _leaves_in(loaded, self._fetch, self._ranges):
             self.report.looked_at += 1
             plan = self._plan(loaded, finder, leaf)
@@ -162,14 +162,14 @@ class _Step:
                 len(made.data),
                 min(trailer.records, MAX_RECORDS),
                 epoch,
-                self._world.new_uid(),
+                self._context.new_uid(),
             )
             pieces.append(new)
             self._put(new, made.data, f"{new.uid:016x}-{trailer.data_crc:08x}")
-        for first, following in plan.assembled.missing:
+        for first, next_offset in plan.assembled.missing:
             at = entry.max_timestamp
             hole = Entry(
-                first, following, at, at, EntryKind.HOLE, 0, 0, epoch, self._world.new_uid()
+                first, next_offset, at, at, EntryKind.HOLE, 0, 0, epoch, self._context.new_uid()
             )
             pieces.append(hole)
             self._put(hole, b"", f"{hole.uid:016x}")
@@ -177,10 +177,10 @@ class _Step:
 
     def path(self, entry: Entry) -> str:
         """The key of a fragment or hole."""
-        return entry.data_key(self._stream).path(self._world.prefix)
+        return entry.data_key(self._stream).path(self._context.prefix)
 
     def _put(self, entry: Entry, data: bytes, write_id: str) -> None:
-        self._world.store.put(self.path(entry), data, write_id=write_id)
+        self._context.store.put(self.path(entry), data, write_id=write_id)
 
     def _plan(self, loaded: Snapshot, finder: Finder, leaf: Entry) -> _Plan | None:
         """What to do about one fragment or hole; None if it is as it should be."""
@@ -226,12 +226,12 @@ class _Step:
         """Whether all that is missing lies in the ranges: more is never given up."""
         if self._ranges is None:
             return True
-        for first, following in missing:
+        for first, next_offset in missing:
             at = first
             for low, high in sorted(self._ranges):
                 if low <= at < high:
                     at = high
-            if at < following:
+            if at < next_offset:
                 return False
         return True
 
@@ -251,20 +251,20 @@ class _Step:
 
     def _read(self, leaf: Entry, key: DataKey, path: str) -> tuple[memoryview, str]:
         """The object as far as it is there, and in a word what is wrong with that."""
-        size = listed_size(self._world.store, self._world.prefix, key)
+        size = listed_size(self._context.store, self._context.prefix, key)
         if size is None:
             return memoryview(b""), "gone"
         if not size:
             return memoryview(b""), "empty"
         try:
-            data = memoryview(self._world.store.get(path, 0, size))
+            data = memoryview(self._context.store.get(path, 0, size))
         except NotFoundError:
             return memoryview(b""), "gone"
         return data, "" if size == leaf.size else "size"
 
 
 def _commit(
-    world: World,
+    context: Context,
     stream: str,
     step: _Step,
     plans: Sequence[_Plan],
@@ -275,13 +275,13 @@ def _commit(
     if not plans:
         return
     report = step.report
-    ledger = load(world, stream).root.ledger
+    ledger = load(context, stream).root.ledger
     changes = {plan.repair.entry: step.write(plan, ledger) for plan in plans}
     valid: dict[Entry, tuple[Entry, ...]] = {}
 
     def change(loaded: Snapshot) -> Rebalance:
         nonlocal valid
-        fetch = world.fetch(stream)
+        fetch = context.fetch(stream)
         valid = {
             old: new
             for old, new in changes.items()
@@ -292,14 +292,14 @@ def _commit(
             valid,
             branching=branching,
             fetch=fetch,
-            uids=iter(world.new_uid, None),
+            uids=iter(context.new_uid, None),
         )
         found = [plan for plan in plans if plan.repair.entry in valid]
         return _with_last_chunk(done, found)
 
     written = (step.path(n) for old, new in changes.items() for n in new if n.uid != old.uid)
     terms = Terms(first_written=next(written, ""))
-    amended = amend(world, stream, change, pause=pause, terms=lambda _: terms)
+    amended = amend(context, stream, change, pause=pause, terms=lambda _: terms)
     report.landed = report.landed or amended.landed
     report.overtaken += len(changes) - len(valid)
     report.version = amended.item.version
@@ -345,11 +345,11 @@ def _leaves_in(
     everything = [(root.first_offset, root.next_offset)] if len(root.entries) else []
     wanted = sorted(ranges) if ranges is not None else everything
     at = root.first_offset
-    for first, following in wanted:
-        if not first < following:
-            raise InvalidInputError(f"[{first}, {following}) is no range of offsets")
+    for first, next_offset in wanted:
+        if not first < next_offset:
+            raise InvalidInputError(f"[{first}, {next_offset}) is no range of offsets")
         for leaf in leaves(root, fetch, start=max(first, at)):
-            if leaf.first_offset >= following:
+            if leaf.first_offset >= next_offset:
                 break
             yield leaf
             at = leaf.next_offset
@@ -358,7 +358,7 @@ def _leaves_in(
 def _in_words(repair: Repair) -> str:
     entry = repair.entry
     where = ", ".join(f"{count} chunks from {name}" for name, count in repair.taken.items())
-    gaps = ", ".join(f"{first} to {following - 1}" for first, following in repair.missing)
+    gaps = ", ".join(f"{first} to {next_offset - 1}" for first, next_offset in repair.missing)
     return (
         f"offsets {entry.first_offset} to {entry.next_offset - 1}: {repair.why}; {repair.action}"
         f" ({where or 'nothing was found'}{f'; nowhere: {gaps}' if gaps else ''})"

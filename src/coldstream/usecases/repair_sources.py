@@ -15,7 +15,7 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.plans.assemble import Sources
 from coldstream.plans.repair import Known, chunks_in, known_of
 from coldstream.ports import ObjectStore
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_trailer
 from coldstream.soundness.chunk import holds_by_itself
@@ -34,8 +34,8 @@ class Replica(Protocol):
         """For messages."""
         ...
 
-    def chunks(self, first: int, following: int) -> Iterable[Chunk]:
-        """Chunks that begin in offsets [first, following), as they are in the files.
+    def chunks(self, first: int, next_offset: int) -> Iterable[Chunk]:
+        """Chunks that begin in offsets [first, next_offset), as they are in the files.
 
         Raises:
             CorruptDataError: files that contradict themselves.
@@ -72,7 +72,7 @@ class Finder:
     """Finds chunks for the damaged fragments of one stream.
 
     Args:
-        world: where.
+        context: where.
         loaded: the stream.
         replicas: brokers' copies.
         tell: told why a replica is not asked.
@@ -80,17 +80,17 @@ class Finder:
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         loaded: Snapshot,
         replicas: Sequence[Replica],
         tell: Callable[[str], None],
     ) -> None:
-        self._world = world
+        self._context = context
         self._loaded = loaded
         self._stream = loaded.item.stream
         self._replicas = replicas
         self._tell = tell
-        self._fetch = world.fetch(self._stream)
+        self._fetch = context.fetch(self._stream)
 
     def bounded(self, leaf: Entry, known: Known, epoch: int) -> Known:
         """`known` with the epochs of the neighbours, where the fragment's own trailer is gone."""
@@ -115,7 +115,7 @@ class Finder:
         if leaf is None or leaf.kind is not EntryKind.FRAGMENT:
             return None
         try:
-            trailer = read_trailer(self._world.store, self._path(leaf))
+            trailer = read_trailer(self._context.store, self._path(leaf))
         except (CorruptDataError, NotFoundError):
             return None
         return trailer.first_chunk_epoch, trailer.last_chunk_epoch
@@ -144,17 +144,19 @@ class Finder:
     def _others(self, leaf: Entry) -> list[tuple[DataKey, int]]:
         """Other fragments in the bucket that the ledger accepts and that hold some of the range."""
         start = max(0, leaf.first_offset - _BELOW * (leaf.next_offset - leaf.first_offset))
-        after = list_start(self._world.prefix, self._stream, start)
-        end = list_start(self._world.prefix, self._stream, leaf.next_offset)
+        after = list_start(self._context.prefix, self._stream, start)
+        end = list_start(self._context.prefix, self._stream, leaf.next_offset)
         accepts = self._loaded.root.ledger.accepts
         own = leaf.data_key(self._stream)
         found: list[tuple[DataKey, int]] = []
-        for page in self._world.pages(data_prefix(self._world.prefix, self._stream), after=after):
+        for page in self._context.pages(
+            data_prefix(self._context.prefix, self._stream), after=after
+        ):
             for row in page:
                 if row.key >= end:
                     return found
                 try:
-                    key = parse_data_key(row.key, self._world.prefix)
+                    key = parse_data_key(row.key, self._context.prefix)
                 except InvalidInputError:
                     continue
                 if (
@@ -168,9 +170,9 @@ class Finder:
 
     def _chunks_of_other(self, key: DataKey, size: int, known: Known) -> list[Chunk]:
         """Chunks of another object that the damaged fragment can have had."""
-        path = key.path(self._world.prefix)
+        path = key.path(self._context.prefix)
         try:
-            data = memoryview(self._world.store.get(path, 0, size)) if size else memoryview(b"")
+            data = memoryview(self._context.store.get(path, 0, size)) if size else memoryview(b"")
         except (NotFoundError, CorruptDataError):
             return []
         its = Entry(
@@ -206,4 +208,4 @@ class Finder:
         return self._loaded.root.last_chunk
 
     def _path(self, entry: Entry) -> str:
-        return entry.data_key(self._stream).path(self._world.prefix)
+        return entry.data_key(self._stream).path(self._context.prefix)

@@ -9,7 +9,7 @@ from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.plans.policy import Effective, PolicySet, effective
 from coldstream.plans.retention import Retention, Retired, Rule, plan_retention
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import amend
 
@@ -63,7 +63,7 @@ class _Planned:
 
 
 def retain(
-    world: World,
+    context: Context,
     stream: str,
     policies: PolicySet,
     *,
@@ -74,7 +74,7 @@ def retain(
     """Take what the stream's rules ask for out of its manifest; its objects stay for `collect`.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         policies: all rules.
         now_ms: ms since the Unix epoch.
@@ -88,10 +88,10 @@ def retain(
     def plan(loaded: Snapshot) -> _Planned:
         rules = effective(policies, stream, loaded.item.name)
         rule = Rule() if rules.retains else Rule(rules.max_age_ms, rules.max_bytes)
-        fetch = world.fetch(stream)
+        fetch = context.fetch(stream)
         return _Planned(plan_retention(loaded.root, rule, now_ms=now_ms, fetch=fetch), rules)
 
-    amended = amend(world, stream, plan, pause=pause, dry_run=dry_run)
+    amended = amend(context, stream, plan, pause=pause, dry_run=dry_run)
     planned = amended.change
     return RetentionReport(
         stream=stream,

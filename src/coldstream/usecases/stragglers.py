@@ -9,12 +9,12 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import stream_prefix
 from coldstream.plans.collect import Kind
 from coldstream.ports import Deleter
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.collect import Collection, Count
 
 
 def sweep_stragglers(
-    world: World,
+    context: Context,
     deleter: Deleter,
     stream: str,
     *,
@@ -27,7 +27,7 @@ def sweep_stragglers(
     What S3 does not delete stops nothing behind it. One page is always done.
 
     Args:
-        world: where.
+        context: where.
         deleter: the same bucket.
         stream: directory name.
         dry_run: only count.
@@ -41,15 +41,15 @@ def sweep_stragglers(
     report = Collection(stream)
     after = cursor or ""
     while True:
-        item = world.catalog.get(stream)
+        item = context.catalog.get(stream)
         if (
             item is None
             or item.state is not StreamState.DELETED
-            or item.table_id != world.catalog.table_id()
+            or item.table_id != context.catalog.table_id()
         ):
             raise ConflictError("no tombstone of this table", stream=stream)
-        rows = world.store.list(
-            stream_prefix(world.prefix, stream), start_after=after, limit=world.page_size
+        rows = context.store.list(
+            stream_prefix(context.prefix, stream), start_after=after, limit=context.page_size
         )
         gone: set[str] = set()
         try:
@@ -62,7 +62,7 @@ def sweep_stragglers(
                 report.deleted.setdefault(Kind.STRAGGLER, Count()).add(row.size)
             elif not dry_run:
                 report.refused.add(row.size)
-        if len(rows) < world.page_size:
+        if len(rows) < context.page_size:
             return report
         after = rows[-1].key
         if not time_left():

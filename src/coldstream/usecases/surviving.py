@@ -11,17 +11,17 @@ from coldstream.manifest.quarantine import QuarantineRecord, Timeline
 from coldstream.names import QuarantineKey, parse_data_key, parse_metadata_key, quarantine_prefix
 from coldstream.plans.collect import refers
 from coldstream.plans.surviving import merged
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.quarantine import load_cut_root, load_record
 
 
-def surviving_record(world: World, stream: str, ledger: Ledger | None) -> QuarantineRecord:
+def surviving_record(context: Context, stream: str, ledger: Ledger | None) -> QuarantineRecord:
     """What all readable records of the bucket say together, where the newest root is damaged.
 
     A timeline counts if its claim may have landed, and if no record says that it was given up.
 
     Args:
-        world: where.
+        context: where.
         stream: directory name.
         ledger: of the item, or of the newest root that can be read; None if nobody knows it.
 
@@ -32,7 +32,7 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
     known = QuarantineRecord()
     gone: set[int] = set()
     versions: dict[int, dict[Timeline, None]] = {}
-    for record in _readable_records(world, stream):
+    for record in _readable_records(context, stream):
         for given_up in record.dropped:
             same = [each for each in known.dropped if each.epoch == given_up.epoch]
             until = max([given_up.until_ms, *(each.until_ms for each in same)])
@@ -42,7 +42,7 @@ def surviving_record(world: World, stream: str, ledger: Ledger | None) -> Quaran
             if ledger is None or _may_have_landed(ledger, timeline.epoch):
                 versions.setdefault(timeline.epoch, {})[timeline] = None
     timelines = [
-        _merged(world, stream, list(each))
+        _merged(context, stream, list(each))
         for epoch, each in sorted(versions.items())
         if epoch not in gone
     ]
@@ -60,20 +60,20 @@ def _may_have_landed(ledger: Ledger, epoch: int) -> bool:
     )
 
 
-def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline:
+def _merged(context: Context, stream: str, versions: Sequence[Timeline]) -> Timeline:
     """What records say of one claim, as one; what its tree has already is not listed, too."""
-    best, others = merged(versions, world.prefix)
+    best, others = merged(versions, context.prefix)
     if not others:
         return best
     try:
-        root = load_cut_root(world, stream, best)
+        root = load_cut_root(context, stream, best)
     except (CorruptDataError, NotFoundError):
         root = None  # whoever reads the timeline is told
-    fetch = world.fetch(stream)
+    fetch = context.fetch(stream)
 
     def in_tree(path: str) -> bool:
         try:
-            key = parse_data_key(path, world.prefix)
+            key = parse_data_key(path, context.prefix)
         except InvalidInputError:
             return False
         cut_off = key.stream == stream and key.next_offset > best.floor
@@ -83,11 +83,11 @@ def _merged(world: World, stream: str, versions: Sequence[Timeline]) -> Timeline
     return replace(best, listed=(*best.listed, *more))
 
 
-def _readable_records(world: World, stream: str) -> Iterator[QuarantineRecord]:
-    for page in world.pages(quarantine_prefix(world.prefix, stream)):
+def _readable_records(context: Context, stream: str) -> Iterator[QuarantineRecord]:
+    for page in context.pages(quarantine_prefix(context.prefix, stream)):
         for row in page:
             try:
-                if isinstance(parse_metadata_key(row.key, world.prefix), QuarantineKey):
-                    yield load_record(world, stream, row.key)
+                if isinstance(parse_metadata_key(row.key, context.prefix), QuarantineKey):
+                    yield load_record(context, stream, row.key)
             except (InvalidInputError, CorruptDataError, NotFoundError):
                 continue

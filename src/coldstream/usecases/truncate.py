@@ -25,7 +25,7 @@ from coldstream.plans.overlap import LOOK_BYTES, look_from
 from coldstream.plans.repair import Known
 from coldstream.plans.resolve import Listed
 from coldstream.plans.truncate import Cut, Remainder, Truncation, remainder, truncated
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_index, trailer_of
 from coldstream.soundness.chunk import holds_by_itself
@@ -38,12 +38,12 @@ _MAX_PAGES = 100
 
 
 def cut_off(
-    world: World, loaded: Snapshot, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
+    context: Context, loaded: Snapshot, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
 ) -> tuple[Root, Truncation]:
     """PUT what the truncated root refers to; give that root, not yet claimed, and what it lost.
 
     Args:
-        world: where.
+        context: where.
         loaded: the stream as it was read; its root has landed.
         extension: what could be appended to it, in whose root the cut lies.
         cut: where.
@@ -59,13 +59,13 @@ def cut_off(
         UnavailableError, UnknownOutcomeError: the store.
     """
     stream, root = loaded.item.stream, extension.root
-    fetch = world.fetch(stream)
+    fetch = context.fetch(stream)
     rest: Remainder | None = None
     beginning: Entry | None = None
     if not cut.anew:
         rest = remainder(root, cut.offset, fetch)
         if rest.across is not None:
-            beginning = _beginning(world, stream, root, rest.across, cut)
+            beginning = _beginning(context, stream, root, rest.across, cut)
     after = truncated(root, cut, rest, beginning, fetch)
     truncation = Truncation(
         epoch=epoch,
@@ -77,13 +77,13 @@ def cut_off(
         fragments=root.fragments - after.fragments + (beginning is not None),
         bytes=root.total_size - after.total_size + (beginning.size if beginning else 0),
         record_key="",
-        first_written=_path(world, stream, beginning) if beginning else "",
+        first_written=_path(context, stream, beginning) if beginning else "",
     )
-    return _recorded(world, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)
+    return _recorded(context, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)
 
 
 def _recorded(
-    world: World,
+    context: Context,
     loaded: Snapshot,
     extension: Extension,
     cut: Cut,
@@ -96,9 +96,9 @@ def _recorded(
     """PUT the quarantine record of what is cut off, if anything is; the root that names it."""
     stream, root = loaded.item.stream, extension.root
     floor = cut.floor(root)
-    low = look_from(after, last_bytes(after, LOOK_BYTES, world.fetch(stream)), end=floor)
-    listed, complete = _listed(world, loaded, extension, epoch, floor, low)
-    if not listed and not has_data(world, stream, root, floor):
+    low = look_from(after, last_bytes(after, LOOK_BYTES, context.fetch(stream)), end=floor)
+    listed, complete = _listed(context, loaded, extension, epoch, floor, low)
+    if not listed and not has_data(context, stream, root, floor):
         return after, truncation
     timeline = Timeline(
         epoch=epoch,
@@ -111,8 +111,8 @@ def _recorded(
         complete=complete,
     )
     try:
-        record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)
-        key = write_record(world, stream, epoch, record)
+        record = load_record(context, stream, root.quarantine_key).with_timeline(timeline)
+        key = write_record(context, stream, epoch, record)
     except InvalidInputError as exc:
         exc.located(stream=stream)
         raise
@@ -121,18 +121,18 @@ def _recorded(
     return replace(after, quarantine_key=key), truncation
 
 
-def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
+def _beginning(context: Context, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
     """PUT what a fragment or hole holds below the cut; the entry for it.
 
     It has the epoch of what it replaces, and so its rights: the ledger lets it end at the cut.
     """
-    uid = world.new_uid()
+    uid = context.new_uid()
     if old.kind is EntryKind.HOLE:
         new = replace(old, next_offset=cut.offset, uid=uid)
-        world.store.put(_path(world, stream, new), b"", write_id=f"{uid:016x}")
+        context.store.put(_path(context, stream, new), b"", write_id=f"{uid:016x}")
         return new
     floor = root.ledger.floor(old.epoch)
-    path = _path(world, stream, old)
+    path = _path(context, stream, old)
     if floor is None or cut.last_chunk is None:
         raise CorruptDataError(
             f"a fragment of epoch {old.epoch}, which never claimed",
@@ -141,7 +141,7 @@ def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> E
             key=path,
         )
     try:
-        trailer, chunks = _chunks_below(world, stream, old, path, cut.offset)
+        trailer, chunks = _chunks_below(context, stream, old, path, cut.offset)
         _check_chain(chunks, trailer, cut.offset, cut.last_chunk)
     except (CorruptDataError, NotFoundError) as exc:
         exc.located(stream=stream, offset=old.first_offset, key=path)
@@ -171,21 +171,21 @@ def _beginning(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> E
         epoch=old.epoch,
         uid=uid,
     )
-    world.store.put(
-        _path(world, stream, new), made.data, write_id=f"{uid:016x}-{made.trailer.data_crc:08x}"
+    context.store.put(
+        _path(context, stream, new), made.data, write_id=f"{uid:016x}-{made.trailer.data_crc:08x}"
     )
     return new
 
 
 def _chunks_below(
-    world: World, stream: str, entry: Entry, path: str, offset: int
+    context: Context, stream: str, entry: Entry, path: str, offset: int
 ) -> tuple[Trailer, list[Chunk]]:
     """The chunks of a fragment that end at or below `offset`, which is the end of one of them."""
-    trailer = trailer_of(world.store, world.prefix, stream, entry)
-    index = read_index(world.store, path, trailer)
+    trailer = trailer_of(context.store, context.prefix, stream, entry)
+    index = read_index(context.store, path, trailer)
     last = index.chunk_of_offset(offset - 1)
     _, end = index.data_range(0, last)
-    data = memoryview(world.store.get(path, 0, end))
+    data = memoryview(context.store.get(path, 0, end))
     if bytes(data[: len(HEADER)]) != HEADER:
         raise CorruptDataError("no fragment begins here")
     chunks = list(iter_chunks(data, len(HEADER)))
@@ -213,7 +213,7 @@ def _check_chain(chunks: list[Chunk], trailer: Trailer, end: int, last: LastChun
 
 
 def _listed(
-    world: World, loaded: Snapshot, extension: Extension, epoch: int, floor: int, low: int
+    context: Context, loaded: Snapshot, extension: Extension, epoch: int, floor: int, low: int
 ) -> tuple[tuple[ListedData, ...], bool]:
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
@@ -222,14 +222,14 @@ def _listed(
     out is that claim's. None that reaches above `floor` begins below `low`.
     """
     stream, root, landed = loaded.item.stream, extension.root, loaded.root
-    fetch = world.fetch(stream)
+    fetch = context.fetch(stream)
     found: dict[str, ListedData] = {}
     for each in extension.run:
         key = each.listed.data_key
         if key.kind == "fragment" and key.next_offset > floor:
             found[each.listed.path] = ListedData(each.listed.path, each.listed.size)
     complete = True
-    for number, rows in _pages_of(world, stream, low, floor):
+    for number, rows in _pages_of(context, stream, low, floor):
         if number >= _MAX_PAGES or len(found) > MAX_LISTED:
             complete = False
             break
@@ -250,18 +250,18 @@ def _listed(
 
 
 def _pages_of(
-    world: World, stream: str, low: int, floor: int
+    context: Context, stream: str, low: int, floor: int
 ) -> Iterator[tuple[int, list[Listed]]]:
     """What begins at `floor` or above, then what begins between `low` and it, by numbered pages."""
-    yield from enumerate(world.data_pages(stream, floor))
+    yield from enumerate(context.data_pages(stream, floor))
     if low >= floor:
         return
-    for number, rows in enumerate(world.data_pages(stream, low)):
+    for number, rows in enumerate(context.data_pages(stream, low)):
         below = [row for row in rows if row.data_key.first_offset < floor]
         yield number, below
         if len(below) < len(rows):
             return
 
 
-def _path(world: World, stream: str, entry: Entry) -> str:
-    return entry.data_key(stream).path(world.prefix)
+def _path(context: Context, stream: str, entry: Entry) -> str:
+    return entry.data_key(stream).path(context.prefix)

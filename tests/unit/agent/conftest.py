@@ -17,7 +17,7 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.entries import EntryKind
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.commit_runs import commit_runs
 
@@ -38,11 +38,11 @@ class Site:
     seed: int = 0
     asked: list[str] = field(default_factory=list)
 
-    def world(self, store: Any = None) -> World:
+    def context(self, store: Any = None) -> Context:
         """What one process sees; every process has ids of its own."""
         self.seed += 1
         source = random.Random(self.seed)
-        return World(
+        return Context(
             store=store if store is not None else self.store,
             catalog=self.catalog,
             prefix="rabbitmq/",
@@ -51,7 +51,7 @@ class Site:
 
     def ask(self, stream: str) -> None:
         self.asked.append(stream)
-        commit_runs(self.world(), stream, pause=no_pause)
+        commit_runs(self.context(), stream, pause=no_pause)
 
     def agent(
         self,
@@ -73,7 +73,7 @@ class Site:
             **settings,
         }
         return Agent(
-            world=self.world(store),
+            context=self.context(store),
             data_dir=self.data_dir,
             committed=committed if committed is not None else AllCommitted(),
             settings=AgentSettings(**values),
@@ -89,7 +89,7 @@ class Site:
 
     def remote_chunks(self, stream: str) -> bytes:
         """Every chunk byte that the manifest refers to, in offset order."""
-        root = load(self.world(), stream).root
+        root = load(self.context(), stream).root
         parts = []
         for entry in root.entries:
             if entry.kind is EntryKind.HOLE:

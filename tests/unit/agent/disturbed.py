@@ -13,7 +13,7 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import commit_runs
 
 from .conftest import Site, no_pause
@@ -141,17 +141,17 @@ class Run:
     agent: Agent = field(init=False)
 
     def __post_init__(self) -> None:
-        world = self.site.world()
-        self.clean = self.site.world()
+        context = self.site.context()
+        self.clean = self.site.context()
         self.faults.breaks = self.breaks
         self.machine.files = FailingFiles(self.faults)
         self.agent = Agent(
-            world=World(
-                store=Failing(world.store, self.faults, "store", after=self.after),  # type: ignore[arg-type]
-                catalog=Failing(world.catalog, self.faults, "catalog", after=self.after),  # type: ignore[arg-type]
+            context=Context(
+                store=Failing(context.store, self.faults, "store", after=self.after),  # type: ignore[arg-type]
+                catalog=Failing(context.catalog, self.faults, "catalog", after=self.after),  # type: ignore[arg-type]
                 prefix=PREFIX,
-                new_uid=world.new_uid,
-                pool=world.pool,
+                new_uid=context.new_uid,
+                pool=context.pool,
             ),
             data_dir=self.site.data_dir,
             committed=_all(),

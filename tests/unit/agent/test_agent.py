@@ -371,8 +371,8 @@ def test_chunks_between_two_offsets_are_those_that_overlap_and_are_committed(sit
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
     log = StreamLog(site.data_dir / STREAM)
 
-    def found(first: int, following: int, committed: int = 100) -> list[int]:
-        chunks = log.chunks_between(first, following, committed=committed)
+    def found(first: int, next_offset: int, committed: int = 100) -> list[int]:
+        chunks = log.chunks_between(first, next_offset, committed=committed)
         return [each.chunk_id for each in chunks]
 
     assert found(0, 2**64 - 1) == list(range(0, 100, 10))

@@ -116,7 +116,7 @@ def test_an_agent_whose_own_claim_is_gone_from_the_ledger_claims_again(
         for key in [key for key in site.store.objects if ".0000000002." in key]:
             del site.store.objects[key]
         site.catalog.items.clear()
-        rebuild(site.world(), STREAM, branching=4, dry_run=False)
+        rebuild(site.context(), STREAM, branching=4, dry_run=False)
         assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0)])
         grow(site, 52, 3, 2)
 
@@ -146,7 +146,7 @@ def test_an_agent_sees_at_once_that_a_higher_epoch_has_claimed_below_what_it_upl
         grow(site, 50, 5, 2)
         log = StreamLog(site.data_dir / STREAM)
         own = CommittedHistory(log, 55, epoch=2)
-        claim(site.world(), STREAM, 2, log=own, pause=no_pause)
+        claim(site.context(), STREAM, 2, log=own, pause=no_pause)
         assert site.catalog.items[STREAM].ledger == Ledger.of([(1, 0), (2, 50)])
         run.never = False
 
@@ -170,10 +170,10 @@ def test_an_agent_whose_claim_has_another_floor_in_the_ledger_takes_that_floor(
     write_stream(site.data_dir / STREAM, messages=50, chunk_messages=10)
 
     def other_floor() -> None:
-        world = site.world()
-        loaded = load(world, STREAM)
+        context = site.context()
+        loaded = load(context, STREAM)
         assert loaded.root.ledger == Ledger.of([(1, 0), (2, 50)])
-        publish(world, loaded, replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 52)])))
+        publish(context, loaded, replace(loaded.root, ledger=Ledger.of([(1, 0), (2, 52)])))
         grow(site, 52, 3, 2)
 
     run = Run(site, most_looks=600)
@@ -198,7 +198,7 @@ def test_what_lies_below_the_floor_of_its_claim_is_uploaded_as_the_epoch_that_ma
             if "/metadata/" in key or ("0060.0000000001." in key and "/data/" in key):
                 del site.store.objects[key]
         site.catalog.items.clear()
-        rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+        rebuild(site.context(), STREAM, branching=4, dry_run=False, accept_less=True)
         item = site.catalog.items[STREAM]
         assert item.ledger == Ledger.of([(1, 0), (2, 60)])
         assert item.next_offset < 60
@@ -243,7 +243,7 @@ def test_an_agent_goes_on_behind_a_hole_that_its_own_log_could_fill_and_says_so(
     site.run(target_size=target_size)
     (last,) = [key for key in site.store.objects if "-00000000000000000050." in key]
     del site.store.objects[last]
-    rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    rebuild(site.context(), STREAM, branching=4, dry_run=False, accept_less=True)
     grow(site, 50, 5, 1)
 
     row = site.run()[STREAM]
@@ -264,7 +264,7 @@ def test_a_log_without_the_boundary_at_which_a_manifest_ends_in_a_hole_is_anothe
     site.run()
     (last,) = [key for key in site.store.objects if "-00000000000000000050." in key]
     del site.store.objects[last]
-    rebuild(site.world(), STREAM, branching=4, dry_run=False, accept_less=True)
+    rebuild(site.context(), STREAM, branching=4, dry_run=False, accept_less=True)
     shutil.rmtree(site.data_dir / STREAM)
     write_stream(site.data_dir / STREAM, messages=56, chunk_messages=7)
 

@@ -49,9 +49,11 @@ def retire(site: Site, below: int) -> None:
             path.unlink()
 
 
-def put(site: Site, first: int, following: int, *, epoch: int = 1, floor: int = 0) -> str:
+def put(site: Site, first: int, next_offset: int, *, epoch: int = 1, floor: int = 0) -> str:
     """A fragment that somebody uploaded, and whose event waits."""
-    made = build_fragment(first, following, stream=STREAM, epoch=epoch, floor=floor, uid=first + 1)
+    made = build_fragment(
+        first, next_offset, stream=STREAM, epoch=epoch, floor=floor, uid=first + 1
+    )
     path = made.path("rabbitmq/")
     site.store.put(path, made.data, write_id=path)
     return path
@@ -66,7 +68,7 @@ def claimed(site: Site, next_offset: int = 0) -> None:
 
 
 def tree(site: Site) -> list[tuple[int, int, str]]:
-    root = load(site.world(), STREAM).root
+    root = load(site.context(), STREAM).root
     found: list[tuple[int, int, str]] = []
     for entry in root.entries:
         kind = entry.kind.name
@@ -240,7 +242,7 @@ def test_what_an_older_writer_left_behind_a_gap_is_kept_by_the_claim_of_a_newer_
         (150, 180, "HOLE"),
         (180, 230, "FRAGMENT"),
     ]
-    assert load(site.world(), STREAM).root.ledger.floor(2) == 150
+    assert load(site.context(), STREAM).root.ledger.floor(2) == 150
 
 
 def test_no_claim_shuts_out_what_lies_behind_a_gap_that_nobody_gave_up(site: Site) -> None:
@@ -422,12 +424,12 @@ def test_a_claim_of_a_higher_epoch_meanwhile_makes_the_hole_worthless(site: Site
     write(site, 50, start_offset=150)
 
     def claim() -> None:
-        world = site.world()
-        loaded = load(world, STREAM)
-        publish(world, loaded, plan_claim(loaded.root, 2), claim=True)
+        context = site.context()
+        loaded = load(context, STREAM)
+        publish(context, loaded, plan_claim(loaded.root, 2), claim=True)
 
     progress = site.run(store=Meddling(site.store, claim), last_copy=True)[STREAM]
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
     assert isinstance(progress.error, FencedError)
     assert tree(site) == [(0, 100, "FRAGMENT")]
@@ -443,7 +445,7 @@ class Steps:
         self.site = site
         self.now = 0.0
         self.follower = StreamFollower(
-            world=site.world(),
+            context=site.context(),
             log=StreamLog(site.data_dir / STREAM),
             committed=AllCommitted(),
             settings=AgentSettings(target_size=SEGMENT, nudge_seconds=5, **settings),
@@ -459,11 +461,11 @@ class Steps:
         return self.follower.step(self.now, time.time_ns() // 1_000_000, most=most)
 
     def upload(self, job: Job) -> None:
-        world = self.follower.world
+        context = self.follower.context
         buffer = bytearray(fragment_size(job.piece))
         done = upload(
-            world.store, job.log, job.piece, job.placement,
-            prefix=world.prefix, uid=world.new_uid(), buffer=buffer,
+            context.store, job.log, job.piece, job.placement,
+            prefix=context.prefix, uid=context.new_uid(), buffer=buffer,
         )  # fmt: skip
         self.follower.finished(done, self.now)
 
@@ -491,7 +493,7 @@ def test_nothing_is_declared_lost_while_too_few_members_can_be_asked_and_it_is_t
     assert stepped.follower.progress.error is None
     assert stepped.follower.progress.holes == [(100, 150)]
     stepped.upload(jobs[0])
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 150, "HOLE")]
 
 
@@ -535,7 +537,7 @@ def test_what_follows_a_hole_is_cut_at_once_because_the_hole_waits_for_it(site: 
     steps.step()
     (job,) = steps.step()
     steps.upload(job)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
     assert tree(site)[1:] == [(100, 150, "HOLE"), (150, 160, "FRAGMENT")]
 
@@ -553,7 +555,7 @@ def test_local_retention_that_passes_uploads_which_have_landed_loses_nothing(sit
     for _ in range(3):
         for job in steps.step():
             steps.upload(job)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
     assert tree(site) == [(0, 70, "FRAGMENT")]
     assert holes(site) == []
@@ -580,7 +582,7 @@ def test_uploads_that_land_out_of_order_make_no_waiting_hole_count_over_the_firs
     other.upload(first)
     for job in other.step():
         other.upload(job)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
     assert tree(site) == [(0, 200, "FRAGMENT")]
 
@@ -602,9 +604,9 @@ def test_two_agents_that_lost_different_ranges_end_in_one_manifest(
         others.upload(job)
     for job in mine.step():
         mine.upload(job)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
-    root = load(site.world(), STREAM).root
+    root = load(site.context(), STREAM).root
     assert tree(site)[1] == (100, 130, "HOLE")
     assert [each.kind for each in root.entries].count(EntryKind.HOLE) == 1
 
@@ -652,7 +654,7 @@ def uploaded(site: Site, committed: Any = None) -> Steps:
     for _ in range(12):
         for job in steps.step():
             steps.upload(job)
-        commit_runs(site.world(), STREAM, pause=no_pause)
+        commit_runs(site.context(), STREAM, pause=no_pause)
     assert steps.follower.progress.next_offset == 100
     for path in (site.data_dir / STREAM).iterdir():
         path.unlink()
@@ -689,9 +691,9 @@ def test_a_hole_ends_where_a_committed_chunk_begins_and_nowhere_else(site: Site)
 
 def test_an_agent_declares_nothing_under_a_claim_that_is_not_its_own(site: Site) -> None:
     steps = uploaded(site)
-    world = site.world()
-    loaded = load(world, STREAM)
-    publish(world, loaded, plan_claim(loaded.root, 2), claim=True)
+    context = site.context()
+    loaded = load(context, STREAM)
+    publish(context, loaded, plan_claim(loaded.root, 2), claim=True)
     write(site, 50, start_offset=150)
 
     for _ in range(5):

@@ -57,7 +57,7 @@ def test_a_log_that_grows_without_end_is_uploaded_up_to_where_it_was_at_the_star
     assert run.looks < 60, "it ends"
     assert not run.agent.interrupted
     assert (row.error, row.next_offset) == (None, 100)
-    assert max(following for _, following in fragments(site)) == 100
+    assert max(next_offset for _, next_offset in fragments(site)) == 100
     assert site.local_chunks(STREAM).startswith(site.remote_chunks(STREAM))
 
 

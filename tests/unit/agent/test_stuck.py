@@ -42,7 +42,7 @@ class Slow:
 
     def __post_init__(self) -> None:
         self.follower = StreamFollower(
-            world=self.site.world(),
+            context=self.site.context(),
             log=StreamLog(self.site.data_dir / STREAM),
             committed=AllCommitted(),
             settings=AgentSettings(
@@ -64,11 +64,11 @@ class Slow:
         self.asked.append(self.now)
 
     def land(self, job: Job) -> None:
-        world = self.follower.world
+        context = self.follower.context
         buffer = bytearray(fragment_size(job.piece))
         done = upload(
-            world.store, job.log, job.piece, job.placement,
-            prefix=world.prefix, uid=world.new_uid(), buffer=buffer,
+            context.store, job.log, job.piece, job.placement,
+            prefix=context.prefix, uid=context.new_uid(), buffer=buffer,
         )  # fmt: skip
         self.puts += 1
         self.follower.finished(done, self.now)
@@ -132,7 +132,7 @@ def test_the_word_on_a_stuck_manifest_is_taken_back_once_it_follows(site: Site) 
     agent.go(60)
     assert told(agent) is not None
 
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
     agent.go(5)
 
     assert told(agent) is None
@@ -146,7 +146,7 @@ def test_a_stream_that_was_committed_to_before_is_committed_by_the_agent_and_it_
     written = write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
     agent = Slow(site)
     agent.go(3)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
     agent.go(3)
     puts = agent.puts
     append_chunks(
@@ -167,10 +167,12 @@ def test_a_stream_that_was_committed_to_before_is_committed_by_the_agent_and_it_
 def test_a_stream_that_never_stops_uploading_is_looked_after_too(site: Site) -> None:
     written = write_stream(site.data_dir / STREAM, messages=10, chunk_messages=10)
     agent = Slow(site)
-    following, timestamp = written.next_offset, written.next_timestamp
+    next_offset, timestamp = written.next_offset, written.next_timestamp
     for _ in range(100):
-        append_chunks(site.data_dir / STREAM, [build_chunk(following, 1, timestamp, [b"a" * 100])])
-        following, timestamp = following + 1, timestamp + 1
+        append_chunks(
+            site.data_dir / STREAM, [build_chunk(next_offset, 1, timestamp, [b"a" * 100])]
+        )
+        next_offset, timestamp = next_offset + 1, timestamp + 1
         agent.go(2)
 
     assert agent.asked
@@ -191,7 +193,7 @@ def test_an_upload_that_is_not_there_or_was_refused_is_cut_again(site: Site, how
         site.store.objects[before[2]] = b"rotten" * 100
 
     agent.go(60)
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
 
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
     assert before[0] in uploads(site)
@@ -234,7 +236,7 @@ def test_a_one_shot_run_whose_commit_comes_late_ends_without_an_error(site: Site
     agent = Slow(site, {"once": True})
     agent.go(30)
 
-    commit_runs(site.world(), STREAM, pause=no_pause)
+    commit_runs(site.context(), STREAM, pause=no_pause)
     agent.go(60, until=lambda: agent.follower.settled)
 
     assert agent.follower.settled

@@ -391,6 +391,6 @@ def test_a_deleted_stream_that_a_table_never_began_is_none_of_its_business() -> 
 
 def test_a_dry_run_tells_of_a_deleted_stream_too() -> None:
     site = Deleted({ORDERS: [b"x"] * 30})
-    site.run(window=Window(first=0, following=10))
+    site.run(window=Window(first=0, next_offset=10))
     site.gone = True
     assert site.run(dry_run=True).deleted == {ORDERS: [[10, 30]]}

@@ -39,10 +39,10 @@ _NUMBERS = count()
 Catalogs = Callable[[], SqlCatalog]
 
 
-def _fill(site: TableSite, first: int, following: int, stream: str = STREAM) -> None:
+def _fill(site: TableSite, first: int, next_offset: int, stream: str = STREAM) -> None:
     """A run: its own client, its own plan."""
     table = site.open(_NAME)
-    append = append_of(site, table.load(SCHEMA), first, following, stream)
+    append = append_of(site, table.load(SCHEMA), first, next_offset, stream)
     commit(table, append, first_schema=SCHEMA, pause=_no_pause)
 
 
@@ -73,8 +73,8 @@ def test_after_a_rollback_the_next_run_fills_exactly_what_is_missing(
     before = current(catalog(), _NAME)
     _fill(site, 10, 20)
     set_back(catalog(), _NAME, before)
-    ((_, following),) = _covered(site)
-    _fill(site, following, 25)
+    ((_, next_offset),) = _covered(site)
+    _fill(site, next_offset, 25)
     assert _covered(site) == ((0, 25),)
     assert offsets(site, _NAME) == list(range(25))
 
@@ -199,15 +199,15 @@ def test_a_snapshot_that_repeats_a_change_of_ours_is_refused(
 def test_a_table_of_before_is_read_by_its_properties_until_it_is_rolled_back(
     site: TableSite, catalog: Catalogs
 ) -> None:
-    for following in (10, 20):
-        _fill(site, following - 10, following)
+    for next_offset in (10, 20):
+        _fill(site, next_offset - 10, next_offset)
         pointer = catalog().load_table(_NAME).properties[STATE_PROPERTY]
         # Snapshots used to name the append only.
-        old = compact(catalog(), _NAME, **{APPEND_PROPERTY: f"old-{following}"})
+        old = compact(catalog(), _NAME, **{APPEND_PROPERTY: f"old-{next_offset}"})
         with catalog().load_table(_NAME).transaction() as change:
-            change.set_properties({STATE_PROPERTY: pointer, APPEND_PROPERTY: f"old-{following}"})
+            change.set_properties({STATE_PROPERTY: pointer, APPEND_PROPERTY: f"old-{next_offset}"})
             change.remove_properties(SNAPSHOT_PROPERTY)
-        if following == 10:
+        if next_offset == 10:
             first = old
     assert _covered(site) == ((0, 20),)
     set_back(catalog(), _NAME, first)

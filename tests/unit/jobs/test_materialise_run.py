@@ -78,9 +78,9 @@ class Source:
     span: tuple[int, int]
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-        first, following = self.span
-        for start in range(first, following, 7):
-            offsets = range(start, min(start + 7, following))
+        first, next_offset = self.span
+        for start in range(first, next_offset, 7):
+            offsets = range(start, min(start + 7, next_offset))
             gaps += [Gap(n, n + 1) for n in offsets if self.bodies[n] is None]
             covered.append((offsets[0], offsets[-1] + 1))
             rows = [self._row(n) for n in offsets if self.bodies[n] is not None]
@@ -116,9 +116,9 @@ class Engine:
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
         return [
-            Piece(stream.stream, (start, min(start + self.piece, following)), None, 1)
-            for first, following in ranges
-            for start in range(first, following, self.piece)
+            Piece(stream.stream, (start, min(start + self.piece, next_offset)), None, 1)
+            for first, next_offset in ranges
+            for start in range(first, next_offset, self.piece)
         ]
 
     def perform(
@@ -307,7 +307,7 @@ def test_a_back_fill_closes_the_gap_before_a_table_that_began_late() -> None:
     site = Site({ORDERS: _bodies(100)}, Rule(".*", "db.t", start="60"))
     site.run()
     assert len(site.content()[0]) == 38
-    site.run(window=Window(first=0, following=100))
+    site.run(window=Window(first=0, next_offset=100))
     assert site.content() == _expected(site.bodies)
 
 
@@ -316,7 +316,7 @@ def test_an_overwrite_makes_rows_and_dead_letters_of_its_range_anew() -> None:
     site.run()
     site.bodies[ORDERS] = [b"new" if 30 <= n < 70 else b for n, b in enumerate(_bodies(100))]
     site.bodies[ORDERS][50] = b"broken"
-    site.run(window=Window(first=30, following=70, overwrite=True))
+    site.run(window=Window(first=30, next_offset=70, overwrite=True))
     assert site.content() == _expected(site.bodies)
 
 
@@ -336,7 +336,7 @@ def test_rows_of_a_history_that_was_cut_off_are_told_and_nothing_is_mixed_with_t
     site = cut_off_at_60(length)
     before = site.content()
 
-    for window in (Window(), Window(), Window(first=0, following=length)):
+    for window in (Window(), Window(), Window(first=0, next_offset=length)):
         report = site.run(window=window)
         assert report.cut_off == {ORDERS: [[60, 100]]}
         assert (report.planned, report.commits) == ({}, 0)
@@ -367,8 +367,8 @@ def test_an_overwrite_from_the_cut_on_makes_the_rows_anew_and_the_table_goes_on(
 
 def test_an_overwrite_that_would_leave_some_of_them_does_nothing() -> None:
     short, late = cut_off_at_60(99), cut_off_at_60(130)
-    for site, first, following in ((short, 60, None), (late, 70, None), (late, 60, 90)):
-        report = site.run(window=Window(first=first, following=following, overwrite=True))
+    for site, first, next_offset in ((short, 60, None), (late, 70, None), (late, 60, 90)):
+        report = site.run(window=Window(first=first, next_offset=next_offset, overwrite=True))
 
         assert report.cut_off == {ORDERS: [[60, 100]]}
         assert report.commits == 0

@@ -14,7 +14,7 @@ _SPANS = st.lists(_SPAN, max_size=8)
 
 
 def _numbers(ranges: Ranges) -> set[int]:
-    return {number for first, following in ranges for number in range(first, following)}
+    return {number for first, next_offset in ranges for number in range(first, next_offset)}
 
 
 @given(_SPANS, _SPANS)

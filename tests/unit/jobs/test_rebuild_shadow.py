@@ -13,7 +13,7 @@ from coldstream.errors import ConflictError
 from coldstream.jobs.rebuild_differences import DIFFERENCES, DifferenceKind, differences_batch
 from coldstream.jobs.rebuild_shadow import Shadow, compare_part, parts_of, shadow
 from coldstream.manifest.entries import EntryKind
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases.repair import repair
 from tests.support.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
 from tests.support.remote import no_pause
@@ -23,20 +23,20 @@ from tests.support.tier import PREFIX, Tier
 _SEEDS = iter(range(10_000))
 
 
-def world_of(tier: Tier) -> World:
+def context_of(tier: Tier) -> Context:
     ids = random.Random(next(_SEEDS))
-    return World(tier.store, tier.catalog, PREFIX, lambda: ids.getrandbits(64))
+    return Context(tier.store, tier.catalog, PREFIX, lambda: ids.getrandbits(64))
 
 
 def compared(tier: Tier, *, trailers: bool = True, meanwhile: Any = None) -> Shadow:
-    world = world_of(tier)
+    context = context_of(tier)
 
     def perform(parts: Any) -> Any:
         if meanwhile is not None:
             meanwhile()
-        return [compare_part(world_of(tier), p, branching=4, trailers=trailers) for p in parts]
+        return [compare_part(context_of(tier), p, branching=4, trailers=trailers) for p in parts]
 
-    return shadow(world, STREAM, perform)
+    return shadow(context, STREAM, perform)
 
 
 @pytest.mark.parametrize("trailers", [False, True])
@@ -51,11 +51,11 @@ def test_parts_tile_the_stream_and_have_about_a_group_each() -> None:
     tier = a_tier(tree=True, fragments=40)
     root = root_of(tier)
 
-    parts = parts_of(world_of(tier), tier.catalog.items[STREAM])
+    parts = parts_of(context_of(tier), tier.catalog.items[STREAM])
 
     assert parts[0].first == root.first_offset
-    assert parts[-1].following == root.next_offset
-    assert all(a.following == b.first for a, b in pairwise(parts))
+    assert parts[-1].next_offset == root.next_offset
+    assert all(a.next_offset == b.first for a, b in pairwise(parts))
     assert sum(part.fragments for part in parts) == 40
 
 
@@ -81,7 +81,7 @@ def test_what_the_manifest_has_and_the_bucket_has_not_is_a_difference(
 
     assert [each.kind for each in found.differences] == [kind]
     [difference] = found.differences
-    assert difference.first_offset < planted.following
+    assert difference.first_offset < planted.next_offset
     assert planted.first < difference.next_offset
     assert differences_batch(found.differences, 1).schema == DIFFERENCES.schema
 
@@ -124,7 +124,7 @@ def test_what_is_ahead_of_the_manifest_plays_no_part() -> None:
 def test_a_hole_is_no_difference_and_the_data_behind_it_is_compared() -> None:
     tier = a_tier()
     CORRUPTIONS["a raw flip in the data"](tier)
-    repair(world_of(tier), STREAM, ranges=None, lost=True, branching=4, pause=no_pause)
+    repair(context_of(tier), STREAM, ranges=None, lost=True, branching=4, pause=no_pause)
     assert EntryKind.HOLE in {each.kind for each in tier.leaves(STREAM, root_of(tier))}
     assert compared(tier).differences == []
 

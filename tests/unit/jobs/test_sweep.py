@@ -72,8 +72,8 @@ class _Site:
         found = [b for f in self.table.files(loaded) for b in self.table.rows(loaded, f.path)]
         return pa.Table.from_batches(found, loaded.schema)
 
-    def add(self, first: int, following: int) -> None:
-        append = append_of(self.files, self.table.load(SCHEMA), first, following)
+    def add(self, first: int, next_offset: int) -> None:
+        append = append_of(self.files, self.table.load(SCHEMA), first, next_offset)
         commit(self.table, append, first_schema=SCHEMA, pause=lambda _: None)
 
     def replace(self) -> None:

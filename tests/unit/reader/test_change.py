@@ -129,9 +129,9 @@ def _range(buffer: object) -> tuple[int, int]:
 
 def _assert_tiled(ranges: list[tuple[int, int]]) -> None:
     at = 0
-    for first, following in ranges:
+    for first, next_offset in ranges:
         assert first == at
-        at = following
+        at = next_offset
     assert at == END
 
 

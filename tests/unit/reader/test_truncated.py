@@ -43,7 +43,7 @@ class Site:
 
     def commit(self, *fragments: Any) -> None:
         self.remote.upload(*fragments)
-        commit_runs(self.remote.new_world(), STREAM, pause=no_pause)
+        commit_runs(self.remote.new_context(), STREAM, pause=no_pause)
 
     def reader(self) -> StreamReader:
         return StreamReader(
@@ -68,7 +68,7 @@ class Site:
         common = [c for c in log_of(*OLD).chunks if c.next_offset <= cut]
         fresh = LocalChunk(cut, cut + size, epoch)
         log = KnownHistory((*common, fresh))
-        claim(self.remote.new_world(), STREAM, epoch, log=log, pause=no_pause)
+        claim(self.remote.new_context(), STREAM, epoch, log=log, pause=no_pause)
         if end:
             self.commit(piece(cut, end, epoch=epoch, floor=cut, records_per_chunk=size))
         self.now += 10
@@ -78,7 +78,7 @@ class Site:
         root = self.remote.root()
         kept = sum(e.size for e in root.entries if e.next_offset > first)
         rules = PolicySet((Rule("r", max_bytes=kept),))
-        retain(self.remote.new_world(), STREAM, rules, now_ms=0, pause=no_pause)
+        retain(self.remote.new_context(), STREAM, rules, now_ms=0, pause=no_pause)
 
     def drop_cut_off(self) -> None:
         """As if a person had dropped the lost timeline and `collect` had been there."""
@@ -225,7 +225,7 @@ def test_a_claim_that_retention_has_taken_out_of_the_ledger_hides_no_cut(site: S
     site.truncate(70, end=110)
     root = site.remote.root()
     claim(
-        site.remote.new_world(), STREAM, 3, pause=no_pause,
+        site.remote.new_context(), STREAM, 3, pause=no_pause,
         log=KnownHistory((LocalChunk(60, 70, 1), LocalChunk(70, 80, 3))),
     )  # fmt: skip
     site.commit(piece(70, 90, epoch=3, floor=70), piece(90, 300, epoch=3, floor=70))

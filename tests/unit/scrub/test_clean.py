@@ -66,8 +66,8 @@ def test_the_exact_look_finds_nothing_in_what_the_quick_one_lets_pass() -> None:
 def test_a_declared_hole_is_no_finding() -> None:
     tier = young_tier()
     groups = groups_of(4)
-    first, following = _span(groups[2])
-    hole = tier.hole(first, following, epoch=2)
+    first, next_offset = _span(groups[2])
+    hole = tier.hole(first, next_offset, epoch=2)
     tier.add(STREAM, [*groups[:2], hole, groups[3]])
 
     assert scrub_all(tier).findings == []

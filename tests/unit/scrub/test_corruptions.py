@@ -24,18 +24,18 @@ def found(outcome: Outcome, planted: Planted) -> list[Finding]:
         for each in outcome.findings
         if each.kind in planted.kinds
         and (not planted.key or each.key == planted.key)
-        and each.first_offset < planted.following
+        and each.first_offset < planted.next_offset
         and planted.first < each.next_offset
     ]
 
 
 def elsewhere(outcome: Outcome, planted: Planted) -> list[str]:
     """Findings that are more than notes, at offsets that are sound."""
-    first, following = planted.around or (planted.first, planted.following)
+    first, next_offset = planted.around or (planted.first, planted.next_offset)
     return [
         str(each)
         for each in outcome.bad
-        if not (each.first_offset < following and first < each.next_offset)
+        if not (each.first_offset < next_offset and first < each.next_offset)
     ]
 
 
@@ -57,7 +57,7 @@ def test_it_is_found_and_located(name: str, tree: bool, effort: Effort) -> None:
     assert hits, [str(each) for each in outcome.findings]
     # What is told reaches no further than what is wrong.
     assert min(each.first_offset for each in hits) >= planted.first, hits
-    assert max(each.next_offset for each in hits) <= planted.following, hits
+    assert max(each.next_offset for each in hits) <= planted.next_offset, hits
     if name != "two damaged chunks of one fragment":
         assert elsewhere(outcome, planted) == []
     assert all("nobody can say why" not in each.words for each in outcome.findings)

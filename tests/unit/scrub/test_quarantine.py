@@ -25,17 +25,17 @@ def cut_off(keep: int = 215) -> Remote:
     """A tree in groups, the end of which a claim has cut off; one fragment was listed only."""
     remote = Remote().claimed(1)
     remote.upload(*OLD)
-    commit_runs(remote.world, STREAM, pause=no_pause)
-    rebalance(remote.world, STREAM, branching=4, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    rebalance(remote.context, STREAM, branching=4, pause=no_pause)
     truncate(remote, keep)
     return remote
 
 
 def truncate(remote: Remote, keep: int = 215) -> None:
-    world, log = remote.new_world(), diverging(keep, *OLD, end=keep + 20)
-    claim(world, STREAM, 2, log=log, pause=no_pause, now_ms=5)
+    context, log = remote.new_context(), diverging(keep, *OLD, end=keep + 20)
+    claim(context, STREAM, 2, log=log, pause=no_pause, now_ms=5)
     remote.upload(piece(keep, keep + 20, epoch=2, floor=keep))
-    commit_runs(world, STREAM, pause=no_pause)
+    commit_runs(context, STREAM, pause=no_pause)
 
 
 def findings(remote: Remote, perform: Any = None, **changes: Any) -> list[Finding]:
@@ -54,7 +54,7 @@ def findings(remote: Remote, perform: Any = None, **changes: Any) -> list[Findin
 
 def test_fragments_groups_roots_and_the_record_of_a_lost_timeline_are_no_findings() -> None:
     remote = cut_off()
-    (timeline,) = current_record(remote.new_world(), STREAM)[1].timelines
+    (timeline,) = current_record(remote.new_context(), STREAM)[1].timelines
     lost = {each.path(PREFIX) for each in OLD if each.key.next_offset > 215}
 
     found = {each.key for each in findings(remote)}
@@ -68,10 +68,10 @@ def test_fragments_groups_roots_and_the_record_of_a_lost_timeline_are_no_finding
 def test_what_is_listed_only_is_no_finding() -> None:
     remote = Remote().claimed(1)
     remote.upload(*OLD[:30])
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     remote.upload(*OLD[30:])
     truncate(remote)
-    (timeline,) = current_record(remote.new_world(), STREAM)[1].timelines
+    (timeline,) = current_record(remote.new_context(), STREAM)[1].timelines
 
     assert len(timeline.listed) == 10
     assert [each.found for each in findings(remote) if each.found != "old_root"] == []
@@ -79,7 +79,7 @@ def test_what_is_listed_only_is_no_finding() -> None:
 
 def test_what_a_person_has_given_up_is_garbage_again() -> None:
     remote = cut_off()
-    drop(remote.new_world(), STREAM, 2, pause=no_pause)
+    drop(remote.new_context(), STREAM, 2, pause=no_pause)
 
     found = [each.found for each in findings(remote)]
 
@@ -94,7 +94,7 @@ def test_a_record_that_cannot_be_read_is_a_finding_and_nothing_is_called_garbage
     which: str, how: str
 ) -> None:
     remote = cut_off()
-    (timeline,) = current_record(remote.new_world(), STREAM)[1].timelines
+    (timeline,) = current_record(remote.new_context(), STREAM)[1].timelines
     key = remote.root().quarantine_key if which == "record" else timeline.root_key
     if how == "gone":
         del remote.memory.objects[key]
@@ -111,7 +111,7 @@ def test_a_record_that_cannot_be_read_is_a_finding_and_nothing_is_called_garbage
 def test_a_claim_that_cuts_off_during_a_run_makes_no_findings() -> None:
     remote = Remote().claimed(1)
     remote.upload(*OLD)
-    commit_runs(remote.world, STREAM, pause=no_pause)
+    commit_runs(remote.context, STREAM, pause=no_pause)
     settings = settings_of()
 
     def perform(tasks: Any) -> Any:

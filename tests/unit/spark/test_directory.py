@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.spark.context import reference
 
 from coldstream.errors import (
     CorruptDataError,
@@ -21,7 +22,6 @@ from coldstream.spark.read import read
 from coldstream.spark.window import Window
 from tests.support.tier import PREFIX, Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
-from tests.unit.spark.world import reference
 
 STREAM = "__copied_1"
 

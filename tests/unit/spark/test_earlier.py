@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.spark.context import query
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import InvalidInputError, NotFoundError
@@ -14,7 +15,6 @@ from coldstream.manifest.root import LastChunk
 from coldstream.spark.earlier import SURE_MS
 from tests.support.tier import Tier
 from tests.unit.spark.test_read import in_groups, small_chunks
-from tests.unit.spark.world import query
 
 STREAM = "__orders_1"
 CHUNKS = small_chunks(30)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.spark.context import query, reference
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
@@ -24,7 +25,6 @@ from coldstream.spark.window import Intervals, Window
 from coldstream_devkit.messages import any_chunks
 from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
-from tests.unit.spark.world import query, reference
 
 STREAM = "__orders_1"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.spark.context import WHERE, remote_of
 
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError
 from coldstream.manifest.catalog import QueueName, StreamState
@@ -23,7 +24,6 @@ from coldstream.spark.streaming import Partition, StreamReader
 from tests.support.examples import examples
 from tests.support.tier import Tier, chunk
 from tests.unit.spark.test_read import in_groups, small_chunks
-from tests.unit.spark.world import WHERE, remote_of
 
 A, B = "__a_1", "__b_1"
 

@@ -40,7 +40,7 @@ from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream_devkit.demo.jobs import JobsDemo
 from coldstream_devkit.demo.workflows import SETTINGS, WorkflowsDemo
@@ -255,7 +255,7 @@ def demo() -> int:
         table=os.environ[names.ENV_TABLE],
         prefix=os.environ[names.ENV_PREFIX],
     )
-    world = World(
+    context = Context(
         store=remote.store,
         catalog=remote.catalog,
         prefix=remote.prefix,
@@ -263,7 +263,7 @@ def demo() -> int:
     )
     step("running the agent over them, once")
     agent = Agent(
-        world=world,
+        context=context,
         data_dir=data_dir,
         committed=CommittedFile(offsets),
         settings=AgentSettings(once=True),
@@ -281,7 +281,7 @@ def demo() -> int:
     for each in expected:
         reader = StreamReader(remote.store, remote.catalog, remote.prefix, each.stream)
         problem = read_back(reader, each)
-        root = load(world, each.stream).root
+        root = load(context, each.stream).root
         error = progress[each.stream].error
         if problem is None and (root.first_offset, root.next_offset) != (
             each.first_offset,
@@ -303,7 +303,7 @@ def demo() -> int:
             "identical" if problem is None else problem,
         )
     Console(width=None if sys.stdout.isatty() else 112).print(table)
-    machines, did = WorkflowsDemo(world, work, step).run()
+    machines, did = WorkflowsDemo(context, work, step).run()
     good = good and did
     Console(width=None if sys.stdout.isatty() else 112).print(machines)
     jobs, did = JobsDemo(

@@ -35,7 +35,7 @@ from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import ExecutionStatus
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
 from coldstream.usecases.retention import retain
@@ -67,20 +67,20 @@ class WorkflowsDemo:
     """The stream, and the machines that work on it.
 
     Args:
-        world: of the deployment.
+        context: of the deployment.
         work: directory for the segment files.
         step: told what happens.
     """
 
-    def __init__(self, world: World, work: Path, step: Callable[[str], None]) -> None:
-        self._world = world
+    def __init__(self, context: Context, work: Path, step: Callable[[str], None]) -> None:
+        self._context = context
         self._step = step
         self._stream = f"__demo_small_{time.time_ns()}"
         self._directory = work / "small" / self._stream
         self._policies = DynamoPolicies(
             client=boto3.client("dynamodb"),
             table=os.environ[names.ENV_TABLE],
-            prefix=world.prefix,
+            prefix=context.prefix,
         )
         self._workflows = StepFunctionsWorkflows(
             client=boto3.client("stepfunctions"),
@@ -117,7 +117,7 @@ class WorkflowsDemo:
         offsets = self._directory.parent / "committed.json"
         offsets.write_text(json.dumps({self._stream: "all"}))
         agent = Agent(
-            world=self._world,
+            context=self._context,
             data_dir=self._directory.parent,
             committed=CommittedFile(offsets),
             settings=AgentSettings(once=True, target_size=_FRAGMENT),
@@ -127,12 +127,12 @@ class WorkflowsDemo:
         )
         agent.run()
         self._bodies = list(self._read())
-        root = load(self._world, self._stream).root
+        root = load(self._context, self._stream).root
         return self._row("agent", f"{root.fragments} fragments, {root.total_size:,} bytes")
 
     def _rebalanced(self) -> _Row:
         self._machine("rebalance")
-        root = load(self._world, self._stream).root
+        root = load(self._context, self._stream).root
         levels = [0] * 4
         for entry in root.entries:
             levels[entry.kind.level] += 1
@@ -144,11 +144,11 @@ class WorkflowsDemo:
         return self._row("rebalance", what, good=len(root.entries) < 4 * 2 * 4)
 
     def _retained(self) -> Iterator[_Row]:
-        before = load(self._world, self._stream).root
+        before = load(self._context, self._stream).root
         rule = Rule(_RULE, priority=1, directory=self._stream, max_bytes=before.total_size // 2)
         self._set_rule(rule)
         plan = retain(
-            self._world,
+            self._context,
             self._stream,
             self._policies.load()[0],
             now_ms=time.time_ns() // 1_000_000,
@@ -162,28 +162,28 @@ class WorkflowsDemo:
             )
             yield _Row("retention", what, "-", good=True)
         self._machine("retention")
-        root = load(self._world, self._stream).root
+        root = load(self._context, self._stream).root
         what = (
             f"first offset {before.first_offset} -> {root.first_offset}, {root.total_size:,} bytes"
         )
         yield self._row("retention", what, good=root.first_offset == plan.first_offset)
 
     def _consolidated(self) -> _Row:
-        before = load(self._world, self._stream).root
+        before = load(self._context, self._stream).root
         self._machine("consolidate")
-        root = load(self._world, self._stream).root
+        root = load(self._context, self._stream).root
         what = f"{before.fragments} fragments -> {root.fragments}, {root.total_size:,} bytes"
         return self._row("consolidate", what, good=root.fragments < before.fragments)
 
     def _deleted(self) -> Iterator[_Row]:
         self._delete()
-        item = undelete_stream(self._world, self._stream)
+        item = undelete_stream(self._context, self._stream)
         yield self._row("delete, undelete", f"the stream is {item.state} again")
         self._delete()
         self._set_rule(None)
-        under = names.stream_prefix(self._world.prefix, self._stream)
-        self._until(lambda: not self._world.store.list(under, limit=1), "the objects to go")
-        item = self._world.catalog.get(self._stream) or item
+        under = names.stream_prefix(self._context.prefix, self._stream)
+        self._until(lambda: not self._context.store.list(under, limit=1), "the objects to go")
+        item = self._context.catalog.get(self._stream) or item
         yield _Row(
             "delete",
             f"{item.state} after the undelete time; no object is left, the tombstone stays",
@@ -193,7 +193,7 @@ class WorkflowsDemo:
 
     def _delete(self) -> None:
         delete_stream(
-            self._world,
+            self._context,
             self._stream,
             self._policies.load()[0],
             now_ms=time.time_ns() // 1_000_000,
@@ -231,8 +231,8 @@ class WorkflowsDemo:
             time.sleep(0.1)
 
     def _read(self) -> Iterator[tuple[int, str]]:
-        world = self._world
-        reader = StreamReader(world.store, world.catalog, world.prefix, self._stream)
+        context = self._context
+        reader = StreamReader(context.store, context.catalog, context.prefix, self._stream)
         for chunk in reader.chunks(First()):
             if chunk.header.chunk_type == ChunkType.USER:
                 digest = hashlib.sha256(b"".join(bytes(body) for body in iter_messages(chunk)))
@@ -240,7 +240,7 @@ class WorkflowsDemo:
 
     def _row(self, step: str, what: str, **checks: Any) -> _Row:
         """A line, after the stream was read from its first offset and compared."""
-        first = load(self._world, self._stream).root.first_offset
+        first = load(self._context, self._stream).root.first_offset
         wanted = [body for body in self._bodies if body[0] >= first]
         found = list(self._read())
         same = found == wanted and len(found) > 0

@@ -27,7 +27,7 @@ from coldstream.plans.claim import LocalHistory
 from coldstream.plans.resolve import Listed, Resolution, Step, Verified, check_fragment
 from coldstream.plans.truncate import Cut, Truncation
 from coldstream.ports import CommitOutcome
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import amend, claim, commit_runs
@@ -57,7 +57,7 @@ def _unnamed_cut(*given: Any, **named: Any) -> tuple[Root, Truncation]:
 
 
 def _floor_of_keys(
-    world: World,
+    context: Context,
     loaded: Snapshot,
     root: Root,
     *,
@@ -69,34 +69,34 @@ def _floor_of_keys(
     if claim:
         stream, before = loaded.item.stream, loaded.root
         run = resolving.resolve_run(
-            before.next_offset, before.ledger, _listed(world, stream, before)
+            before.next_offset, before.ledger, _listed(context, stream, before)
         )
         end = max([root.next_offset, *(each.data_key.next_offset for each in run)])
         root = replace(root, ledger=before.ledger.claimed(root.epoch, end))
-    return publish(world, loaded, root, nodes=nodes, claim=claim)
+    return publish(context, loaded, root, nodes=nodes, claim=claim)
 
 
-def _listed(world: World, stream: str, root: Root) -> list[Listed]:
-    rows = world.store.list(
-        data_prefix(world.prefix, stream),
-        start_after=list_start(world.prefix, stream, root.next_offset),
+def _listed(context: Context, stream: str, root: Root) -> list[Listed]:
+    rows = context.store.list(
+        data_prefix(context.prefix, stream),
+        start_after=list_start(context.prefix, stream, root.next_offset),
     )
-    return [Listed(parse_data_key(row.key, world.prefix), row.key, row.size) for row in rows]
+    return [Listed(parse_data_key(row.key, context.prefix), row.key, row.size) for row in rows]
 
 
 def _never_anew(
-    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
+    context: Context, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """Where nothing is common there is nothing to compare."""
-    cut = divergence(world, stream, root, log, **named)
+    cut = divergence(context, stream, root, log, **named)
     return None if cut is None or cut.anew else cut
 
 
 def _divergence_from_entries(
-    world: World, stream: str, root: Root, log: LocalHistory, **named: Any
+    context: Context, stream: str, root: Root, log: LocalHistory, **named: Any
 ) -> Cut | None:
     """What the root remembers of its last chunk does not count, only what it has."""
-    return divergence(world, stream, replace(root, last_chunk=None), log, **named)
+    return divergence(context, stream, replace(root, last_chunk=None), log, **named)
 
 
 # --- commits ---
@@ -108,9 +108,9 @@ def _under_the_fragments_epoch(root: Root, run: Sequence[Step]) -> Root:
     return replace(appended, epoch=appended.entries[-1].epoch) if run else root
 
 
-def _up_to_the_refused(world: World, stream: str, root: Root, **named: Any) -> Extension:
+def _up_to_the_refused(context: Context, stream: str, root: Root, **named: Any) -> Extension:
     """What is refused ends the run, although another upload of the same range may be good."""
-    found = extend(world, stream, root, **named)
+    found = extend(context, stream, root, **named)
     if not found.refused:
         return found
     end = min(each.offset or 0 for each in found.refused)
@@ -165,11 +165,11 @@ def _holes_like_data(self: resolving.Candidates) -> Resolution:
 
 
 def _gap_behind_the_manifest(
-    world: World, stream: str, *, local_first: int, pause: Callable[[int], None]
+    context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
 ) -> tuple[Any, Gap | None]:
     """The gap between the manifest and the local log, whatever waits in the bucket."""
     del pause
-    root = load(world, stream).root
+    root = load(context, stream).root
     report = SimpleNamespace(next_offset=root.next_offset, root=root)
     if root.next_offset >= local_first:
         return report, None

@@ -22,7 +22,7 @@ from coldstream.plans.collect import classify_root
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases import classify, delete_stream, rebuild, repair
 from coldstream.usecases import retention as retaining
 from coldstream_devkit.simulation.drafts import Draft
@@ -40,18 +40,18 @@ def _current_is_like_others(key: Any, *, version: int, current: bool) -> Any:
     return classify_root(key, version=version, current=False)
 
 
-def _of_any_table(world: World, stream: str) -> CatalogItem:
-    item = world.catalog.get(stream)
+def _of_any_table(context: Context, stream: str) -> CatalogItem:
+    item = context.catalog.get(stream)
     if item is None:
         raise NotFoundError("the catalog does not know this stream", stream=stream)
     return item
 
 
-def _sweep_with_the_tombstone(world: World, *given: Any, **named: Any) -> Any:
+def _sweep_with_the_tombstone(context: Context, *given: Any, **named: Any) -> Any:
     """The item goes with the last object."""
-    swept = _sweep(world, *given, **named)
+    swept = _sweep(context, *given, **named)
     if swept.state is delete_stream.SweepState.DONE:
-        world.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]  # in memory
+        context.catalog.items.pop(swept.stream, None)  # type: ignore[attr-defined]  # in memory
     return swept
 
 
@@ -60,7 +60,7 @@ def _deleting_what_has_no_directory(self: StreamFollower, *given: Any, **named: 
     jobs = _step(self, *given, **named)
     if not self.log.directory.exists():
         delete_stream.delete_stream(
-            self.world, self.log.stream, PolicySet(), now_ms=0, undelete_ms=0
+            self.context, self.log.stream, PolicySet(), now_ms=0, undelete_ms=0
         )
     return jobs
 
@@ -127,7 +127,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "rebuild-stops": (
             "a rebuild stops commits and deleters first",
-            lambda: [(rebuild, "_stop_others", lambda world, stream, item: item)],
+            lambda: [(rebuild, "_stop_others", lambda context, stream, item: item)],
         ),
         "tombstone-kept": (
             "a tombstone stays for ever",

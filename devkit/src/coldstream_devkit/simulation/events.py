@@ -89,7 +89,7 @@ class Queue:
     def _handle(self, batch: list[_Message]) -> None:
         scene = self.scene
         report = handle_messages(
-            scene.world(),
+            scene.context(),
             [(each.id, each.body) for each in batch],
             pause=scene.pause,
             time_left=scene.time_left(),

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Unknown
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.footprints import Footprints, Heard, Learnt
 from coldstream_devkit.simulation.points import Execution, Place, Point, digest, in_words, token
 
@@ -67,7 +67,7 @@ class Scenario:
     stream: str
     prefix: str
     begin: Place
-    tasks: Mapping[str, Callable[[World], object]]
+    tasks: Mapping[str, Callable[[Context], object]]
     changed: Callable[[Place, CatalogItem | None], None]
     ended: Callable[[Place, Results], str]
     lost_answers: int = 0

@@ -49,8 +49,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "after a conflict the stream is loaded again",
             lambda: edit(
                 amend.amend,
-                "        loaded = load(world, stream)\n        change = plan(loaded)\n",
-                "        fresh = load(world, stream)\n"
+                "        loaded = load(context, stream)\n        change = plan(loaded)\n",
+                "        fresh = load(context, stream)\n"
                 "        if conflicts: fresh = type(fresh)(fresh.item, loaded.root)\n"
                 "        loaded = fresh\n"
                 "        change = plan(loaded)\n",
@@ -96,9 +96,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a hole is taken only where a fragment begins exactly at its end",
             lambda: edit(
                 resolve.Candidates.resolved,
-                "following = fragments[at].data_key.first_offset if at < len(fragments) "
+                "next_offset = fragments[at].data_key.first_offset if at < len(fragments) "
                 "else MAX_OFFSET",
-                "following = MAX_OFFSET if at == len(fragments) else "
+                "next_offset = MAX_OFFSET if at == len(fragments) else "
                 "max([h.data_key.next_offset for h in holes "
                 "if h.data_key.first_offset == end], "
                 "default=fragments[at].data_key.first_offset)",
@@ -152,7 +152,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "what a claim cuts off is named in a quarantine record",
             lambda: edit(
                 truncate._recorded,
-                "if not listed and not has_data(world, stream, root, floor):",
+                "if not listed and not has_data(context, stream, root, floor):",
                 "if True:",
             ),
         ),
@@ -160,15 +160,15 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a quarantine record keeps the timelines of those before it",
             lambda: edit(
                 truncate._recorded,
-                "record = load_record(world, stream, root.quarantine_key).with_timeline(timeline)",
-                'record = load_record(world, stream, "").with_timeline(timeline)',
+                "load_record(context, stream, root.quarantine_key)",
+                'load_record(context, stream, "")',
             ),
         ),
         "cut-lists": (
             "uploads that no root names are named in the record",
             lambda: edit(
                 truncate._recorded,
-                "listed, complete = _listed(world, loaded, extension, epoch, floor, low)",
+                "listed, complete = _listed(context, loaded, extension, epoch, floor, low)",
                 "listed, complete = (), True",
             ),
         ),
@@ -371,8 +371,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "the root of the highest version is adopted",
             lambda: edit(
                 references.list_roots,
-                "for page in world.pages(under, after=begin[:-1]):",
-                "for page in list(world.pages(under, after=begin[:-1]))[:1]:",
+                "for page in context.pages(under, after=begin[:-1]):",
+                "for page in list(context.pages(under, after=begin[:-1]))[:1]:",
             ),
         ),
         "adopt-evidence": (

@@ -24,7 +24,7 @@ from coldstream.names import (
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Last, Timestamp
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.usecases.rebuild import rebuild
 from coldstream_devkit.bucket import referenced
@@ -49,12 +49,12 @@ def arrived(oracle: Oracle, cluster: Cluster, errors: Iterable[str]) -> None:
     writer = cluster.writer
     assert writer is not None
     manifest = None if current is None else current.manifest
-    following = 0 if manifest is None else manifest.next
+    next_offset = 0 if manifest is None else manifest.next
     committed = writer.committed
-    if following < committed:
+    if next_offset < committed:
         raise _broken(
             Invariant.CONTIGUOUS_ADVANCE,
-            f"the manifest stands at {following}, the writer has committed up to {committed};"
+            f"the manifest stands at {next_offset}, the writer has committed up to {committed};"
             f" agents say {sorted(set(errors))}",
         )
     if manifest is None:
@@ -224,11 +224,11 @@ def _quarantined(oracle: Oracle) -> set[str]:
     return found
 
 
-def rebuilds(world: World, oracle: Oracle, *, branching: int) -> None:
+def rebuilds(context: Context, oracle: Oracle, *, branching: int) -> None:
     """A rebuild from the bucket alone gives the same tree, down to the very objects."""
     current = oracle.current
     assert current is not None
-    report = rebuild(world, oracle.stream, branching=branching)
+    report = rebuild(context, oracle.stream, branching=branching)
     ours, theirs = current.root, report.rebuilt.root
     for what, one, other in (
         ("first offset", ours.first_offset, theirs.first_offset),

@@ -27,7 +27,7 @@ from coldstream.names import group_path, root_path
 from coldstream.plans.truncate import Cut
 from coldstream.ports import CommitOutcome, Landed, NotLanded, outcome_of_failed_condition
 from coldstream.remote import roots
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases import (
@@ -103,8 +103,8 @@ def _clauses(*left_out: str) -> Callable[[], list[tuple[Any, str, Any]]]:
     return lambda: [(MemoryCatalog, "commit", _commit_unless(*left_out))]
 
 
-def _accepts_above_any_floor(self: Ledger, epoch: int, first: int, following: int) -> bool:
-    del following
+def _accepts_above_any_floor(self: Ledger, epoch: int, first: int, next_offset: int) -> bool:
+    del next_offset
     floor = self.floor(epoch)
     return floor is not None and floor <= first
 
@@ -121,7 +121,7 @@ def _condition_failed(item: CatalogItem | None, commit: Commit) -> CommitOutcome
 
 
 def _cleaning_up(
-    world: World,
+    context: Context,
     loaded: Snapshot,
     root: Root,
     *,
@@ -133,22 +133,22 @@ def _cleaning_up(
     uids: list[int] = []
 
     def new_uid() -> int:
-        uids.append(world.new_uid())
+        uids.append(context.new_uid())
         return uids[-1]
 
-    outcome = publish(replace(world, new_uid=new_uid), loaded, root, nodes=nodes, claim=claim)
+    outcome = publish(replace(context, new_uid=new_uid), loaded, root, nodes=nodes, claim=claim)
     if isinstance(outcome, NotLanded):
-        item, prefix = loaded.item, world.prefix
+        item, prefix = loaded.item, context.prefix
         keys = [root_path(prefix, item.stream, root.epoch, item.version + 1, uids[-1])]
         for node in nodes:
             first = node.entry().first_offset
             keys.append(group_path(prefix, item.stream, first, node.uid, node.kind))
-        world.store.delete(keys)  # type: ignore[attr-defined]  # SimStore can
+        context.store.delete(keys)  # type: ignore[attr-defined]  # SimStore can
     return outcome
 
 
 def _root_before_groups(
-    world: World,
+    context: Context,
     loaded: Snapshot,
     root: Root,
     *,
@@ -157,28 +157,30 @@ def _root_before_groups(
     first_written: str = "",
 ) -> CommitOutcome:
     """`publish` that PUTs the groups when their root has landed."""
-    outcome = publish(world, loaded, root, claim=claim)
-    publish_groups(world, loaded, root, nodes)
+    outcome = publish(context, loaded, root, claim=claim)
+    publish_groups(context, loaded, root, nodes)
     return outcome
 
 
-def publish_groups(world: World, loaded: Snapshot, root: Root, nodes: Sequence[Node]) -> None:
+def publish_groups(context: Context, loaded: Snapshot, root: Root, nodes: Sequence[Node]) -> None:
     """The groups alone."""
     stream = loaded.item.stream
     for node in nodes:
-        path = group_path(world.prefix, stream, node.entry().first_offset, node.uid, node.kind)
-        world.store.put(path, node.encode(catalog_version=root.version), write_id="late")
+        path = group_path(context.prefix, stream, node.entry().first_offset, node.uid, node.kind)
+        context.store.put(path, node.encode(catalog_version=root.version), write_id="late")
 
 
 def _publishing(how: Any) -> list[tuple[Any, str, Any]]:
     return [(module, "publish", how) for module in (amend, claim)]
 
 
-def _anchor_anywhere(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
+def _anchor_anywhere(
+    context: Context, stream: str, first_offset: int, name: QueueName
+) -> CatalogItem:
     """`anchor` that does not look whether the bucket has objects of the stream."""
-    return world.catalog.anchor(
+    return context.catalog.anchor(
         CatalogItem(
-            stream, world.catalog.table_id(), first_offset=first_offset, next_offset=first_offset,
+            stream, context.catalog.table_id(), first_offset=first_offset, next_offset=first_offset,
             name=name,
         )
     )  # fmt: skip
@@ -191,8 +193,10 @@ def _collect_at_once(*given: Any, **named: Any) -> Any:
 _collect = collect.collect
 
 
-def _never_anchored(world: World, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
-    return CatalogItem(stream, world.catalog.table_id(), name=name, first_offset=first_offset)
+def _never_anchored(
+    context: Context, stream: str, first_offset: int, name: QueueName
+) -> CatalogItem:
+    return CatalogItem(stream, context.catalog.table_id(), name=name, first_offset=first_offset)
 
 
 def _shorter_is_evidence(self: divergence._Comparison) -> Cut | None:
@@ -207,12 +211,14 @@ def _shorter_is_evidence(self: divergence._Comparison) -> Cut | None:
 _compared = divergence._Comparison.result
 
 
-def _beginning_of_the_claim(world: World, stream: str, root: Root, old: Entry, cut: Cut) -> Entry:
+def _beginning_of_the_claim(
+    context: Context, stream: str, root: Root, old: Entry, cut: Cut
+) -> Entry:
     """The beginning of a fragment under the epoch of the chunk that proves the claim."""
-    made = _beginning(world, stream, root, old, cut)
-    data = world.store.get_all(made.data_key(stream).path(world.prefix), limit=2**20)
-    new = replace(made, epoch=cut.evidence.epoch, uid=world.new_uid())
-    world.store.put(new.data_key(stream).path(world.prefix), data, write_id=f"{new.uid:x}")
+    made = _beginning(context, stream, root, old, cut)
+    data = context.store.get_all(made.data_key(stream).path(context.prefix), limit=2**20)
+    new = replace(made, epoch=cut.evidence.epoch, uid=context.new_uid())
+    context.store.put(new.data_key(stream).path(context.prefix), data, write_id=f"{new.uid:x}")
     return new
 
 
@@ -223,9 +229,9 @@ def _all_that_is_written(self: Delivered, replica: Replica) -> int:
     return replica.tail if replica.up else 0
 
 
-def _load_any_table(world: World, stream: str) -> CatalogItem:
+def _load_any_table(context: Context, stream: str) -> CatalogItem:
     """`load_item` that does not compare the table's id."""
-    item = world.catalog.get(stream)
+    item = context.catalog.get(stream)
     if item is None:
         raise NotFoundError("the catalog does not know this stream", stream=stream)
     return item
@@ -302,12 +308,12 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "rivals": Mutant(
             "what a root refers to that may be adopted yet is kept",
             None,
-            lambda: [(classify, "rivals", lambda world, item, **_: [])],
+            lambda: [(classify, "rivals", lambda context, item, **_: [])],
         ),
         "adopt-complete": Mutant(
             "no root is adopted that misses anything",
             3000,
-            lambda: [(adopt, "first_missing", lambda world, stream, root: None)],
+            lambda: [(adopt, "first_missing", lambda context, stream, root: None)],
         ),
         "anchor-empty": Mutant(
             "an item is made only where the bucket has no object of the stream",
@@ -360,7 +366,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             5000,
             lambda: [
                 (classify, "holds_last_chunk", lambda *given, **named: True),
-                (truncate, "write_record", lambda world, stream, epoch, record: ""),
+                (truncate, "write_record", lambda context, stream, epoch, record: ""),
             ],
         ),
         "replacement-epoch": Mutant(

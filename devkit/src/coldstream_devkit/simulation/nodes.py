@@ -12,7 +12,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.catalog import QueueName
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.machines import Node, SimHost
 from coldstream_devkit.simulation.scheduler import Scheduler
@@ -102,7 +102,7 @@ class SimAgent:
 
     scheduler: Scheduler
     node: Node
-    world: World
+    context: Context
     settings: AgentSettings
     owner: str
     post: Callable[[str], None]
@@ -114,7 +114,7 @@ class SimAgent:
     def __post_init__(self) -> None:
         self.host = SimHost(self.scheduler, self.node, self.owner)
         self.agent = Agent(
-            world=self.world,
+            context=self.context,
             data_dir=Path("/data"),
             committed=Delivered(self.node.replicas),
             settings=self.settings,

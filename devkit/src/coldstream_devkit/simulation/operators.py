@@ -31,10 +31,10 @@ class BrokerCopy:
         """For messages."""
         return self._replica.name
 
-    def chunks(self, first: int, following: int) -> Iterator[Chunk]:
-        """Committed chunks that begin in offsets [first, following)."""
+    def chunks(self, first: int, next_offset: int) -> Iterator[Chunk]:
+        """Committed chunks that begin in offsets [first, next_offset)."""
         for chunk in list(self._replica.chunks()):
-            if first <= chunk.chunk_id < following and chunk.next_offset <= (
+            if first <= chunk.chunk_id < next_offset and chunk.next_offset <= (
                 self._replica.committed
             ):
                 yield from iter_chunks(chunk.data, 0)
@@ -57,7 +57,7 @@ def repair(scene: Scene, stream: Stream, *, lost: bool, members: int) -> object:
     """As `coldstream repair`, with so many members' copies."""
     copies = [BrokerCopy(each) for each in stream.cluster.replicas if each.up][:members]
     report = repairing.repair(
-        scene.fresh_world(),
+        scene.fresh_context(),
         stream.name,
         ranges=None,
         replicas=copies,
@@ -79,7 +79,7 @@ def drops(scene: Scene) -> bool:
     epoch = scene.choices.one_of([epoch for epoch, _ in current.manifest.ledger])
 
     def act() -> object:
-        done = quarantining.drop(scene.fresh_world(), stream.name, epoch, pause=scene.pause)
+        done = quarantining.drop(scene.fresh_context(), stream.name, epoch, pause=scene.pause)
         if done.landed:
             stream.oracle.give_up(done.change.floor)
             scene.buckets["dropped"] += 1
@@ -96,7 +96,7 @@ def deletes(scene: Scene) -> None:
     def act() -> object:
         policies, revision = scene.policies.load()
         return deleting.delete_stream(
-            scene.world(),
+            scene.context(),
             stream.name,
             policies,
             now_ms=scene.scheduler.now,
@@ -112,7 +112,7 @@ def undeletes(scene: Scene) -> bool:
     stream = _in_state(scene, StreamState.DELETING)
     if stream is None:
         return False
-    scene.spawn("undelete", lambda: deleting.undelete_stream(scene.world(), stream.name))
+    scene.spawn("undelete", lambda: deleting.undelete_stream(scene.context(), stream.name))
     return True
 
 
@@ -129,7 +129,7 @@ def sweeps(scene: Scene) -> bool:
     def act() -> object:
         policies, revision = scene.policies.load()
         return deleting.sweep(
-            scene.world(),
+            scene.context(),
             scene.store,
             stream.name,
             policies,

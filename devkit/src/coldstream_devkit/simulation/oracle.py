@@ -19,7 +19,7 @@ from coldstream.manifest.invariants import Invariant, Violation, agreement
 from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey, metadata_prefix, parse_data_key
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.cluster import ChunkId, Cluster, SimChunk
 from coldstream_devkit.simulation.contents import Contents
 from coldstream_devkit.simulation.reading import (
@@ -112,8 +112,8 @@ class Oracle:
     def __post_init__(self) -> None:
         self.contents = Contents(lambda: self.cluster)
         self._folder = metadata_prefix(self.prefix, self.stream)
-        world = World(self.objects, self.catalog(), self.prefix, lambda: 0)
-        self.fetch = world.fetch(self.stream)
+        context = Context(self.objects, self.catalog(), self.prefix, lambda: 0)
+        self.fetch = context.fetch(self.stream)
 
     def take_over(self, before: Oracle) -> None:
         """Know what another one knew."""
@@ -463,12 +463,12 @@ class Oracle:
         seen = self.seen()
         for key in self.contents.holders.get(identity, ()):
             parsed = parse_data_key(key, self.prefix)
-            first, following = parsed.first_offset, parsed.next_offset
+            first, next_offset = parsed.first_offset, parsed.next_offset
             if (
                 key in seen
-                and accepts(old.ledger, parsed.epoch, first, following)
-                and (rebuilt is None or old.first <= first < following <= old.next)
-                and not any(leaf.first < following and first < leaf.next for leaf in beside)
+                and accepts(old.ledger, parsed.epoch, first, next_offset)
+                and (rebuilt is None or old.first <= first < next_offset <= old.next)
+                and not any(leaf.first < next_offset and first < leaf.next for leaf in beside)
             ):
                 return True
         return False

@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.footprints import Call
 from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.scheduler import Crash
@@ -98,10 +98,10 @@ class Execution:
         prefix: of all keys.
     """
 
-    def __init__(self, number: int, act: Callable[[World], object], prefix: str) -> None:
+    def __init__(self, number: int, act: Callable[[Context], object], prefix: str) -> None:
         # Ids are the task's own, so that they do not depend on who came first.
         self._uids = (number + 1) * 1_000_000
-        world = World(
+        context = Context(
             _Port(number, "store"),
             _Port(number, "catalog"),
             prefix,
@@ -111,15 +111,15 @@ class Execution:
         self.result: object = None
         self._failed: BaseException | None = None
         self._begun = False
-        self._fiber = greenlet(lambda: self._go(act, world))
+        self._fiber = greenlet(lambda: self._go(act, context))
 
     def _new_uid(self) -> int:
         self._uids += 1
         return self._uids
 
-    def _go(self, act: Callable[[World], object], world: World) -> None:
+    def _go(self, act: Callable[[Context], object], context: Context) -> None:
         try:
-            self.result = act(world)
+            self.result = act(context)
         except ColdstreamError as exc:
             self.result = exc
         except Crash:

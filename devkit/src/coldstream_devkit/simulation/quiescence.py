@@ -77,7 +77,7 @@ def _mends(scene: Scene, stream: Stream) -> None:
     hold.release(scene.policies, stream.name)
     item = scene.catalog.inner.items.get(stream.name)
     if item is not None and item.state is StreamState.DELETING:
-        scene.attempt(lambda: undelete_stream(scene.fresh_world(), stream.name))
+        scene.attempt(lambda: undelete_stream(scene.fresh_context(), stream.name))
     error = _reconciles(scene, stream)
     item = scene.catalog.inner.items.get(stream.name)
     current, contents = stream.oracle.current, stream.oracle.contents
@@ -98,14 +98,14 @@ def _mends(scene: Scene, stream: Stream) -> None:
 
 def _reconciles(scene: Scene, stream: Stream) -> ColdstreamError | None:
     """As the schedule does, where a survey names the stream; or an operator, unasked."""
-    world = scene.fresh_world()
+    context = scene.fresh_context()
     # One item that is lost out of a table that is whole otherwise is for people to notice.
     if scene.choices.below(2) and not scene.buckets["lost item"]:
-        named = workflows.survey_all(scene, world, Surveyed.RECONCILE)
+        named = workflows.survey_all(scene, context, Surveyed.RECONCILE)
         scene.buckets["reconciled by survey"] += 1
         if stream.name not in named:
             return None
-    return scene.attempt(partial(reconcile, world, stream.name, pause=scene.pause))
+    return scene.attempt(partial(reconcile, context, stream.name, pause=scene.pause))
 
 
 def _rebuilds(scene: Scene, stream: Stream) -> bool:
@@ -143,7 +143,7 @@ def _agents_finish(scene: Scene) -> None:
             if item is not None and item.state is StreamState.REBUILDING:
                 scene.attempt(partial(workflows.rebuild, scene, stream))
             if item is not None and item.state is StreamState.DELETING:  # asked for long ago
-                scene.attempt(partial(undelete_stream, scene.fresh_world(), stream.name))
+                scene.attempt(partial(undelete_stream, scene.fresh_context(), stream.name))
         if second == 12:
             # Only another member may have what the writer's own log has lost.
             for node in scene.nodes:
@@ -209,4 +209,4 @@ def _check(scene: Scene, stream: Stream) -> None:
             raise
     nothing_leaks(store, oracle)
     reads_back(store, catalog, oracle)
-    rebuilds(scene.fresh_world(), oracle, branching=BRANCHING)
+    rebuilds(scene.fresh_context(), oracle, branching=BRANCHING)

@@ -82,9 +82,9 @@ def read(
     try:
         for chunk in reader.chunks(Offset(start), on_gap=on_gap):
             header = chunk.header
-            begins, following = header.chunk_id, header.next_offset
+            begins, next_offset = header.chunk_id, header.next_offset
             # Behind a gap, as at the beginning, the chunk that contains the offset comes first.
-            early = following <= (start if at is None else at) or (last and begins < (at or 0))
+            early = next_offset <= (start if at is None else at) or (last and begins < (at or 0))
             if early or (at is not None and begins > at):
                 raise _broken(f"chunk {begins} where {start if at is None else at} is next", begins)
             written = cluster.written.get((begins, header.epoch))
@@ -98,7 +98,7 @@ def read(
                 and (last, written.identity) not in cluster.unseen_joins
             ):
                 raise _broken(f"chunk {written.identity} follows {last} of another history", begins)
-            at, last = following, written.identity
+            at, last = next_offset, written.identity
             rest()
     except (UnavailableError, PermissionDeniedError):
         return None

@@ -71,11 +71,11 @@ class MisreadError(Exception):
     """Bytes that contradict the format."""
 
 
-def accepts(ledger: Sequence[tuple[int, int]], epoch: int, first: int, following: int) -> bool:
+def accepts(ledger: Sequence[tuple[int, int]], epoch: int, first: int, next_offset: int) -> bool:
     """DESIGN section 5: in the ledger, floor at or below, and under all floors of higher epochs."""
     floors = dict(ledger)
     higher = [floor for other, floor in ledger if other > epoch]
-    return epoch in floors and floors[epoch] <= first and all(following <= f for f in higher)
+    return epoch in floors and floors[epoch] <= first and all(next_offset <= f for f in higher)
 
 
 def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Manifest:
@@ -89,7 +89,7 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
     Raises:
         MisreadError: it contradicts the format, or itself.
     """
-    magic, first, following, low, high, size, version = _header(root)
+    magic, first, next_offset, low, high, size, version = _header(root)
     if magic != b"OSIR":
         raise MisreadError(f"a root with the magic {magic!r}")
     at = _HEADER.size
@@ -111,15 +111,15 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
         else:
             _descend(entry, folder, get, leaves, nodes, first)
     live = tuple(each for each in leaves if each.next > first)
-    if position != following or (live and live[0].first > first):
-        raise MisreadError(f"[{first}, {following}) is not what the entries cover")
+    if position != next_offset or (live and live[0].first > first):
+        raise MisreadError(f"[{first}, {next_offset}) is not what the entries cover")
     if sum(each.size for each in live) != size:
         raise MisreadError(f"{size} bytes, and live fragments have others")
     if (low, high) != ((live[0].low_ms, live[0].high_ms) if live else (0, 0)):
         raise MisreadError("timestamps of the first leaf that are not its own")
     last = None if last_id == _NONE else (last_id, last_epoch)
     return Manifest(
-        first, following, size, epoch, version, ledger, last, quarantine, live, tuple(nodes)
+        first, next_offset, size, epoch, version, ledger, last, quarantine, live, tuple(nodes)
     )
 
 
@@ -136,9 +136,9 @@ def _descend(
         raise MisreadError("a group wholly below the first offset")
     key = f"{folder}{entry.first:020d}.{entry.uid:016x}.{_SUFFIXES[entry.kind]}"
     data = get(key)
-    magic, begin, following, _, _, size, _ = _header(data)
+    magic, begin, next_offset, _, _, size, _ = _header(data)
     count, fragments, uid = _GROUP.unpack_from(data, _HEADER.size)
-    if (magic, begin, following, size, fragments, uid) != (
+    if (magic, begin, next_offset, size, fragments, uid) != (
         _MAGICS[entry.kind], entry.first, entry.next, entry.size, entry.records, entry.uid,
     ):  # fmt: skip
         raise MisreadError(f"{key} is not what its entry says")
@@ -154,7 +154,7 @@ def _descend(
         elif each.next > first:
             _descend(each, folder, get, leaves, nodes, first)
     below = leaves[before:]
-    if position != following:
+    if position != next_offset:
         raise MisreadError(f"{key} ends at {position}")
     if begin >= first and (
         sum(each.size for each in below) != size
@@ -168,10 +168,10 @@ def _descend(
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int]:
     if len(data) < _HEADER.size + 4 or crc32(data[:-4]) != int.from_bytes(data[-4:], "big"):
         raise MisreadError("a node whose CRC is wrong")
-    magic, number, first, following, low, high, size, version = _HEADER.unpack_from(data)
+    magic, number, first, next_offset, low, high, size, version = _HEADER.unpack_from(data)
     if number != 1:
         raise MisreadError(f"a node of version {number}")
-    return magic, first, following, low, high, int.from_bytes(size, "big"), version
+    return magic, first, next_offset, low, high, int.from_bytes(size, "big"), version
 
 
 def _entries(data: bytes, at: int, count: int) -> list[Leaf]:
@@ -179,8 +179,8 @@ def _entries(data: bytes, at: int, count: int) -> list[Leaf]:
     if end + 4 != len(data):
         raise MisreadError("a node of another length")
     return [
-        Leaf(first, following, low, high, kind, int.from_bytes(size, "big"), records, epoch, uid)
-        for first, following, low, high, kind, size, records, epoch, uid in _ENTRY.iter_unpack(
+        Leaf(first, next_offset, low, high, kind, int.from_bytes(size, "big"), records, epoch, uid)
+        for first, next_offset, low, high, kind, size, records, epoch, uid in _ENTRY.iter_unpack(
             data[at:end]
         )
     ]

@@ -132,8 +132,8 @@ def _shape(events: Counter[str]) -> bytes:
 
 
 def _batch(task: tuple[int, int, str, int]) -> Tally:
-    first, following, mutant, actions = task
-    return play_seeds(range(first, following), mutant, actions=actions)
+    first, next_offset, mutant, actions = task
+    return play_seeds(range(first, next_offset), mutant, actions=actions)
 
 
 def play_many(

@@ -16,7 +16,7 @@ from coldstream.adapters.memory import MemoryObjectStore, MemoryPolicies
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
 from coldstream.plans.policy import effective
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream_devkit.simulation.choices import Choices
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.events import Queue
@@ -138,7 +138,7 @@ class Scene:
         self.page_size = page_size
         self._lives = 0
         self._lambdas = 0
-        self._warm: list[World] = []
+        self._warm: list[Context] = []
 
     def add_stream(self, name: str) -> Stream:
         """A queue is declared: every machine has a member."""
@@ -190,11 +190,11 @@ class Scene:
         self._uid += 1
         return (self._uid * 0x9E3779B97F4A7C15) & (2**64 - 1)
 
-    def world(self) -> World:
+    def context(self) -> Context:
         """A process's own view; a warm Lambda has caches from calls before."""
         if self._warm and self.choices.chance(30):
             return self.choices.one_of(self._warm)
-        world = World(
+        context = Context(
             self.store,
             self.catalog,
             PREFIX,
@@ -204,8 +204,8 @@ class Scene:
             page_size=self.page_size,
         )
         if len(self._warm) < 3:
-            self._warm.append(world)
-        return world
+            self._warm.append(context)
+        return context
 
     # --- told by the services ---
 
@@ -300,7 +300,7 @@ class Scene:
         agent = SimAgent(
             self.scheduler,
             node,
-            self.fresh_world(),
+            self.fresh_context(),
             settings,
             f"agent {node.name}.{self._lives}",
             self.post,
@@ -311,9 +311,9 @@ class Scene:
         agent.start()
         return agent
 
-    def fresh_world(self) -> World:
+    def fresh_context(self) -> Context:
         """The view of a process that has just begun."""
-        return World(
+        return Context(
             self.store,
             self.catalog,
             PREFIX,

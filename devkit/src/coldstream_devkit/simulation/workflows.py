@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.policy import PolicySet, Rule, effective
-from coldstream.remote.context import World
+from coldstream.remote.context import Context
 from coldstream.usecases import collect as collecting
 from coldstream.usecases import consolidate as consolidating
 from coldstream.usecases import rebalance as rebalancing
@@ -56,7 +56,7 @@ def commits(scene: Scene, stream: Stream | None = None) -> str:
     name = (stream or scene.pick()).name
     left = scene.time_left()
     return scene.spawn(
-        "commit", lambda: commit_runs(scene.world(), name, pause=scene.pause, time_left=left)
+        "commit", lambda: commit_runs(scene.context(), name, pause=scene.pause, time_left=left)
     )
 
 
@@ -65,7 +65,9 @@ def rebalances(scene: Scene, stream: Stream | None = None) -> str:
     name = (stream or scene.pick()).name
     return scene.spawn(
         "rebalance",
-        lambda: rebalancing.rebalance(scene.world(), name, branching=BRANCHING, pause=scene.pause),
+        lambda: rebalancing.rebalance(
+            scene.context(), name, branching=BRANCHING, pause=scene.pause
+        ),
     )
 
 
@@ -87,7 +89,7 @@ def retains(scene: Scene, stream: Stream | None = None) -> str:
             age = limits.max_age_ms
             scene.rules[task.owner] = limits.max_bytes, None if age is None else now - age
         return retaining.retain(
-            scene.world(), chosen.name, PolicySet((limits,)), now_ms=now, pause=scene.pause
+            scene.context(), chosen.name, PolicySet((limits,)), now_ms=now, pause=scene.pause
         )
 
     return scene.spawn("retain", act)
@@ -100,7 +102,7 @@ def consolidates(scene: Scene, stream: Stream | None = None) -> str:
     return scene.spawn(
         "consolidate",
         lambda: consolidating.consolidate(
-            scene.world(),
+            scene.context(),
             scene.store,
             name,
             target_size=2000,
@@ -128,7 +130,7 @@ def collect(scene: Scene, stream: Stream, left: object = None) -> None:
     run_ms, cursor = scene.scheduler.now, None
     for _ in range(_STEPS_OF_COLLECT):
         report = collecting.collect(
-            scene.fresh_world(),
+            scene.fresh_context(),
             scene.store,
             stream.name,
             cursor=cursor,
@@ -154,14 +156,14 @@ def rebuild(scene: Scene, stream: Stream, *, accept_less: bool = False) -> objec
     """A rebuild that lands, if it may."""
     if scene.scheduler.task is None or scene.choices.below(2):
         return rebuilding.rebuild(
-            scene.fresh_world(),
+            scene.fresh_context(),
             stream.name,
             branching=BRANCHING,
             dry_run=False,
             accept_less=accept_less,
         )
     return rebuilding.rebuild(
-        scene.fresh_world(),
+        scene.fresh_context(),
         stream.name,
         branching=BRANCHING,
         dry_run=False,
@@ -176,7 +178,7 @@ def reconciles(scene: Scene, stream: Stream | None = None) -> str:
     left = scene.time_left()
     return scene.spawn(
         "reconcile",
-        lambda: reconciling.reconcile(scene.world(), name, pause=scene.pause, time_left=left),
+        lambda: reconciling.reconcile(scene.context(), name, pause=scene.pause, time_left=left),
     )
 
 
@@ -233,21 +235,21 @@ def surveys(scene: Scene) -> None:
     workflow = scene.choices.one_of((*Surveyed, Surveyed.RECONCILE))
 
     def act() -> None:
-        for name in survey_all(scene, scene.world(), workflow):
+        for name in survey_all(scene, scene.context(), workflow):
             if workflow is Surveyed.RECONCILE and name in scene.streams:
                 reconciles(scene, scene.streams[name])
 
     scene.spawn("survey", act)
 
 
-def survey_all(scene: Scene, world: World, workflow: Surveyed) -> set[str]:
+def survey_all(scene: Scene, context: Context, workflow: Surveyed) -> set[str]:
     """The streams that all pages of a survey name; it ends, whatever the bucket holds."""
     found: set[str] = set()
     cursor: str | None = None
     for _ in range(_PAGES_OF_SURVEY):
         policies, _ = scene.policies.load()
         page = survey(
-            world,
+            context,
             workflow,
             policies,
             now_ms=scene.scheduler.now,

@@ -83,11 +83,11 @@ def written(site: TableSite, loaded: Loaded, batch: pa.RecordBatch) -> list[Writ
 
 
 def append_of(
-    site: TableSite, loaded: Loaded, first: int, following: int, stream: str = STREAM
+    site: TableSite, loaded: Loaded, first: int, next_offset: int, stream: str = STREAM
 ) -> Append:
-    """An append of the offsets [first, following)."""
-    files = written(site, loaded, rows(range(first, following), stream))
-    covered = {stream: Ranges.of([(first, following)])}
+    """An append of the offsets [first, next_offset)."""
+    files = written(site, loaded, rows(range(first, next_offset), stream))
+    covered = {stream: Ranges.of([(first, next_offset)])}
     return Append(f"append-{next(_IDS)}", files, covered)
 
 

@@ -268,8 +268,8 @@ class IcebergTable:
     def _within(self, stream: str, ranges: Ranges) -> str:
         """A filter; a stream's name has no character that means something in one."""
         spans = (
-            f"({self._offset} >= {first} and {self._offset} < {following})"
-            for first, following in ranges
+            f"({self._offset} >= {first} and {self._offset} < {next_offset})"
+            for first, next_offset in ranges
         )
         return f"{self._stream} == '{check_stream(stream)}' and ({' or '.join(spans)})"
 

@@ -201,12 +201,12 @@ def _ours(table: str, error: Exception) -> ColdstreamError:
 
 def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
     """What is told of a table that has rows of a history that was cut off."""
-    first, following = spans[0][0], spans[-1][1]
+    first, next_offset = spans[0][0], spans[-1][1]
     return LostRangeError(
-        f"{table} has offsets {first} to {following - 1} of a history that was cut off since, and"
+        f"{table} has offsets {first} to {next_offset - 1} of a history that was cut off since, and"
         " other messages may stand there now, so nothing of this stream was taken in."
         f" --from {first} --overwrite, with this stream alone, makes them anew when the stream has"
-        f" grown to {following} again; `coldstream quarantine list` says where the old ones are",
+        f" grown to {next_offset} again; `coldstream quarantine list` says where the old ones are",
         stream=stream,
         offset=first,
     )

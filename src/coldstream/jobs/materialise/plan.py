@@ -36,20 +36,20 @@ class Window:
 
     Attributes:
         first: offset; None for where the table begins or goes on.
-        following: offset; None for the end of the stream.
+        next_offset: offset; None for the end of the stream.
         overwrite: rows that are there already are made anew.
     """
 
     first: int | None = None
-    following: int | None = None
+    next_offset: int | None = None
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         if self.overwrite and self.first is None:
             raise InvalidInputError("--overwrite needs --from: say what is to be replaced")
-        first, following = self.first, self.following
-        if first is not None and following is not None and first >= following:
-            raise InvalidInputError(f"[{self.first}, {self.following}) is no range")
+        first, next_offset = self.first, self.next_offset
+        if first is not None and next_offset is not None and first >= next_offset:
+            raise InvalidInputError(f"[{self.first}, {self.next_offset}) is no range")
 
 
 def wanted(
@@ -78,7 +78,7 @@ def wanted(
         window: what was asked for.
         cut_off: part of `covered` that belongs to a history that was cut off.
     """
-    end = next_offset if window.following is None else min(window.following, next_offset)
+    end = next_offset if window.next_offset is None else min(window.next_offset, next_offset)
     if window.first is not None:
         begin = window.first
     elif covered:

@@ -34,15 +34,15 @@ class Ranges:
             InvalidInputError: an interval runs backwards, or there are more than `MAX_RANGES`.
         """
         merged: list[tuple[int, int]] = []
-        for first, following in sorted(spans):
-            if not 0 <= first <= following <= MAX_OFFSET:
-                raise InvalidInputError(f"[{first}, {following}) is no range of offsets")
-            if first == following:
+        for first, next_offset in sorted(spans):
+            if not 0 <= first <= next_offset <= MAX_OFFSET:
+                raise InvalidInputError(f"[{first}, {next_offset}) is no range of offsets")
+            if first == next_offset:
                 continue
             if merged and first <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], following))
+                merged[-1] = (merged[-1][0], max(merged[-1][1], next_offset))
             else:
-                merged.append((first, following))
+                merged.append((first, next_offset))
         if len(merged) > MAX_RANGES:
             raise InvalidInputError(f"{len(merged)} ranges of one stream, more than {MAX_RANGES}")
         return cls(tuple(merged))
@@ -59,9 +59,9 @@ class Ranges:
     def __and__(self, other: Ranges) -> Ranges:
         """What both have."""
         found = []
-        for first, following in self.spans:
+        for first, next_offset in self.spans:
             for start, end in other.spans:
-                low, high = max(first, start), min(following, end)
+                low, high = max(first, start), min(next_offset, end)
                 if low < high:
                     found.append((low, high))
         return Ranges.of(found)
@@ -69,26 +69,26 @@ class Ranges:
     def __sub__(self, other: Ranges) -> Ranges:
         """What `self` has and `other` has not."""
         left = []
-        for first, following in self.spans:
+        for first, next_offset in self.spans:
             position = first
             for start, end in other.spans:
-                if end <= position or start >= following:
+                if end <= position or start >= next_offset:
                     continue
                 if start > position:
                     left.append((position, start))
                 position = max(position, end)
-            if position < following:
-                left.append((position, following))
+            if position < next_offset:
+                left.append((position, next_offset))
         return Ranges.of(left)
 
     @property
     def offsets(self) -> int:
         """How many offsets they hold."""
-        return sum(following - first for first, following in self.spans)
+        return sum(next_offset - first for first, next_offset in self.spans)
 
     def contains(self, offset: int) -> bool:
         """Whether one of them holds `offset`."""
-        return any(first <= offset < following for first, following in self.spans)
+        return any(first <= offset < next_offset for first, next_offset in self.spans)
 
     def to_json(self) -> list[list[int]]:
         """As in a state object."""

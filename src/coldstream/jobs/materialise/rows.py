@@ -31,8 +31,8 @@ def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatc
     """The rows whose offset lies in none of `ranges`."""
     offsets = batch.column(column)
     gone = pa.array([False] * batch.num_rows)
-    for first, following in ranges:
-        within = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, following))
+    for first, next_offset in ranges:
+        within = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, next_offset))
         gone = pc.or_(gone, within)
     return batch.filter(pc.invert(gone))
 

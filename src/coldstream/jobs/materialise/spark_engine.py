@@ -100,8 +100,8 @@ class SparkEngine:
         root = snapshot.root
         groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, stream.stream)
         found: list[Piece] = []
-        for first, following in ranges:
-            window = Window().between(first, following)
+        for first, next_offset in ranges:
+            window = Window().between(first, next_offset)
             planned = PlannedStream(
                 stream.stream,
                 snapshot.item.root_key,
@@ -114,7 +114,7 @@ class SparkEngine:
             found += (
                 Piece(
                     stream.stream,
-                    (first, following),
+                    (first, next_offset),
                     _Split(planned, encode_split(split)),
                     split.size,
                 )
@@ -195,11 +195,11 @@ class SplitSource:
 def _span(found: Found) -> tuple[int, int]:
     """The offsets that something found is about, as its own bytes say."""
     match found:
-        case Sound(checked, _, first, following):
+        case Sound(checked, _, first, next_offset):
             head, tail = checked.headers[0], checked.headers[-1]
             end = int(tail["chunk_id"]) + int(tail["records"])
-            return max(first, int(head["chunk_id"])), min(following, end)
-        case Damaged(damage, first, following):
-            return max(first, damage.first_offset), min(following, damage.next_offset)
+            return max(first, int(head["chunk_id"])), min(next_offset, end)
+        case Damaged(damage, first, next_offset):
+            return max(first, damage.first_offset), min(next_offset, damage.next_offset)
         case Lost(gap, _):
             return gap.first_offset, gap.next_offset

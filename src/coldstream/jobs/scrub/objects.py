@@ -49,11 +49,11 @@ class Ages:
         return row.modified_ms < self.now_ms - 4 * self.grace_ms
 
 
-def listed(store: ObjectStore, prefix: str, stream: str, first: int, following: int
+def listed(store: ObjectStore, prefix: str, stream: str, first: int, next_offset: int
            ) -> Iterator[ObjectInfo]:  # fmt: skip
-    """Data objects whose first offset is in [first, following), a page of LIST at a time."""
+    """Data objects whose first offset is in [first, next_offset), a page of LIST at a time."""
     after = list_start(prefix, stream, first)
-    end = None if following >= MAX_OFFSET else list_start(prefix, stream, following)
+    end = None if next_offset >= MAX_OFFSET else list_start(prefix, stream, next_offset)
     while True:
         page = store.list(data_prefix(prefix, stream), start_after=after, limit=_PAGE)
         for row in page:
@@ -210,7 +210,7 @@ def _metadata_finding(
         words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
         yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
         return
-    first, following = tree.first_offset, tree.next_offset
+    first, next_offset = tree.first_offset, tree.next_offset
     match key:
         case MarkKey():
             return
@@ -218,11 +218,11 @@ def _metadata_finding(
             current = row.key == tree.item.root_key
             kind = classify_root(key, version=tree.item.version, current=current)
             if kind is Kind.OLD_ROOT and ages.overdue(row) and not cut_off.keeps(row.key):
-                yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
+                yield _superfluous(tree, row, first, next_offset, kind, kind.meaning, Severity.NOTE)
         case QuarantineKey():
             kind = Kind.OLD_QUARANTINE
             if ages.overdue(row) and not cut_off.keeps(row.key):
-                yield _superfluous(tree, row, first, following, kind, kind.meaning, Severity.NOTE)
+                yield _superfluous(tree, row, first, next_offset, kind, kind.meaning, Severity.NOTE)
         case GroupKey():
             if tree.root is None:
                 return
@@ -231,9 +231,9 @@ def _metadata_finding(
             except (CorruptDataError, NotFoundError):
                 return  # a group above it is damaged, and that is a finding of its own
             if kind is Kind.OLD_GROUP and not cut_off.keeps(row.key):
-                following = key.first_offset + 1
+                next_offset = key.first_offset + 1
                 yield _superfluous(
-                    tree, row, key.first_offset, following, kind, kind.meaning, Severity.NOTE
+                    tree, row, key.first_offset, next_offset, kind, kind.meaning, Severity.NOTE
                 )
 
 
@@ -241,7 +241,7 @@ def _superfluous(
     tree: Tree,
     row: ObjectInfo,
     first: int,
-    following: int,
+    next_offset: int,
     kind: Kind,
     words: str,
     severity: Severity,
@@ -252,7 +252,7 @@ def _superfluous(
         severity=severity,
         key=row.key,
         first_offset=first,
-        next_offset=following,
+        next_offset=next_offset,
         position=None,
         expected="",
         found=str(kind),

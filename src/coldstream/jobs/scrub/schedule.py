@@ -26,8 +26,8 @@ class Unit:
     Attributes:
         stream: directory name.
         entry: a fragment, a hole, or a group of these.
-        first: the part is what begins in offsets [first, following) below the entry.
-        following: see `first`.
+        first: the part is what begins in offsets [first, next_offset) below the entry.
+        next_offset: see `first`.
         scrubbed_ms: when the longest unchecked part of it was scrubbed; 0 for never.
         size: bytes, estimated for a part of a group.
     """
@@ -35,14 +35,14 @@ class Unit:
     stream: str
     entry: Entry
     first: int
-    following: int
+    next_offset: int
     scrubbed_ms: int
     size: int
 
     @property
     def whole(self) -> bool:
         """Whether it is all of its entry."""
-        return (self.first, self.following) == (self.entry.first_offset, self.entry.next_offset)
+        return (self.first, self.next_offset) == (self.entry.first_offset, self.entry.next_offset)
 
 
 def units_of(tree: Tree, state: ScrubState, children: Children) -> Iterator[Unit]:
@@ -116,13 +116,13 @@ def fragments_of(unit: Unit, children: Sequence[Entry], first_offset: int) -> li
             unit,
             entry=each,
             first=each.first_offset,
-            following=each.next_offset,
+            next_offset=each.next_offset,
             size=each.size,
         )
         for each in children
         if each.next_offset > first_offset
         # Each begins in exactly one part, however parts are cut; what is dead of it counts not.
-        and unit.first <= max(each.first_offset, first_offset) < unit.following
+        and unit.first <= max(each.first_offset, first_offset) < unit.next_offset
     ]
 
 
@@ -137,15 +137,15 @@ def _groups(tree: Tree, entries: Iterable[Entry], children: Children) -> Iterato
             yield entry
 
 
-def _share(entry: Entry, first: int, following: int) -> int:
-    return entry.size * (following - first) // (entry.next_offset - entry.first_offset)
+def _share(entry: Entry, first: int, next_offset: int) -> int:
+    return entry.size * (next_offset - first) // (entry.next_offset - entry.first_offset)
 
 
 def _halved(unit: Unit, task_bytes: int) -> Iterator[Unit]:
     """A part of a group in equal parts of at most `task_bytes`."""
-    span = unit.following - unit.first
+    span = unit.next_offset - unit.first
     count = max(1, min(-(-unit.size // task_bytes), span)) if unit.entry.kind.level else 1
     for number in range(count):
         low = unit.first + span * number // count
         high = unit.first + span * (number + 1) // count
-        yield replace(unit, first=low, following=high, size=unit.size // count)
+        yield replace(unit, first=low, next_offset=high, size=unit.size // count)

@@ -46,20 +46,20 @@ class ScrubState:
 
     streams: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
 
-    def of(self, stream: str, first: int, following: int) -> list[Span]:
-        """Spans that tile [first, following)."""
+    def of(self, stream: str, first: int, next_offset: int) -> list[Span]:
+        """Spans that tile [first, next_offset)."""
         found: list[Span] = []
         at = first
         for start, end, when in self.streams.get(stream, ()):
-            low, high = max(start, at), min(end, following)
+            low, high = max(start, at), min(end, next_offset)
             if low >= high:
                 continue
             if low > at:
                 found.append((at, low, 0))
             found.append((low, high, when))
             at = high
-        if at < following:
-            found.append((at, following, 0))
+        if at < next_offset:
+            found.append((at, next_offset, 0))
         return found
 
     def scrubbed(

@@ -188,13 +188,13 @@ def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[Tree, list[Finding]]
     empty = Tree(item, item.first_offset, item.next_offset, item.ledger, ())
     if len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE or not data.startswith(ROOT_MAGIC):
         return empty, []
-    first, following = _OFFSETS.unpack_from(data, 8)
+    first, next_offset = _OFFSETS.unpack_from(data, 8)
     claims, key_length, count = _COUNTS.unpack_from(data, HEADER_SIZE + 24)
     begin = HEADER_SIZE + ROOT_SIZE + claims * 16 + key_length
     if begin + count * entry_dtype().itemsize + CRC_SIZE != len(data):
         return empty, []
     entries = _entries_of(data[begin:-CRC_SIZE])
-    end = entries[-1].next_offset if entries else following
+    end = entries[-1].next_offset if entries else next_offset
     problems = list(
         _tiling(entries, item.stream, item.root_key, min(first, item.first_offset), end)
     )
@@ -220,9 +220,9 @@ def _entries_of(data: bytes) -> tuple[Entry, ...]:
 
 
 def _tiling(
-    entries: Sequence[Entry], stream: str, path: str, first: int, following: int
+    entries: Sequence[Entry], stream: str, path: str, first: int, next_offset: int
 ) -> Iterator[Finding]:
-    """Where entries leave a gap or overlap within [first, following)."""
+    """Where entries leave a gap or overlap within [first, next_offset)."""
     for one, other in pairwise(entries):
         if one.next_offset != other.first_offset:
             low, high = sorted((one.next_offset, other.first_offset))
@@ -240,11 +240,11 @@ def _tiling(
             f"the entries begin at {entries[0].first_offset}, not at {first}",
             expected=first, found=entries[0].first_offset,
         )  # fmt: skip
-    if entries[-1].next_offset < following:
+    if entries[-1].next_offset < next_offset:
         yield _finding(
-            stream, FindingKind.OFFSETS, path, entries[-1].next_offset, following,
-            f"the entries end at {entries[-1].next_offset}, not at {following}",
-            expected=following, found=entries[-1].next_offset,
+            stream, FindingKind.OFFSETS, path, entries[-1].next_offset, next_offset,
+            f"the entries end at {entries[-1].next_offset}, not at {next_offset}",
+            expected=next_offset, found=entries[-1].next_offset,
         )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def _finding(
     kind: FindingKind,
     path: str,
     first: int,
-    following: int,
+    next_offset: int,
     words: str,
     *,
     severity: Severity | None = None,
@@ -284,7 +284,7 @@ def _finding(
         severity=severity or kind.severity,
         key=path,
         first_offset=first,
-        next_offset=min(max(following, first + 1), MAX_OFFSET),
+        next_offset=min(max(next_offset, first + 1), MAX_OFFSET),
         position=None,
         expected=str(expected),
         found=str(found),

@@ -144,9 +144,9 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
                 words="the root says of its oldest fragment what is not so",
             )
     oldest = [each for each in tree.live()[:1] if not each.kind.level]
-    for first, following in ((0, tree.first_offset), (tree.next_offset, MAX_OFFSET)):
+    for first, next_offset in ((0, tree.first_offset), (tree.next_offset, MAX_OFFSET)):
         rows: list[ObjectInfo] = []
-        for row in listed(store, prefix, tree.stream, first, following):
+        for row in listed(store, prefix, tree.stream, first, next_offset):
             rows.append(row)
             if len(rows) == 1000:
                 yield from classify_listed(store, tree, prefix, rows, oldest, cut_off, ages)
@@ -225,8 +225,8 @@ class _Stream:
         sizes: dict[str, int] = {}
         extra: list[ObjectInfo] = []
         known = {self._path(leaf) for leaf in run}
-        first, following = run[0].first_offset, run[-1].next_offset
-        for row in listed(self._store, self._prefix, self._tree.stream, first, following):
+        first, next_offset = run[0].first_offset, run[-1].next_offset
+        for row in listed(self._store, self._prefix, self._tree.stream, first, next_offset):
             if row.key in known:
                 sizes[row.key] = row.size
             else:
