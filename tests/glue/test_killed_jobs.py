@@ -49,17 +49,23 @@ _OF_THE_RUN = {
 
 @dataclass(frozen=True)
 class Job:
-    """A job, how it is called, and the tables that it adds a snapshot to."""
+    """A job, how it is called, and the tables that it adds a snapshot to.
+
+    Where a job has many tables, only some writes are tried: each table is written by the same code.
+    """
 
     module: str
     options: dict[str, str]
     tables: tuple[SnapshotTable, ...]
+    stride: int = 1
 
 
 JOBS = {
     "scrub": Job("scrub", {"every": "0", "task-bytes": "100000"}, (FINDINGS,)),
-    "profile": Job("profile_streams", {"window": "20000d", "sample-bytes": "2000"}, tuple(PROFILE)),
-    "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS)),
+    "profile": Job(
+        "profile_streams", {"window": "20000d", "sample-bytes": "2000"}, tuple(PROFILE), 5
+    ),
+    "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS), 2),
     "shadow": Job("rebuild", {"streams": DEEP}, (DIFFERENCES,)),
 }
 
@@ -130,7 +136,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     site: Site, wire: Tripwire, database: str, name: str, full: bool
 ) -> None:
     job, given = JOBS[name], arguments(site, wire, name, database)
-    for number in count() if full else (0, 6):  # while it makes its tables
+    for number in count(0, job.stride) if full else (0, 6):  # while it makes its tables
         if not dies(wire, number, job, given):
             break
     wire.arm()
@@ -142,7 +148,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     assert writes >= 2
     assert any(expected.values())
 
-    for number in some(writes, full):
+    for number in some(writes, full)[:: job.stride if full else 1]:
         assert dies(wire, number, job, given)
     wire.arm()
     run(job.module, given)

@@ -43,7 +43,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Offsets from `first` up to `next_offset` of which no readable node speaks; None for the end."""
+    """Offsets `first` to `next_offset` (left out) of which no readable node speaks; None for the end."""
 
     first: int
     next_offset: int | None
