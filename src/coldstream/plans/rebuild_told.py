@@ -43,7 +43,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Offsets `first` to `next_offset` (left out) of which no readable node speaks; None for the end."""
+    """Offsets of which no readable node speaks; `next_offset` is None at the end."""
 
     first: int
     next_offset: int | None
