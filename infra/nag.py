@@ -46,7 +46,7 @@ def accept_executions(construct: IConstruct, name: str) -> None:
 
 
 def accept_marks(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> None:
-    """Accept a right to the marks of the survey: one key for each table there ever was."""
+    """Accept a right to the marks of the scan: one key for each table there ever was."""
     logical_id = _logical_id(bucket)
     accept(
         construct,

@@ -116,7 +116,7 @@ def commit_to_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
 
 
 def mark_complete(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
-    """PUT of the object that says that the table lacks no stream (usecases/survey.py)."""
+    """PUT of the object that says that the table lacks no stream (usecases/scan.py)."""
     return iam.PolicyStatement(
         sid="MarkComplete",
         actions=["s3:PutObject"],
@@ -124,10 +124,10 @@ def mark_complete(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     )
 
 
-def survey_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+def scan_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     """Walk through the items of all streams, and ask for the table's id."""
     return iam.PolicyStatement(
-        sid="SurveyCatalog",
+        sid="ScanCatalog",
         actions=["dynamodb:DescribeTable", "dynamodb:Query", "dynamodb:Scan"],
         resources=[table.table_arn],
     )

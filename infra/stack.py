@@ -22,7 +22,7 @@ from infra.storage import Storage
 from infra.warehouse import Warehouse
 from infra.workflows.delete import Delete
 from infra.workflows.rebalance import rebalance
-from infra.workflows.surveying import WORKFLOWS, SurveyingWorkflow
+from infra.workflows.scanning import WORKFLOWS, ScanWorkflow
 
 # W3005: the CDK makes each function depend on its role as well as on the role's policy: once more
 # than needed, and harmless. E3601: it takes no substitution within the ARN of a state's resource;
@@ -67,14 +67,14 @@ class ColdstreamStack(Stack):
         commit_runs = CommitRuns(self, "CommitRuns", site=site, queue=commit_queue.queue)
         shared = SharedSteps(self, "Steps", site=site)
         delete = Delete(self, "Delete", site=site, shared=shared)
-        surveying = {
-            name: SurveyingWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
+        scanning = {
+            name: ScanWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
             for name in WORKFLOWS
         }
         machines = {
             "rebalance": rebalance(self, site=site, shared=shared),
             "delete": delete.machine,
-            **{name: each.machine for name, each in surveying.items()},
+            **{name: each.machine for name, each in scanning.items()},
         }
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue)
         warehouse = Warehouse(self, "Warehouse", database=settings.database)
@@ -96,7 +96,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_QUEUE_URL: commit_queue.queue.queue_url,
             names.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
             names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
-            names.OUTPUT_RECONCILE_FUNCTION: surveying["reconcile"].function.function_name,
+            names.OUTPUT_RECONCILE_FUNCTION: scanning["reconcile"].function.function_name,
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,

@@ -20,7 +20,7 @@ from infra.nag import accept_executions, accept_keys, accept_marks
 from infra.workflow import Workflow
 
 # A page is one Query and a few reads; a report is a line in a log.
-SURVEY_TIMEOUT_SECONDS = 120
+SCAN_TIMEOUT_SECONDS = 120
 REPORT_TIMEOUT_SECONDS = 30
 
 # How much longer than the function's own time-out a state machine waits for its answer: the
@@ -92,8 +92,8 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """How a workflow goes over all streams that the survey finds.
+class Scan:
+    """How a workflow goes over all streams that the scan finds.
 
     Attributes:
         definition: its name, shared by these workflows.
@@ -115,7 +115,7 @@ class SharedSteps(Construct):
         site: what it is made for.
 
     Attributes:
-        survey: finds the streams that a workflow should look at, a page at a time.
+        scan: finds the streams that a workflow should look at, a page at a time.
         report: logs and counts what a state machine gave up.
     """
 
@@ -128,17 +128,17 @@ class SharedSteps(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._site = site
-        self.survey = site.step(
-            Construct(self, "Survey"),
-            "survey",
+        self.scan = site.step(
+            Construct(self, "Survey"),  # its name in deployed stacks
+            "scan",
             statements=[
-                rights.survey_catalog(table=site.table),
+                rights.scan_catalog(table=site.table),
                 rights.read_policies(table=site.table),
                 # For `reconcile`, which finds streams that a restored table lacks.
                 rights.list_streams(bucket=site.bucket, prefix=site.settings.prefix),
                 rights.mark_complete(bucket=site.bucket, prefix=site.settings.prefix),
             ],
-            timeout_seconds=SURVEY_TIMEOUT_SECONDS,
+            timeout_seconds=SCAN_TIMEOUT_SECONDS,
             description="Finds the streams that a workflow should look at",
         )
         accept_marks(self, bucket=site.bucket, prefix=site.settings.prefix)
@@ -159,9 +159,9 @@ class SharedSteps(Construct):
         timeout_seconds: int,
         description: str,
         numbers: Mapping[str, int] | None = None,
-        surveyed: Surveyed | None = None,
+        scanned: Scan | None = None,
     ) -> sfn.StateMachine:
-        """A state machine that calls `step` for work that it is given, or that a survey finds.
+        """A state machine that calls `step` for work that it is given, or that a scan finds.
 
         Args:
             scope: where it belongs.
@@ -170,27 +170,27 @@ class SharedSteps(Construct):
             timeout_seconds: the longest run.
             description: one sentence for the console.
             numbers: placeholders of the definition that it has besides the time-outs.
-            surveyed: how it goes over all streams; None if something else gives it its work.
+            scanned: how it goes over all streams; None if something else gives it its work.
         """
-        survey = {} if surveyed is None else {"Survey": self.survey}
+        scan = {} if scanned is None else {"Scan": self.scan}
         numbers = {
             "StepTimeoutSeconds": self._site.settings.step_timeout_seconds + _ANSWER_SECONDS,
             "ReportTimeoutSeconds": REPORT_TIMEOUT_SECONDS + _ANSWER_SECONDS,
             **(numbers or {}),
         }
-        if surveyed is not None:
-            numbers["SurveyTimeoutSeconds"] = SURVEY_TIMEOUT_SECONDS + _ANSWER_SECONDS
+        if scanned is not None:
+            numbers["ScanTimeoutSeconds"] = SCAN_TIMEOUT_SECONDS + _ANSWER_SECONDS
         return Workflow(
             scope,
             "Workflow",
             name=name,
-            functions={"Step": step, **survey, "Report": self.report},
+            functions={"Step": step, **scan, "Report": self.report},
             numbers=numbers,
             timeout_seconds=timeout_seconds,
             log_retention_days=self._site.settings.log_retention_days,
-            distributed=surveyed is not None,
+            distributed=scanned is not None,
             description=description,
-            every_minutes=None if surveyed is None else surveyed.every_minutes,
-            file="" if surveyed is None else surveyed.definition,
-            words={} if surveyed is None else surveyed.words,
+            every_minutes=None if scanned is None else scanned.every_minutes,
+            file="" if scanned is None else scanned.definition,
+            words={} if scanned is None else scanned.words,
         ).machine

@@ -284,7 +284,7 @@ def test_a_plan_over_all_looks_at_every_page(
     for name in names:
         tier.add(name, [[chunk(0, b"x")], [chunk(1, b"x")]])
         tier.upload(name, [chunk(2, b"ahead")], epoch=1, floor=0)
-    monkeypatch.setattr("coldstream.usecases.survey.PAGE", 3)
+    monkeypatch.setattr("coldstream.usecases.scan.PAGE", 3)
     monkeypatch.setattr("coldstream.cli.over_streams._PAGE", 2)
 
     rows = json.loads(run(*command, "--json").stdout)

@@ -63,7 +63,7 @@ def test_a_machine_is_started_on_one_stream_and_followed_to_its_end(
 
 
 @pytest.mark.parametrize(("command", "machine"), ON_ALL)
-def test_without_a_stream_the_machine_surveys_them_all(
+def test_without_a_stream_the_machine_scans_them_all(
     run: Run, machines: Machines, command: list[str], machine: str
 ) -> None:
     done = run(*command, "--reason", "tonight")

@@ -36,7 +36,7 @@ def test_it_is_counted_for_the_alarm_and_for_the_workflow(site: Site) -> None:
     assert [line["workflow"] for line in lines if "workflow" in line] == ["rebalance"]
 
 
-def test_a_survey_that_failed_has_no_streams_to_name(site: Site) -> None:
+def test_a_scan_that_failed_has_no_streams_to_name(site: Site) -> None:
     handler({"workflow": "retention", "error": {"Error": "States.Timeout"}}, Invocation())
 
     (line,) = site.logged("ERROR")

@@ -27,7 +27,7 @@ from functions import (
     rebalance,
     reconcile,
     retention,
-    survey,
+    scan,
     tombstone,
 )
 from functions._steps import Totals, over_streams
@@ -157,10 +157,10 @@ def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
     assert site.root().next_offset == 30
 
 
-def test_survey_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
+def test_scan_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
     given = {"workflow": "retention", **WORK}
 
-    assert survey.handler(given, Invocation()) == {
+    assert scan.handler(given, Invocation()) == {
         **WORK,
         "cursor": None,
         "more": False,
@@ -168,11 +168,11 @@ def test_survey_gives_exactly_the_streams_that_somebody_has_named(site: Site) ->
     }
 
 
-def test_survey_adds_up_what_the_batches_of_earlier_pages_said(site: Site) -> None:
+def test_scan_adds_up_what_the_batches_of_earlier_pages_said(site: Site) -> None:
     failed: Any = 0
     for _ in range(500):  # one page after the other, as the machine hands it on
         given = {"workflow": "retention", **WORK, "failed": [failed, [1, 2, 0]]}
-        failed = survey.handler(given, Invocation())["failed"]
+        failed = scan.handler(given, Invocation())["failed"]
 
     assert failed == 1500
 
@@ -197,12 +197,12 @@ def test_a_tombstone_whose_undelete_time_runs_is_left_to_its_machine(site: Site)
     assert site.executions("delete") == []
 
 
-def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) -> None:
+def test_scan_finds_what_each_workflow_has_something_to_do_with(site: Site) -> None:
     committed(site, 9)
 
-    # The first survey of a table also goes through the bucket.
-    first = survey.handler({"workflow": "reconcile", "cursor": None}, Invocation())
-    assert survey.handler({"workflow": "reconcile", "cursor": first["cursor"]}, Invocation()) == {
+    # The first scan of a table also goes through the bucket.
+    first = scan.handler({"workflow": "reconcile", "cursor": None}, Invocation())
+    assert scan.handler({"workflow": "reconcile", "cursor": first["cursor"]}, Invocation()) == {
         "work": [],
         "cursor": None,
         "more": False,
@@ -211,9 +211,9 @@ def test_survey_finds_what_each_workflow_has_something_to_do_with(site: Site) ->
 
     def found(workflow: str) -> list[str]:
         cursor, streams = None, []
-        for _ in range(3):  # a survey for `collect` begins anywhere, and then at the begin
+        for _ in range(3):  # a scan for `collect` begins anywhere, and then at the begin
             given = {"workflow": workflow, "cursor": cursor, "work": []}
-            answer = survey.handler(given, Invocation())
+            answer = scan.handler(given, Invocation())
             streams += [item["stream"] for item in answer["work"]]
             cursor = answer["cursor"]
             if not answer["more"]:

@@ -53,9 +53,9 @@ def validator() -> Path:
 
 
 def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
-    from infra.workflows import surveying  # brings the CDK, which takes seconds
+    from infra.workflows import scanning  # brings the CDK, which takes seconds
 
-    return surveying.definition(name, numbers)
+    return scanning.definition(name, numbers)
 
 
 @pytest.mark.parametrize("which", ["assembly", "customised"])
@@ -83,14 +83,14 @@ def test_the_validator_refuses_what_is_invalid(validator: Path, tmp_path: Path) 
 
 def test_each_workflow_has_its_definition_its_module_and_its_machine(assembly: Assembly) -> None:
     from infra.workflow import DEFINITIONS
-    from infra.workflows import surveying
+    from infra.workflows import scanning
 
-    own = {*WORKFLOWS} - {*surveying.WORKFLOWS}
+    own = {*WORKFLOWS} - {*scanning.WORKFLOWS}
     assert {path.name.split(".")[0] for path in DEFINITIONS.glob("*.asl.json")} == {
         *own,
-        surveying.DEFINITION,
+        scanning.DEFINITION,
     }
-    assert {path.stem for path in DEFINITIONS.glob("[a-z]*.py")} == {*own, "surveying"}
+    assert {path.stem for path in DEFINITIONS.glob("[a-z]*.py")} == {*own, "scanning"}
     assert {
         one["Properties"]["StateMachineName"] for one in assembly.of_type(MACHINE).values()
     } == {f"coldstream-{name}" for name in WORKFLOWS}
@@ -210,7 +210,7 @@ def test_what_goes_from_state_to_state_is_bounded(name: str) -> None:
     # Only named fields of an answer are kept, never the whole of it beside what was there.
     for task in tasks(definition(name, {})):
         assert task["ResultPath"] is None or task["ResultSelector"]
-    # A survey's page: 400 streams with names of 255 characters, twice (as page and in a batch).
+    # A scan's page: 400 streams with names of 255 characters, twice (as page and in a batch).
     page = json.dumps([{"stream": "s" * 255}] * 400)
     assert 2 * len(page) < STATE_BYTES
 
@@ -238,7 +238,7 @@ def test_tombstones_and_nothing_else_start_a_deletion(assembly: Assembly) -> Non
     assert missed.startswith("DeleteTombstoneMissed")
 
 
-def test_the_four_that_survey_run_by_the_clock_and_the_others_do_not(assembly: Assembly) -> None:
+def test_the_four_that_scan_run_by_the_clock_and_the_others_do_not(assembly: Assembly) -> None:
     schedules = {
         name.split("Workflow")[0]: one["Properties"]
         for name, one in assembly.of_type("AWS::Scheduler::Schedule").items()

@@ -128,11 +128,11 @@ def test_who_follows_the_table_starts_deletions_and_no_more(assembly: Assembly) 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_machine_calls_its_steps_and_starts_only_itself(assembly: Assembly, name: str) -> None:
     actions = granted(assembly, f"{name.capitalize()}Workflow")
-    surveys = name in ("retention", "consolidate", "collect", "reconcile")
+    scans = name in ("retention", "consolidate", "collect", "reconcile")
     called = sorted(each.split("Function")[0] for each in actions.pop("lambda:InvokeFunction"))
 
-    step, report, survey = f"<{name.capitalize()}Step", "<StepsReportStep", "<StepsSurveyStep"
-    assert called == sorted([step, report, survey] if surveys else [step, report])
+    step, report, scan = f"<{name.capitalize()}Step", "<StepsReportStep", "<StepsSurveyStep"
+    assert called == sorted([step, report, scan] if scans else [step, report])
     arn = START_REBALANCE["states:StartExecution"][0].replace("rebalance", name)
     children = arn.replace(":stateMachine:", ":execution:") + ":*"
     own = {
@@ -140,7 +140,7 @@ def test_a_machine_calls_its_steps_and_starts_only_itself(assembly: Assembly, na
         "states:DescribeExecution": [children],
         "states:StopExecution": [children],
     }
-    assert without(actions, "logs", "xray") == (own if surveys else {})
+    assert without(actions, "logs", "xray") == (own if scans else {})
 
 
 def test_only_collect_and_delete_may_delete_objects(assembly: Assembly) -> None:

@@ -41,7 +41,7 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
     assert "AWS::CloudFormation::CustomResource" not in kinds
     assert handlers == {
         f"functions.{name}.handler"
-        for name in (*names.WORKFLOWS, "commit_runs", "survey", "report", "tombstone")
+        for name in (*names.WORKFLOWS, "commit_runs", "scan", "report", "tombstone")
     }
     for handler in handlers:
         assert (

@@ -28,8 +28,8 @@ from coldstream.usecases.delete_stream import delete_stream, sweep
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
+from coldstream.usecases.scan import ScanFor, scan
 from coldstream.usecases.stragglers import sweep_stragglers
-from coldstream.usecases.survey import Surveyed, survey
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 
@@ -261,13 +261,13 @@ def test_a_stream_that_nobody_knows_is_not_made_up(remote: Remote) -> None:
         adopt(remote.context, "__nobody_1")
 
 
-def surveyed(context: Context) -> list[str]:
+def scanned(context: Context) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = survey(
+        page = scan(
             context,
-            Surveyed.RECONCILE,
+            ScanFor.RECONCILE,
             PolicySet(),
             now_ms=0,
             target_size=1,
@@ -280,22 +280,22 @@ def surveyed(context: Context) -> list[str]:
             return found
 
 
-def test_a_survey_over_a_lost_table_finds_the_streams_of_the_bucket(remote: Remote) -> None:
+def test_a_scan_over_a_lost_table_finds_the_streams_of_the_bucket(remote: Remote) -> None:
     others = ["__a_1", f"{STREAM}0", f"{STREAM}-0"]
     for stream in others:
         remote.claimed(stream=stream)
     context = with_table(remote.context, MemoryCatalog("new"))
 
-    assert sorted(surveyed(context)) == sorted([STREAM, *others])
+    assert sorted(scanned(context)) == sorted([STREAM, *others])
 
 
-def test_a_survey_over_a_good_table_goes_through_the_bucket_once(remote: Remote) -> None:
+def test_a_scan_over_a_good_table_goes_through_the_bucket_once(remote: Remote) -> None:
     remote.forget()
-    assert surveyed(remote.context) == [STREAM]
+    assert scanned(remote.context) == [STREAM]
     assert remote.store.calls["put"] == 1
     remote.forget()
     for _ in range(3):
-        assert surveyed(remote.context) == [STREAM]
+        assert scanned(remote.context) == [STREAM]
 
     assert remote.store.calls == {"list": 3}  # each time the mark and nothing more
 
@@ -304,36 +304,36 @@ def test_streams_that_a_restored_table_lacks_are_found_after_a_run_that_died(
     remote: Remote,
 ) -> None:
     remote.claimed(stream="__b_1")
-    surveyed(remote.context)
+    scanned(remote.context)
     restored = MemoryCatalog("restored")
     item = remote.context.catalog.get(STREAM)
     assert item is not None
     restored.items[STREAM] = item
     context = with_table(remote.context, restored)
-    page = survey(context, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1)
+    page = scan(context, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1)
     for stream in page.streams:  # and here the first run dies
         reconcile(context, stream, pause=no_pause)
 
     # Handed out again and again until the table has it, not only once.
-    assert [set(surveyed(context)) for _ in range(2)] == 2 * [{STREAM, "__b_1"}]
+    assert [set(scanned(context)) for _ in range(2)] == 2 * [{STREAM, "__b_1"}]
     reconcile(context, "__b_1", pause=no_pause)
-    surveyed(context)
+    scanned(context)
     remote.forget()
-    assert set(surveyed(context)) == {STREAM, "__b_1"}
+    assert set(scanned(context)) == {STREAM, "__b_1"}
     assert remote.store.calls["list"] == 1
 
 
-def test_a_survey_that_is_only_to_read_leaves_no_mark(remote: Remote) -> None:
+def test_a_scan_that_is_only_to_read_leaves_no_mark(remote: Remote) -> None:
     before = remote.tampered()
-    found = survey(
-        remote.context, Surveyed.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor="bucket:"
+    found = scan(
+        remote.context, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor="bucket:"
     )
 
     assert found.cursor is None
     assert remote.tampered() == before
 
 
-def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Remote) -> None:
+def test_a_scan_over_a_restored_table_finds_old_and_missing_streams(remote: Remote) -> None:
     remote.claimed(stream="__b_1")
     restored = MemoryCatalog("restored")
     item = remote.context.catalog.get(STREAM)
@@ -341,7 +341,7 @@ def test_a_survey_over_a_restored_table_finds_old_and_missing_streams(remote: Re
     restored.items[STREAM] = replace(item, state=StreamState.DELETING)
     context = with_table(remote.context, restored)
 
-    assert sorted(surveyed(context)) == sorted([STREAM, "__b_1"])
+    assert sorted(scanned(context)) == sorted([STREAM, "__b_1"])
 
 
 def beside(remote: Remote, before: Root, claims: Sequence[tuple[int, int]]) -> Root:

@@ -21,12 +21,12 @@ STACK = "machines"
 NUMBERS = {
     "TimeoutSeconds": 60,
     "StepTimeoutSeconds": 30,
-    "SurveyTimeoutSeconds": 30,
+    "ScanTimeoutSeconds": 30,
     "ReportTimeoutSeconds": 30,
     "MaxConcurrency": 2,
     "SettleSeconds": 1,
 }
-SURVEYED = ("retention", "consolidate", "collect", "reconcile")
+SCANNING = ("retention", "consolidate", "collect", "reconcile")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def template() -> dict[str, Any]:
     """Every definition with its substitutions, and one function for each kind of step."""
     probe = probe_template()
     resources = {name: probe["Resources"][name] for name in ("Role", "Records")}
-    for kind in ("Step", "Sweep", "Survey", "Report"):
+    for kind in ("Step", "Sweep", "Scan", "Report"):
         properties = {**probe["Resources"]["Function"]["Properties"]}
         properties["Handler"] = f"steps.{kind.lower()}"
         properties["Timeout"] = 20
@@ -114,16 +114,16 @@ def template() -> dict[str, Any]:
 
 def machine(name: str) -> dict[str, Any]:
     """The resource of one workflow, as the CDK makes it."""
-    from infra.workflows import surveying  # brings the CDK, which takes seconds
+    from infra.workflows import scanning  # brings the CDK, which takes seconds
 
     wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
-    wanted |= {"SurveyTimeoutSeconds", "MaxConcurrency"} if name in SURVEYED else set()
+    wanted |= {"ScanTimeoutSeconds", "MaxConcurrency"} if name in SCANNING else set()
     wanted |= {"SettleSeconds"} if name == "delete" else set()
-    document = surveying.definition(name, {number: NUMBERS[number] for number in wanted})
+    document = scanning.definition(name, {number: NUMBERS[number] for number in wanted})
     step = "Sweep" if name == "delete" else "Step"
     functions = {"Step": step, "Report": "Report"}
-    if name in SURVEYED:
-        functions["Survey"] = "Survey"
+    if name in SCANNING:
+        functions["Scan"] = "Scan"
     return {
         "Type": "AWS::StepFunctions::StateMachine",
         "Properties": {

@@ -12,7 +12,7 @@ from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.delete_stream import delete_stream
 from tests.support.probe_stack import eventually
-from tests.workflows.conftest import SURVEYED
+from tests.workflows.conftest import SCANNING
 from tests.workflows.site import Site, total
 
 pytestmark = pytest.mark.emulator
@@ -24,7 +24,7 @@ def test_every_workflow_has_its_machine_where_its_arn_says(site: Site) -> None:
     assert {site.arn(workflow) for workflow in names.WORKFLOWS} <= found
 
 
-@pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
+@pytest.mark.parametrize("workflow", ["rebalance", *SCANNING])
 def test_a_stream_that_needs_nothing_is_left_as_it_is(site: Site, workflow: str) -> None:
     stream = site.stream()
     before = site.context.catalog.get(stream)
@@ -34,7 +34,7 @@ def test_a_stream_that_needs_nothing_is_left_as_it_is(site: Site, workflow: str)
     assert site.context.catalog.get(stream) == before
 
 
-@pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
+@pytest.mark.parametrize("workflow", ["rebalance", *SCANNING])
 def test_a_stream_that_could_not_be_done_is_told_by_the_machine(site: Site, workflow: str) -> None:
     work = [{"stream": "__gone_1"}, {"stream": site.stream()}]
 
@@ -44,8 +44,8 @@ def test_a_stream_that_could_not_be_done_is_told_by_the_machine(site: Site, work
     assert total(json.loads(ended["output"])["failed"]) == 1
 
 
-@pytest.mark.parametrize("workflow", SURVEYED)
-def test_a_survey_goes_over_all_streams(site: Site, workflow: str) -> None:
+@pytest.mark.parametrize("workflow", SCANNING)
+def test_a_scan_goes_over_all_streams(site: Site, workflow: str) -> None:
     site.stream()
 
     output = site.run(workflow)

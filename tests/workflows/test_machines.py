@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.workflows.conftest import SURVEYED, Machines
+from tests.workflows.conftest import SCANNING, Machines
 
 pytestmark = pytest.mark.emulator
 
 MAPPED_BATCH = {"retention": 100, "consolidate": 1, "collect": 1, "reconcile": 100}
 
 
-@pytest.mark.parametrize("workflow", SURVEYED)
+@pytest.mark.parametrize("workflow", SCANNING)
 def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
     machines: Machines, mark: str, workflow: str
 ) -> None:
@@ -30,8 +30,8 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
         "streams": 2,
         "failed": [0, []],
     }
-    (survey,) = machines.given("survey", mark)
-    assert survey == {"workflow": workflow, "work": work, "cursor": None, "failed": 0}
+    (scan,) = machines.given("scan", mark)
+    assert scan == {"workflow": workflow, "work": work, "cursor": None, "failed": 0}
     steps = machines.given("step", mark)
     assert sorted(json.dumps(each["work"]) for each in steps) == sorted(
         [json.dumps(work)] if MAPPED_BATCH[workflow] > 1 else [json.dumps([item]) for item in work]
@@ -39,8 +39,8 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
     assert all((each["dry_run"], each["reason"]) == (True, "asked") for each in steps)
 
 
-@pytest.mark.parametrize("workflow", SURVEYED)
-def test_without_work_all_pages_of_the_survey_are_gone_through(
+@pytest.mark.parametrize("workflow", SCANNING)
+def test_without_work_all_pages_of_the_scan_are_gone_through(
     machines: Machines, mark: str, workflow: str
 ) -> None:
     ended = machines.run(workflow, reason=mark)
@@ -56,7 +56,7 @@ def test_without_work_all_pages_of_the_survey_are_gone_through(
     assert sorted(looked_at) == [f"{page}-{i}" for page in ("first", "second") for i in range(3)]
 
 
-@pytest.mark.parametrize("workflow", ["rebalance", *SURVEYED])
+@pytest.mark.parametrize("workflow", ["rebalance", *SCANNING])
 def test_a_step_is_called_again_with_what_it_left(
     machines: Machines, mark: str, workflow: str
 ) -> None:

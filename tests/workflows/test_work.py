@@ -87,7 +87,7 @@ def test_what_a_rule_retires_stays_until_collect_has_proved_it_garbage(site: Sit
     assert next(reading).offset == 0
     site.rules(Rule("half", directory=stream, max_bytes=before.root.total_size * 10 // 21))
 
-    site.run("retention")  # the survey finds it
+    site.run("retention")  # the scan finds it
 
     after = site.load(stream)
     assert (after.root.first_offset, after.root.next_offset) == (110, 210)
@@ -197,7 +197,7 @@ def test_large_pieces_are_copied_inside_s3(site: Site) -> None:
     assert site.bodies(stream) == wanted
 
 
-def test_a_rule_switches_consolidation_off_and_the_survey_knows_it(site: Site) -> None:
+def test_a_rule_switches_consolidation_off_and_the_scan_knows_it(site: Site) -> None:
     stream = site.stream(9)
     before = site.item(stream)
     site.rules(Rule("as-it-is", directory=stream, consolidate=False))

@@ -10,7 +10,7 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
-from coldstream.cli.over_streams import Plans, now_ms, plan_each, surveyed
+from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream, item_of
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
@@ -74,7 +74,7 @@ def collect(
 
 def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
     from coldstream.plans.policy import PolicySet
-    from coldstream.usecases.survey import Surveyed
+    from coldstream.usecases.scan import ScanFor
 
     plans = Plans()
 
@@ -86,7 +86,7 @@ def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
     if stream:
         plans.rows = [act(workable(remote.catalog, stream, deleted_too=True))]
     else:
-        found = surveyed(remote, Surveyed.COLLECT, PolicySet(), plans)
+        found = scanned(remote, ScanFor.COLLECT, PolicySet(), plans)
         plan_each(found, act, plans)
     return plans
 

@@ -10,7 +10,7 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import DryRunOption, Where, with_options
 from coldstream.cli.output import note, print_json, print_table
-from coldstream.cli.over_streams import Plans, no_pause, plan_each, surveyed
+from coldstream.cli.over_streams import Plans, no_pause, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
@@ -56,7 +56,7 @@ def consolidate(
 def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:
     from coldstream.plans.policy import effective
     from coldstream.usecases import consolidate as usecase
-    from coldstream.usecases.survey import Surveyed
+    from coldstream.usecases.scan import ScanFor
 
     context, composer = read_only(remote)
     policies, _ = remote.policies.load()
@@ -92,7 +92,7 @@ def _plan(remote: Remote, stream: str | None, target_size: int) -> Plans:
     if stream:
         plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
     else:
-        found = surveyed(context, Surveyed.CONSOLIDATE, policies, plans, target_size=target_size)
+        found = scanned(context, ScanFor.CONSOLIDATE, policies, plans, target_size=target_size)
         plan_each(found, act, plans)
     return plans
 

@@ -13,7 +13,7 @@ from coldstream.ports import Catalog
 
 if TYPE_CHECKING:
     from coldstream.plans.policy import PolicySet
-    from coldstream.usecases.survey import RemoteTier, Surveyed
+    from coldstream.usecases.scan import RemoteTier, ScanFor
 
 Row = dict[str, Any]
 _PAGE = 1000
@@ -65,20 +65,20 @@ def plan_each(streams: Iterator[str], act: Callable[[str], Row | None], plans: P
                 plans.rows.append(row)
 
 
-def surveyed(
+def scanned(
     tier: RemoteTier,
-    workflow: Surveyed,
+    workflow: ScanFor,
     policies: PolicySet,
     plans: Plans,
     *,
     target_size: int = 1,
 ) -> Iterator[str]:
-    """The streams that the machine's own survey would find; items that are damaged are told."""
-    from coldstream.usecases.survey import survey
+    """The streams that the machine's own scan would find; items that are damaged are told."""
+    from coldstream.usecases.scan import scan
 
     cursor = None
     while True:
-        page = survey(
+        page = scan(
             tier,
             workflow,
             policies,

@@ -9,7 +9,7 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import DryRunOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, print_table, yes_no
-from coldstream.cli.over_streams import Plans, plan_each, surveyed
+from coldstream.cli.over_streams import Plans, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
@@ -48,7 +48,7 @@ def reconcile(
 def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.plans.policy import PolicySet
     from coldstream.usecases.ahead import ahead
-    from coldstream.usecases.survey import Surveyed
+    from coldstream.usecases.scan import ScanFor
 
     context, _ = read_only(remote)
     plans = Plans()
@@ -82,7 +82,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
     if stream:
         plans.rows = list(filter(None, [act(_chosen(remote, stream))]))
     else:
-        found = surveyed(context, Surveyed.RECONCILE, PolicySet(), plans)
+        found = scanned(context, ScanFor.RECONCILE, PolicySet(), plans)
         plan_each(found, act, plans)
     return plans
 

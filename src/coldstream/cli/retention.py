@@ -99,7 +99,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
     if stream:
         plans.rows = list(filter(None, [act(workable(remote.catalog, stream))]))
         return plans
-    # Not the machine's survey: that leaves out what is held, and people want to see it.
+    # Not the machine's scan: that leaves out what is held, and people want to see it.
     for item in items(context.catalog, plans):
         if item.state is not StreamState.LIVE:
             continue

@@ -130,7 +130,7 @@ class Catalog(Protocol):
         """A cursor at a place that the token decides, None for the begin; no request.
 
         From it to the end, and then from the begin to the first item that was seen so, every item
-        is on a page. For a survey that must not always begin with the same streams.
+        is on a page. For a scan that must not always begin with the same streams.
         """
         ...
 

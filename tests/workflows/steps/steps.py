@@ -45,9 +45,9 @@ def sweep(event, context):
     return {"left": [] if ended else [{**item, "states": states}], "state": state, "objects": 1}
 
 
-def survey(event, context):
+def scan(event, context):
     """Two pages: the cursor of the second one is "2"."""
-    _record("survey", event, context)
+    _record("scan", event, context)
     if event.get("work"):
         return {"work": event["work"], "cursor": None, "more": False, "failed": event["failed"]}
     first = event.get("cursor") is None

@@ -11,7 +11,7 @@ from coldstream.usecases import hold
 from coldstream.usecases.delete_stream import undelete_stream
 from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
-from coldstream.usecases.survey import Surveyed
+from coldstream.usecases.scan import ScanFor
 from coldstream_devkit.simulation import workflows
 from coldstream_devkit.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream_devkit.simulation.operators import SWEEP_MS, repair
@@ -97,12 +97,12 @@ def _mends(scene: Scene, stream: Stream) -> None:
 
 
 def _reconciles(scene: Scene, stream: Stream) -> ColdstreamError | None:
-    """As the schedule does, where a survey names the stream; or an operator, unasked."""
+    """As the schedule does, where a scan names the stream; or an operator, unasked."""
     context = scene.fresh_context()
     # One item that is lost out of a table that is whole otherwise is for people to notice.
     if scene.choices.below(2) and not scene.buckets["lost item"]:
-        named = workflows.survey_all(scene, context, Surveyed.RECONCILE)
-        scene.buckets["reconciled by survey"] += 1
+        named = workflows.scan_all(scene, context, ScanFor.RECONCILE)
+        scene.buckets["reconciled by scan"] += 1
         if stream.name not in named:
             return None
     return scene.attempt(partial(reconcile, context, stream.name, pause=scene.pause))

@@ -12,7 +12,7 @@ from coldstream.usecases import rebuild as rebuilding
 from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.survey import Surveyed, survey
+from coldstream.usecases.scan import ScanFor, scan
 from coldstream_devkit.simulation.net import DYNAMODB, S3, Outage
 from coldstream_devkit.simulation.readers import read
 from coldstream_devkit.simulation.scene import (
@@ -26,7 +26,7 @@ from coldstream_devkit.simulation.scene import (
 #: As long as a slow call may take, and a little more.
 MAX_DELETE_MS = 32_000
 _STEPS_OF_COLLECT = 60
-_PAGES_OF_SURVEY = 400
+_PAGES_OF_SCAN = 400
 _RESTS_MS = (200, 20_000, 2 * GRACE_MS)
 _OUTAGES_MS = (3_000, 15_000, 90_000)
 
@@ -230,25 +230,25 @@ def table_is_restored(scene: Scene) -> bool:
     return True
 
 
-def surveys(scene: Scene) -> None:
+def scans(scene: Scene) -> None:
     """The machine of a workflow asks which streams it has work at; that of reconcile does it."""
-    workflow = scene.choices.one_of((*Surveyed, Surveyed.RECONCILE))
+    workflow = scene.choices.one_of((*ScanFor, ScanFor.RECONCILE))
 
     def act() -> None:
-        for name in survey_all(scene, scene.context(), workflow):
-            if workflow is Surveyed.RECONCILE and name in scene.streams:
+        for name in scan_all(scene, scene.context(), workflow):
+            if workflow is ScanFor.RECONCILE and name in scene.streams:
                 reconciles(scene, scene.streams[name])
 
-    scene.spawn("survey", act)
+    scene.spawn("scan", act)
 
 
-def survey_all(scene: Scene, context: Context, workflow: Surveyed) -> set[str]:
-    """The streams that all pages of a survey name; it ends, whatever the bucket holds."""
+def scan_all(scene: Scene, context: Context, workflow: ScanFor) -> set[str]:
+    """The streams that all pages of a scan name; it ends, whatever the bucket holds."""
     found: set[str] = set()
     cursor: str | None = None
-    for _ in range(_PAGES_OF_SURVEY):
+    for _ in range(_PAGES_OF_SCAN):
         policies, _ = scene.policies.load()
-        page = survey(
+        page = scan(
             context,
             workflow,
             policies,
@@ -262,7 +262,7 @@ def survey_all(scene: Scene, context: Context, workflow: Surveyed) -> set[str]:
         cursor = page.cursor
         if cursor is None:
             return found
-    raise AssertionError(f"a survey without end: {cursor}")
+    raise AssertionError(f"a scan without end: {cursor}")
 
 
 def reads(scene: Scene) -> None:

@@ -30,14 +30,14 @@ _COMPLETE = ".complete"
 _PAGE_OF_KEYS = 1000
 _TOLD = 10  # keys that a page names
 
-# Where a survey is: in the table; in one that may lack streams; in the bucket after that; and in
+# Where a scan is: in the table; in one that may lack streams; in the bucket after that; and in
 # the bucket when one was found that the table lacks.
 _TABLE, _LOST_TABLE, _BUCKET, _MISSING = "table", "lost", "bucket", "missing"
 # Where one for `collect` is: between its begin and the end of the table, and before its begin.
 _SPUN, _WRAPPED = "spun", "wrapped"
 
 
-class Surveyed(StrEnum):
+class ScanFor(StrEnum):
     """Workflows that go over all streams."""
 
     RETENTION = "retention"
@@ -47,8 +47,8 @@ class Surveyed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """One page of a survey.
+class ScanPage:
+    """One page of a scan.
 
     Attributes:
         streams: directory names that the workflow should look at.
@@ -68,7 +68,7 @@ class Survey:
 
 
 class RemoteTier(Protocol):
-    """What a survey needs of the tier."""
+    """What a scan needs of the tier."""
 
     @property
     def store(self) -> ObjectStore:
@@ -86,9 +86,9 @@ class RemoteTier(Protocol):
         ...
 
 
-def survey(
+def scan(
     tier: RemoteTier,
-    workflow: Surveyed,
+    workflow: ScanFor,
     policies: PolicySet,
     *,
     now_ms: int,
@@ -96,12 +96,12 @@ def survey(
     cursor: str | None = None,
     mark: bool = False,
     time_left: Callable[[], bool] = lambda: True,
-) -> Survey:
+) -> ScanPage:
     """One page of the streams that `workflow` has something to do with.
 
-    A table that was lost or restored may lack streams. So for `reconcile` a survey also goes
+    A table that was lost or restored may lack streams. So for `reconcile` a scan also goes
     through the bucket, until it has once found every stream of the bucket in this very table; then
-    it says so with an object, and no later survey does it again unless the table is empty.
+    it says so with an object, and no later scan does it again unless the table is empty.
 
     Args:
         tier: where.
@@ -120,14 +120,14 @@ def survey(
     if where in (_BUCKET, _MISSING):
         found_one = where == _MISSING
         return _in_the_bucket(tier, begin, found_one=found_one, mark=mark, time_left=time_left)
-    if workflow is Surveyed.COLLECT:
+    if workflow is ScanFor.COLLECT:
         page, following = _turned(tier.catalog, cursor, now_ms)
     else:
         page = tier.catalog.page(begin or None, PAGE)
         following = f"{where}:{page.cursor}" if page.cursor else None
     table_id = tier.catalog.table_id()
     empty = not page.items and not page.damaged and page.cursor is None
-    first = workflow is Surveyed.RECONCILE and not begin
+    first = workflow is ScanFor.RECONCILE and not begin
     if first and (empty or not _is_complete(tier, table_id)):
         where = _LOST_TABLE
         following = f"{where}:{page.cursor}" if page.cursor else None
@@ -136,7 +136,7 @@ def survey(
     wanted: list[str] = []
     damaged = [*page.damaged]
     for item in page.items:
-        if item.table_id != table_id and workflow is Surveyed.RECONCILE:
+        if item.table_id != table_id and workflow is ScanFor.RECONCILE:
             wanted.append(item.stream)
             continue
         try:
@@ -145,7 +145,7 @@ def survey(
         except InvalidInputError as exc:  # one item must not stop the work on all the others
             words = f"a catalog item that no rule can be asked about: {exc.reason}"
             damaged.append(CorruptDataError(words, stream=item.stream))
-    return Survey(tuple(wanted), len(page.items), tuple(damaged), following)
+    return ScanPage(tuple(wanted), len(page.items), tuple(damaged), following)
 
 
 def complete_path(prefix: str, table_id: str) -> str:
@@ -168,7 +168,7 @@ def _set_complete(tier: RemoteTier) -> None:
 
 
 def _turned(catalog: Catalog, cursor: str | None, now_ms: int) -> tuple[CatalogPage, str | None]:
-    """A page of a survey that begins anywhere in the table, goes to its end, and then from its
+    """A page of a scan that begins anywhere in the table, goes to its end, and then from its
     begin to where it had begun; and the cursor of the next one.
 
     A run that does not get through all streams in its time would else always leave out the same.
@@ -196,11 +196,11 @@ def _in_the_bucket(
     found_one: bool,
     mark: bool,
     time_left: Callable[[], bool],
-) -> Survey:
+) -> ScanPage:
     """Streams of the bucket that the table does not know; one LIST for each directory there is.
 
     Each LIST begins behind all that the one before has dealt with, whatever its keys were, so that
-    the survey comes to an end: `after` is what a key had behind the prefix, and only grows.
+    the scan comes to an end: `after` is what a key had behind the prefix, and only grows.
     """
     missing: list[str] = []
     passed = _Passed()
@@ -211,7 +211,7 @@ def _in_the_bucket(
         if not rows:
             if mark and not missing and not found_one:
                 _set_complete(tier)
-            return Survey(tuple(missing), lists, (), None, passed.count, tuple(passed.keys))
+            return ScanPage(tuple(missing), lists, (), None, passed.count, tuple(passed.keys))
         lists, limit = lists + 1, 1
         for row in rows:
             rest = row.key.removeprefix(under)
@@ -227,7 +227,7 @@ def _in_the_bucket(
                 missing.append(name)
     where = _MISSING if missing or found_one else _BUCKET
     cursor = f"{where}:{after}"
-    return Survey(tuple(missing), lists, (), cursor, passed.count, tuple(passed.keys))
+    return ScanPage(tuple(missing), lists, (), cursor, passed.count, tuple(passed.keys))
 
 
 class _Passed:
@@ -252,18 +252,18 @@ def _is_a_name(directory: str) -> bool:
 
 
 def _wanted(
-    item: CatalogItem, workflow: Surveyed, policies: PolicySet, *, now_ms: int, target_size: int
+    item: CatalogItem, workflow: ScanFor, policies: PolicySet, *, now_ms: int, target_size: int
 ) -> bool:
-    if workflow is Surveyed.COLLECT:
+    if workflow is ScanFor.COLLECT:
         return item.state in (StreamState.LIVE, StreamState.DELETED)
-    if workflow is Surveyed.RECONCILE and is_overdue(item, now_ms=now_ms):
+    if workflow is ScanFor.RECONCILE and is_overdue(item, now_ms=now_ms):
         return not effective(policies, item.stream, item.name).may_be_held
     if item.state is not StreamState.LIVE:
         return False
-    if workflow is Surveyed.RECONCILE:
+    if workflow is ScanFor.RECONCILE:
         return True
     rules = effective(policies, item.stream, item.name)
-    if workflow is Surveyed.CONSOLIDATE:
+    if workflow is ScanFor.CONSOLIDATE:
         return rules.consolidate and may_be_worth_it(
             total_size=item.total_size, fragments=item.fragments, target_size=target_size
         )

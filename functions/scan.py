@@ -7,7 +7,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
-from coldstream.usecases.survey import Surveyed, survey
+from coldstream.usecases.scan import ScanFor, scan
 from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import policies, work_items
 
@@ -19,9 +19,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     failed = _sum(event.get("failed", 0))
     if event.get("work"):  # somebody has said which
         return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
-    page = survey(
+    page = scan(
         remote(),
-        Surveyed(event["workflow"]),
+        ScanFor(event["workflow"]),
         policies(),
         now_ms=now_ms(),
         target_size=setting(names.ENV_FRAGMENT_SIZE),
@@ -37,7 +37,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             objects=page.foreign,
             keys=[ascii(key) for key in page.foreign_keys],
         )
-    logger.info("surveyed", workflow=event["workflow"], seen=page.seen, wanted=len(page.streams))
+    logger.info("scanned", workflow=event["workflow"], seen=page.seen, wanted=len(page.streams))
     return {
         "work": [{"stream": stream} for stream in page.streams],
         "cursor": page.cursor,
@@ -50,6 +50,6 @@ def _sum(failed: Any) -> int:
     """Of how many streams the pages before this one said that they failed.
 
     The machine cannot add up what a page's batches said, so it hands a list of that on, and each
-    survey makes a number of it again: else it would be a list in a list for every page.
+    scan makes a number of it again: else it would be a list in a list for every page.
     """
     return sum(map(_sum, failed)) if isinstance(failed, list) else int(failed)

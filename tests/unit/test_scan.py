@@ -1,4 +1,4 @@
-"""A survey of all streams: what one item that nobody can judge does to the others."""
+"""A scan of all streams: what one item that nobody can judge does to the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.ours import behind
-from coldstream.usecases.survey import Survey, Surveyed, complete_path, survey
+from coldstream.usecases.scan import ScanFor, ScanPage, complete_path, scan
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, Remote, piece
 
@@ -20,9 +20,9 @@ NO_RULES = PolicySet()
 OLD = PolicySet((Rule("old", max_age_ms=1000),))
 
 
-@pytest.mark.parametrize("workflow", [Surveyed.RETENTION, Surveyed.CONSOLIDATE])
+@pytest.mark.parametrize("workflow", [ScanFor.RETENTION, ScanFor.CONSOLIDATE])
 def test_an_item_whose_name_no_rule_can_be_asked_about_stops_no_other_stream(
-    workflow: Surveyed,
+    workflow: ScanFor,
 ) -> None:
     remote = Remote().claimed().claimed(stream=OTHER)
     for stream, queue in ((STREAM, "q"), (OTHER, "q" * 256)):
@@ -34,7 +34,7 @@ def test_an_item_whose_name_no_rule_can_be_asked_about_stops_no_other_stream(
             total_size=50,
         )
 
-    page = survey(remote.new_context(), workflow, OLD, now_ms=10**13, target_size=2**20)
+    page = scan(remote.new_context(), workflow, OLD, now_ms=10**13, target_size=2**20)
 
     assert page.streams == (STREAM,)
     assert page.seen == 2
@@ -43,14 +43,14 @@ def test_an_item_whose_name_no_rule_can_be_asked_about_stops_no_other_stream(
     assert (damaged.stream, "255" in str(damaged)) == (OTHER, True)
 
 
-def reconciled(remote: Remote, *, pages: int, mark: bool = True) -> list[Survey]:
-    """The pages of a survey for reconcile; more than `pages` of them are a failure."""
-    found: list[Survey] = []
+def reconciled(remote: Remote, *, pages: int, mark: bool = True) -> list[ScanPage]:
+    """The pages of a scan for reconcile; more than `pages` of them are a failure."""
+    found: list[ScanPage] = []
     cursor = None
     for _ in range(pages):
-        page = survey(
+        page = scan(
             remote.new_context(),
-            Surveyed.RECONCILE,
+            ScanFor.RECONCILE,
             PolicySet(),
             now_ms=10**13,
             target_size=1,
@@ -60,7 +60,7 @@ def reconciled(remote: Remote, *, pages: int, mark: bool = True) -> list[Survey]
         found.append(page)
         if page.cursor is None:
             return found
-        assert page.cursor != cursor, "a survey that stands still"
+        assert page.cursor != cursor, "a scan that stands still"
         cursor = page.cursor
     raise AssertionError(f"no end after {pages} pages")
 
@@ -79,7 +79,7 @@ ODD_DIRECTORIES = [
 
 
 @pytest.mark.parametrize("odd", [[each] for each in ODD_DIRECTORIES] + [ODD_DIRECTORIES])
-def test_a_survey_ends_whatever_lies_where_the_directory_of_a_stream_should_be(
+def test_a_scan_ends_whatever_lies_where_the_directory_of_a_stream_should_be(
     odd: list[str],
 ) -> None:
     remote = Remote().claimed()
@@ -96,7 +96,7 @@ def test_a_survey_ends_whatever_lies_where_the_directory_of_a_stream_should_be(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_object_hides_a_stream_from_the_survey_of_the_bucket(seed: int) -> None:
+def test_no_object_hides_a_stream_from_the_scan_of_the_bucket(seed: int) -> None:
     remote = Remote().claimed()
     lost = sorted({f"{STREAM[:cut]}{tail}" for cut in (1, 5, 9) for tail in ("-b", "0", "Z", "_")})
     for stream in lost:
@@ -110,7 +110,7 @@ def test_no_object_hides_a_stream_from_the_survey_of_the_bucket(seed: int) -> No
     assert sorted({stream for page in pages for stream in page.streams}) == sorted([STREAM, *lost])
 
 
-def test_a_million_odd_objects_cost_a_survey_few_requests() -> None:
+def test_a_million_odd_objects_cost_a_scan_few_requests() -> None:
     remote = Remote().claimed()
     for number in range(5000):  # what is wrong with them comes early, or they are no directories
         remote.memory.put(f"{PREFIX}stream/!{number}/x", b"x", write_id="w")
@@ -161,7 +161,7 @@ def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -
 
     def wanted(now_ms: int = 10**13, policies: PolicySet = NO_RULES) -> tuple[str, ...]:
         context = remote.new_context()
-        return survey(context, Surveyed.RECONCILE, policies, now_ms=now_ms, target_size=1).streams
+        return scan(context, ScanFor.RECONCILE, policies, now_ms=now_ms, target_size=1).streams
 
     assert wanted() == (STREAM,)
     assert wanted(now_ms=10**13 - 2) == ()  # its machine may be about to begin
@@ -171,10 +171,10 @@ def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -
 
 @pytest.mark.parametrize("page", [1, 2, 3, 400])
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
+def test_a_scan_for_collect_begins_anywhere_and_sees_each_stream_once(
     count: int, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldstream.usecases.survey.PAGE", page)
+    monkeypatch.setattr("coldstream.usecases.scan.PAGE", page)
     remote = Remote()
     streams = [f"s{number}" for number in range(count)]
     for stream in streams:
@@ -184,8 +184,8 @@ def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
         found: list[str] = []
         cursor = None
         for _ in range(2 * count + 3):
-            got = survey(
-                remote.new_context(), Surveyed.COLLECT, NO_RULES, now_ms=now, target_size=1,
+            got = scan(
+                remote.new_context(), ScanFor.COLLECT, NO_RULES, now_ms=now, target_size=1,
                 cursor=cursor,
             )  # fmt: skip
             found += got.streams
@@ -202,7 +202,7 @@ def test_a_survey_for_collect_begins_anywhere_and_sees_each_stream_once(
 def test_a_stream_that_an_earlier_page_missed_keeps_the_mark_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coldstream.usecases.survey._STREAMS_AT_ONCE", 1)
+    monkeypatch.setattr("coldstream.usecases.scan._STREAMS_AT_ONCE", 1)
     remote = Remote().claimed()
     remote.memory.put(piece(0, 10, stream="a").path(PREFIX), b"x", write_id="w")
 
@@ -222,9 +222,7 @@ def test_an_item_of_another_table_is_for_reconcile_whatever_its_state(state: Str
         (item.table_id, (STREAM,) if state is StreamState.LIVE else ()),
     ):
         remote.items.items[STREAM] = replace(item, table_id=table_id, undelete_until=10**13)
-        page = survey(
-            remote.new_context(), Surveyed.RECONCILE, NO_RULES, now_ms=10**13, target_size=1
-        )
+        page = scan(remote.new_context(), ScanFor.RECONCILE, NO_RULES, now_ms=10**13, target_size=1)
         assert page.streams == expected
 
 
@@ -236,8 +234,8 @@ def test_collect_is_for_streams_that_are_live_or_gone_for_good(state: StreamStat
     found: list[str] = []
     cursor = None
     for _ in range(3):
-        page = survey(
-            remote.new_context(), Surveyed.COLLECT, NO_RULES, now_ms=1, target_size=1, cursor=cursor
+        page = scan(
+            remote.new_context(), ScanFor.COLLECT, NO_RULES, now_ms=1, target_size=1, cursor=cursor
         )
         found += page.streams
         cursor = page.cursor
@@ -253,12 +251,12 @@ def test_retention_is_not_for_a_stream_under_legal_hold(held: bool) -> None:
     )
     rules = PolicySet((Rule("old", max_age_ms=1000), Rule("court", priority=-1, hold=held)))
 
-    page = survey(remote.new_context(), Surveyed.RETENTION, rules, now_ms=10**13, target_size=1)
+    page = scan(remote.new_context(), ScanFor.RETENTION, rules, now_ms=10**13, target_size=1)
 
     assert page.streams == (() if held else (STREAM,))
 
 
-def test_a_survey_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
+def test_a_scan_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
     remote = Remote().claimed()
     lost = [f"s{number}" for number in range(5)]
     for stream in lost:
@@ -266,8 +264,8 @@ def test_a_survey_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
     found: list[str] = []
     cursor: str | None = "bucket:"
     for _ in range(20):
-        page = survey(
-            remote.new_context(), Surveyed.RECONCILE, NO_RULES, now_ms=1, target_size=1,
+        page = scan(
+            remote.new_context(), ScanFor.RECONCILE, NO_RULES, now_ms=1, target_size=1,
             cursor=cursor, time_left=lambda: False,
         )  # fmt: skip
         assert len(page.streams) <= 1

@@ -1,7 +1,7 @@
 """The workflows that look at all streams by the clock: one definition, and a row for each.
 
-A run asks `survey` for the streams that are worth a look, a page at a time, and calls its step for
-batches of them in a Distributed Map (`surveying.asl.json`).
+A run asks `scan` for the streams that are worth a look, a page at a time, and calls its step for
+batches of them in a Distributed Map (`scanning.asl.json`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from constructs import Construct
 from infra import rights, workflow
 from infra.commit import commit_rights
 from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings
-from infra.steps import SharedSteps, Site, Surveyed
+from infra.steps import Scan, SharedSteps, Site
 
 #: The definition of all of them.
-DEFINITION = "surveying"
+DEFINITION = "scanning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surveying:
+class ScanRow:
     """What one of these workflows has of its own.
 
     Attributes:
@@ -85,13 +85,13 @@ def _collect_rights(site: Site) -> list[iam.PolicyStatement]:
     ]
 
 
-WORKFLOWS: Mapping[str, Surveying] = MappingProxyType(
+WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
     {
         # The safety net under the events, for uploads that no manifest has yet: all live streams.
         # A batch of a hundred streams is one LIST each, and a commit for few of them. It starts
         # every few minutes whether the last run has ended or not. Two at once would do no harm,
         # only work twice, so a run gets an hour and not the six of the others.
-        "reconcile": Surveying(
+        "reconcile": ScanRow(
             description="Commits uploads whose events were lost",
             statements=commit_rights,
             every_minutes=lambda settings: settings.reconcile_interval_minutes,
@@ -104,7 +104,7 @@ WORKFLOWS: Mapping[str, Surveying] = MappingProxyType(
         # be due. It deletes nothing. A batch of a hundred streams is a few GETs and one commit
         # each. Ten batches at once keep far below what the table and the account's functions can
         # do, and 100,000 streams below an hour.
-        "retention": Surveying(
+        "retention": ScanRow(
             description="Moves the beginning of streams forward, as their rules say",
             statements=_retention_rights,
             every_minutes=lambda settings: settings.retention_interval_minutes,
@@ -117,7 +117,7 @@ WORKFLOWS: Mapping[str, Surveying] = MappingProxyType(
         # one stream, and no reader waits for it: a few at once leave the bucket's request rate to
         # those who upload and read. A part that is too small to be copied by S3 goes through
         # memory.
-        "consolidate": Surveying(
+        "consolidate": ScanRow(
             description="Makes large fragments out of small neighbours",
             statements=_consolidate_rights,
             every_minutes=lambda settings: settings.consolidate_interval_minutes,
@@ -129,7 +129,7 @@ WORKFLOWS: Mapping[str, Surveying] = MappingProxyType(
         # that are live or gone for good. Each lists a whole stream and deletes up to a thousand
         # keys a request. S3 answers some 3,500 deletes and 5,500 reads a second below one prefix,
         # and nothing here is urgent.
-        "collect": Surveying(
+        "collect": ScanRow(
             description="Records garbage, and deletes what has been garbage for the grace time",
             statements=_collect_rights,
             every_minutes=lambda settings: settings.collect_interval_minutes,
@@ -152,15 +152,15 @@ def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
     return workflow.definition(DEFINITION, {**_numbers(row), **numbers}, _words(name, row))
 
 
-def _numbers(row: Surveying) -> dict[str, int]:
+def _numbers(row: ScanRow) -> dict[str, int]:
     return {"MaxItemsPerBatch": row.batch, "MaxConcurrency": row.max_concurrency}
 
 
-def _words(name: str, row: Surveying) -> dict[str, str]:
+def _words(name: str, row: ScanRow) -> dict[str, str]:
     return {"Workflow": name, "Description": row.description}
 
 
-class SurveyingWorkflow(Construct):
+class ScanWorkflow(Construct):
     """One of the `WORKFLOWS`, with its step.
 
     Args:
@@ -202,5 +202,5 @@ class SurveyingWorkflow(Construct):
             timeout_seconds=row.timeout_seconds,
             description=row.description,
             numbers=_numbers(row),
-            surveyed=Surveyed(DEFINITION, _words(name, row), row.every_minutes(site.settings)),
+            scanned=Scan(DEFINITION, _words(name, row), row.every_minutes(site.settings)),
         )
