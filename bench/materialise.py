@@ -25,6 +25,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from bench.report import megabytes_per_second, quick, ratio
 from bench.spark_streams import PREFIX, BenchStream, bench_stream
+from coldstream.adapters.place import Place, connect
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import Rule
@@ -33,8 +34,6 @@ from coldstream.jobs.materialise.schema import KEY_COLUMNS, RAW_COLUMNS
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_now
 from coldstream.jobs.session import spark_session
 from coldstream.spark import register
-from coldstream.spark.connect import connect
-from coldstream.spark.options import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 import time
@@ -61,14 +60,8 @@ def tier(there: Context, data_dir: Path) -> None:
 
 def context(prefix: str | None = None) -> Context:
     """Bucket, table and ids from the environment; another prefix where no events are wanted."""
-    remote = connect(
+    return connect(
         bucket=os.environ[names.ENV_BUCKET],
         table=os.environ[names.ENV_TABLE],
         prefix=prefix or os.environ[names.ENV_PREFIX],
-    )
-    return Context(
-        store=remote.store,
-        catalog=remote.catalog,
-        prefix=remote.prefix,
-        new_uid=lambda: secrets.randbits(64),
-    )
+    ).context()

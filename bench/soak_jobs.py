@@ -26,7 +26,7 @@ from pyarrow import fs
 
 from bench.site import context, site, stream, tier
 from coldstream import names
-from coldstream.jobs.arguments import Where
+from coldstream.adapters.place import Place
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.remote.roots import load
@@ -73,8 +73,8 @@ def rows_of_table() -> tuple[int, str]:
     Raises:
         RuntimeError: an offset is missing or doubled.
     """
-    where = Where("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
-    catalog = glue_catalog(where, os.environ[names.ENV_WAREHOUSE])
+    place = Place("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
+    catalog = glue_catalog(place, os.environ[names.ENV_WAREHOUSE])
     table = catalog.load_table(f"{os.environ[names.ENV_DATABASE]}.soak")
     files = sorted(task.file.file_path for task in table.scan().plan_files())
     endpoint = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,10 @@ from bench.memory import peak
 from bench.report import ratio
 from bench.scale import alone
 from bench.spark_data import Made, make, make_petabyte
+from coldstream.adapters.directory import DirectoryStore
+from coldstream.adapters.place import connect
 from coldstream.fragment import Buffer
 from coldstream.spark import register
-from coldstream.spark.connect import Remote, connect
-from coldstream.spark.directory import DirectoryStore
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
 from coldstream.spark.query import plan_query
@@ -253,7 +253,7 @@ def slice_of_time(context: Context) -> None:
         since = low + (high - low) * 37 // 100
         window = Window(times=Intervals.of((since, since + (high - low) // 100)))
         store = CountingStore(str(made.bucket))
-        remote = Remote(store, connect(options.place).catalog, options.place.prefix)
+        remote = replace(connect(options.place), store=store)
         works = plan_query(options, options.columns or (), window, remote)
         rows = sum(
             batch.num_rows

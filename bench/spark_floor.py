@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from coldstream.spark.connect import connect
+from coldstream.adapters.place import connect
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
 from coldstream.spark.query import plan_query

@@ -78,7 +78,7 @@ def bench_stream(base: Path, name: str, fragments: int) -> BenchStream:
 
 
 def _described(directory: Path, stream: str) -> tuple[int, int, int]:
-    from coldstream.spark.directory import DirectoryCatalog, DirectoryStore
+    from coldstream.adapters.directory import DirectoryCatalog, DirectoryStore
 
     item = DirectoryCatalog(DirectoryStore(str(directory)), PREFIX).get(stream)
     assert item is not None

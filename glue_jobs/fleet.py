@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
     WAREHOUSE,
@@ -12,12 +13,12 @@ from coldstream.jobs.arguments import (
     Argument,
     flag,
     parse,
-    where,
+    place_of,
 )
 from coldstream.jobs.fleet import Settings, run
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.quantities import parse_duration
 
@@ -33,17 +34,17 @@ ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, OBJECTS, GRACE)
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job."""
     given = parse("fleet", str(__doc__), ARGUMENTS, argv)
-    tier = where(given)
-    remote = connect(tier)
-    with reporting("fleet", given.run_id, metric_sink(tier)) as report:
+    place = place_of(given)
+    remote = connect(place)
+    with reporting("fleet", given.run_id, metric_sink(place)) as report:
         settings = Settings(
             snapshot=Snapshot(
-                given[WAREHOUSE], time.time_ns() // 1_000_000, tier.region, tier.endpoint
+                given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
             ),
             objects=given[OBJECTS],
             grace_ms=given[GRACE] * 1000,
         )
-        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
+        tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
         run(spark_session("fleet"), remote, settings, tables, report)
 
 

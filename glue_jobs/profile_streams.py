@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
     STREAMS,
@@ -13,14 +14,14 @@ from coldstream.jobs.arguments import (
     Argument,
     decimal_number,
     parse,
+    place_of,
     positive_number,
-    where,
 )
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.profile import Settings, run
 from coldstream.jobs.profile_tables import Prices
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.quantities import parse_duration, parse_size
 
@@ -47,12 +48,12 @@ ARGUMENTS = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job."""
     given = parse("profile", str(__doc__), ARGUMENTS, argv)
-    tier = where(given)
-    remote = connect(tier)
+    place = place_of(given)
+    remote = connect(place)
     now_ms = time.time_ns() // 1_000_000
-    with reporting("profile", given.run_id, metric_sink(tier)) as report:
+    with reporting("profile", given.run_id, metric_sink(place)) as report:
         settings = Settings(
-            snapshot=Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint),
+            snapshot=Snapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint),
             streams=given[STREAMS],
             since_ms=now_ms - given[WINDOW] * 1000,
             bucket_ms=max(1, given[BUCKET]) * 1000,
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             max_fragments=given[FRAGMENTS],
             prices=Prices(storage=given[STORAGE], put=given[PUT]),
         )
-        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
+        tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
         run(spark_session("profile"), remote, settings, tables, report)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
     WAREHOUSE,
@@ -14,12 +15,12 @@ from coldstream.jobs.arguments import (
     flag,
     name_pattern,
     parse,
-    where,
+    place_of,
 )
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.rebuild import Settings, run_shadow
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.names import ENV_BRANCHING
 
@@ -42,19 +43,19 @@ ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, TRAILERS, BRANCHING)
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job; a manifest that differs ends with an error that names the first difference."""
     given = parse("rebuild", str(__doc__), ARGUMENTS, argv)
-    tier = where(given)
-    remote = connect(tier)
+    place = place_of(given)
+    remote = connect(place)
     worst = None
-    with reporting("rebuild", given.run_id, metric_sink(tier)) as report:
+    with reporting("rebuild", given.run_id, metric_sink(place)) as report:
         settings = Settings(
             snapshot=Snapshot(
-                given[WAREHOUSE], time.time_ns() // 1_000_000, tier.region, tier.endpoint
+                given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
             ),
             trailers=given[TRAILERS],
             branching=given[BRANCHING],
         )
         spark = spark_session("rebuild")
-        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
+        tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
         worst = run_shadow(spark, remote, given[STREAMS], settings, tables, report)
     if worst is not None:
         raise worst

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
     STREAMS,
@@ -13,14 +14,14 @@ from coldstream.jobs.arguments import (
     Argument,
     flag,
     parse,
-    where,
+    place_of,
 )
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
-from coldstream.jobs.scrub.job import Place, run_job
+from coldstream.jobs.scrub.job import Target, run_job
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import Settings
-from coldstream.jobs.session import connect, metric_sink, spark_session
+from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables
 from coldstream.quantities import parse_duration, parse_size
 
@@ -44,10 +45,10 @@ ARGUMENTS = (*WHERE, WAREHOUSE, DATABASE, STREAMS, MAX_BYTES, EVERY, QUICK, GRAC
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job; a run that has found something ends with an error that names the worst."""
     given = parse("scrub", str(__doc__), ARGUMENTS, argv)
-    tier = where(given)
-    remote = connect(tier)
+    place = place_of(given)
+    remote = connect(place)
     now_ms = time.time_ns() // 1_000_000
-    with reporting("scrub", given.run_id, metric_sink(tier)) as report:
+    with reporting("scrub", given.run_id, metric_sink(place)) as report:
         settings = Settings(
             now_ms=now_ms,
             max_bytes=given[MAX_BYTES],
@@ -56,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             task_bytes=given[TASK_BYTES],
             effort=Effort(quick=given[QUICK]),
         )
-        place = Place(
-            Snapshot(given[WAREHOUSE], now_ms, tier.region, tier.endpoint), given[STREAMS]
+        target = Target(
+            Snapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint), given[STREAMS]
         )
-        tables = SnapshotTables(glue_catalog(tier, given[WAREHOUSE]), given[DATABASE])
-        worst = run_job(spark_session("scrub"), remote, place, settings, tables, report)
+        tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
+        worst = run_job(spark_session("scrub"), remote, target, settings, tables, report)
     # After metrics and report: an alarm and a table know of it, and the run itself does, too.
     if worst is not None:
         raise worst

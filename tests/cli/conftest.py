@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coldstream.adapters.memory import MemoryPolicies, MemoryWorkflows
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli import options, workflow
-from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.names import WORKFLOWS
 from coldstream.plans.policy import PolicySet, Rule
@@ -81,7 +81,7 @@ def run(
     """Runs a command line against the tier in memory, with machines that never wait."""
 
     def connect(**_: Any) -> Remote:
-        return Remote(tier.store, tier.catalog, PREFIX, policies)
+        return Remote(tier.store, tier.catalog, policies, Place("b", "t", PREFIX))
 
     monkeypatch.setattr(options, "connect", connect)
     monkeypatch.setattr(workflow, "connect_workflows", lambda _: machines)

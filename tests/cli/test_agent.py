@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli import agent as module
 from coldstream.cli import options
-from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.errors import InvalidInputError
 from coldstream.remote.context import Context
@@ -50,7 +50,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site(tmp_path)
-    remote = Remote(site, site.catalog, "rabbitmq/", MemoryPolicies())
+    remote = Remote(site, site.catalog, MemoryPolicies(), Place("b", "t"))
     monkeypatch.setattr(options, "connect", lambda **_: remote)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     write_stream(tmp_path / STREAM, messages=100, chunk_messages=10)

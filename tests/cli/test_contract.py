@@ -153,11 +153,11 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     program = (
         "import sys; sys.argv = ['coldstream', 'read', 's', '-o', 'raw']\n"
         "from tests.support.tier import Tier, chunk, PREFIX\n"
-        "from coldstream.cli import options; from coldstream.cli.connect import Remote\n"
+        "from coldstream.cli import options; from coldstream.adapters.place import Place, Remote\n"
         "from coldstream.cli.main import main\n"
         "tier = Tier(); tier.add('s', [[chunk(n, bytes(50000))] for n in range(100)])\n"
         "from coldstream.adapters.memory import MemoryPolicies\n"
-        "remote = Remote(tier.store, tier.catalog, PREFIX, MemoryPolicies())\n"
+        "remote = Remote(tier.store, tier.catalog, MemoryPolicies(), Place('b', 't', PREFIX))\n"
         "options.connect = lambda **_: remote\n"
         "main()"
     )

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.cli.connect import Remote
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli.read_only import read_only
 from coldstream.errors import CorruptDataError, InternalError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
@@ -102,7 +102,7 @@ def test_a_dry_run_writes_nothing_and_starts_nothing(
 
 def test_the_guard_refuses_every_way_to_write() -> None:
     store, catalog = MemoryObjectStore(), MemoryCatalog()
-    context, guard = read_only(Remote(store, catalog, PREFIX, None))  # type: ignore[arg-type]
+    context, guard = read_only(Remote(store, catalog, None, Place("b", "t", PREFIX)))  # type: ignore[arg-type]
     item = CatalogItem("s", "memory")
     anything: Any = item
 

@@ -30,10 +30,10 @@ sys.argv = ["coldstream", *sys.argv[1:]]
 from tests.support.tier import Tier, chunk, PREFIX
 from coldstream.adapters.memory import MemoryPolicies
 from coldstream.cli import options
-from coldstream.cli.connect import Remote
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli.main import main
 tier = Tier(); tier.add("s", [[chunk(n, bytes(COUNT))] for n in range(9)])
-remote = Remote(tier.store, tier.catalog, PREFIX, MemoryPolicies())
+remote = Remote(tier.store, tier.catalog, MemoryPolicies(), Place("b", "t", PREFIX))
 def connect(**_):
     if WAIT:
         import time; print("waiting", file=sys.stderr, flush=True); time.sleep(60)

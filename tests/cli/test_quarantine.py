@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from coldstream.adapters.place import Place
+from coldstream.adapters.place import Remote as Connected
 from coldstream.cli import options
-from coldstream.cli.connect import Remote as Connected
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
 from coldstream.plans.claim import KnownHistory, LocalChunk
@@ -43,7 +44,7 @@ def run(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(
         options,
         "connect",
-        lambda **_: Connected(remote.memory, remote.items, PREFIX, None),  # type: ignore[arg-type]
+        lambda **_: Connected(remote.memory, remote.items, None, Place("b", "t", PREFIX)),  # type: ignore[arg-type]
     )
 
     def invoke(*arguments: str) -> Result:
@@ -95,7 +96,7 @@ def test_a_stream_without_a_quarantine_says_so(
     run: Run, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = Remote().claimed(1)
-    connected = Connected(fresh.memory, fresh.items, PREFIX, None)  # type: ignore[arg-type]
+    connected = Connected(fresh.memory, fresh.items, None, Place("b", "t", PREFIX))  # type: ignore[arg-type]
     monkeypatch.setattr(options, "connect", lambda **_: connected)
 
     result = run("list", STREAM)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli import options
-from coldstream.cli.connect import Remote
 from coldstream.cli.exit_codes import ExitCode
 from coldstream_devkit.generator import append_chunks
 from tests.cli.conftest import Run
@@ -24,7 +24,7 @@ def damaged(tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(
         options,
         "connect",
-        lambda **_: Remote(tier.store, tier.catalog, PREFIX, None),  # type: ignore[arg-type]
+        lambda **_: Remote(tier.store, tier.catalog, None, Place("b", "t", PREFIX)),  # type: ignore[arg-type]
     )
     tier.add(STREAM, groups_of(14))
     return CORRUPTIONS["a raw flip in the data"](tier)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from coldstream.adapters.place import Place, Remote
 from coldstream.cli import workflow
-from coldstream.cli.connect import Remote
 from coldstream.cli.main import app
 from coldstream.cli.workflow import connect_workflows
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
@@ -308,7 +308,7 @@ def test_a_stream_that_is_none_starts_nothing(
 
 
 def test_a_remote_makes_a_context_whose_ids_are_random(tier: Tier) -> None:
-    remote: Any = Remote(tier.store, tier.catalog, "p/", None)  # type: ignore[arg-type]
+    remote: Any = Remote(tier.store, tier.catalog, None, Place("b", "t", "p/"))  # type: ignore[arg-type]
 
     context = remote.context()
 

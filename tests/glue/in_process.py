@@ -18,8 +18,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
+from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.snapshots import PARTITION, SNAPSHOT_PROPERTY, SnapshotTable
 from coldstream.manifest.tree import leaves
@@ -78,9 +78,9 @@ def snapshots_of(emulator: Emulator, name: str) -> dict[str, list[dict[str, Any]
     with pytest.MonkeyPatch.context() as patch:
         for key, value in emulator.environment().items():
             patch.setenv(key, value)
-        where = Where("", "", "", "us-east-1", emulator.endpoint)
+        place = Place("", "", "", "us-east-1", emulator.endpoint)
         try:
-            table = glue_catalog(where, "s3://unused/").load_table(name)
+            table = glue_catalog(place, "s3://unused/").load_table(name)
         except NoSuchTableError:
             return {}
         commits = [each.summary for each in table.snapshots() if each.summary is not None]

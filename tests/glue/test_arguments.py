@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import pytest
 
+from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.arguments import (
     WHERE,
     Argument,
     Given,
-    Where,
     branching,
     decimal_number,
     flag,
     one_of,
     parse,
-    place,
+    place_of,
     positive_number,
+    table_url,
     text,
-    where,
 )
 from coldstream.quantities import parse_size
 
@@ -125,9 +125,9 @@ def test_the_environment_stands_in_for_what_is_not_given() -> None:
         "AWS_REGION": "eu-central-1",
     }
 
-    found = where(parse("probe", "", WHERE, ("--table", "another"), variables))
+    found = place_of(parse("probe", "", WHERE, ("--table", "another"), variables))
 
-    assert found == Where("fragments", "another", "prod/", "eu-central-1", "")
+    assert found == Place("fragments", "another", "prod/", "eu-central-1", "")
 
 
 def test_a_wrong_variable_is_named() -> None:
@@ -152,6 +152,6 @@ def test_a_group_has_from_2_to_4096_entries(written: str) -> None:
 
 
 def test_a_path_for_tables_becomes_the_url_that_workers_write_to() -> None:
-    assert place("/tmp/tables") == "file:///tmp/tables/"
-    assert place("file:///tmp/tables/") == "file:///tmp/tables/"
-    assert place("s3://bucket/tables") == "s3://bucket/tables/"
+    assert table_url("/tmp/tables") == "file:///tmp/tables/"
+    assert table_url("file:///tmp/tables/") == "file:///tmp/tables/"
+    assert table_url("s3://bucket/tables") == "s3://bucket/tables/"

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from coldstream import names
+from coldstream.adapters.place import Place
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import select
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.fleet_tables import STREAMS as FLEET
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.profile_tables import STREAMS as PROFILES
@@ -77,9 +77,9 @@ def plain_rows(name: str, stream: str) -> list[dict[str, Any]]:
 
 
 def iceberg(site: Site, table: str) -> pa.Table:
-    where = Where("", "", "", "us-east-1", site.emulator.endpoint)
+    place = Place("", "", "", "us-east-1", site.emulator.endpoint)
     warehouse = f"{site.outputs[names.OUTPUT_WAREHOUSE]}materialise/"
-    catalog = glue_catalog(where, warehouse)
+    catalog = glue_catalog(place, warehouse)
     return catalog.load_table(f"{site.outputs[names.OUTPUT_DATABASE]}.{table}").scan().to_arrow()
 
 

@@ -22,9 +22,9 @@ import pytest
 
 from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
 from coldstream.jobs.materialise.rules import Partition, Rule
 from coldstream.jobs.materialise.sweep import sweep
@@ -95,8 +95,8 @@ class Site:
 
     def rows(self, table: str) -> pa.Table:
         """A table as another client of the catalog reads it."""
-        where = Where("", "", "", "us-east-1", self.emulator.endpoint)
-        catalog = glue_catalog(where, self.warehouse)
+        place = Place("", "", "", "us-east-1", self.emulator.endpoint)
+        catalog = glue_catalog(place, self.warehouse)
         return catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
 
     def messages(self, stream: str) -> list[tuple[int, bytes]]:
@@ -268,14 +268,14 @@ def test_space_is_free_again_when_no_version_of_a_table_has_a_file_any_more(site
     assert done["rows"]["swept"] == {"versions": 0, "files": 0, "bytes": 0}
     assert len(_files(site, "swept")) == small + 1
 
-    where = Where("", "", "", "us-east-1", site.emulator.endpoint)
+    place = Place("", "", "", "us-east-1", site.emulator.endpoint)
     tables = open_tables(
         Rule(queue, name, "raw", Partition("none"), "first", None),
-        where,
+        place,
         site.warehouse,
     )
     tomorrow = time.time_ns() // 10**6 + 86_400_000
-    told = sweep(tables.rows, first_schema("raw"), open_bucket(where), before_ms=tomorrow)
+    told = sweep(tables.rows, first_schema("raw"), open_bucket(place), before_ms=tomorrow)
 
     assert told is not None
     assert (told.files, told.versions) == (small, 1)

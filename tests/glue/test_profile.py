@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.adapters.metrics import MemoryMetrics
-from coldstream.jobs.arguments import Where
+from coldstream.adapters.place import Place
 from coldstream.jobs.profile import Settings, cut, perform, plan, wanted, write
 from coldstream.jobs.profile_count import Bucket, Counted, Histogram, count_chunks, middle
 from coldstream.jobs.profile_report import page
@@ -63,7 +63,7 @@ def chunks(name: str) -> Iterator[Chunk]:
 
 
 def remote(tier: Tier) -> Remote:
-    return Remote(tier.store, tier.catalog, tier.policies, Where("b", "t", tier.prefix))
+    return Remote(tier.store, tier.catalog, tier.policies, Place("b", "t", tier.prefix))
 
 
 def profiled(tier: Tier, chosen: Settings) -> dict[str, Profile]:

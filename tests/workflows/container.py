@@ -21,7 +21,7 @@ from functions import _runtime, _starts, _steps
 from tests.workflows.site import Site
 
 _CACHES = (
-    _runtime.context,
+    _runtime.remote,
     _steps.deleter,
     _steps.composer,
     _steps._policies,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
@@ -44,6 +45,7 @@ class Patience(NamedTuple):
         )
 
 
+FILE_SCHEME = "file://"
 #: A Lambda dies after minutes, and its events come again.
 IN_LAMBDA = Patience(3, 10, 4)
 #: Commands, agents and jobs.
@@ -59,7 +61,8 @@ class Place:
         table: name or ARN.
         prefix: of all keys, ends in "/".
         region: of both; "" for what the environment says.
-        endpoint: URL of both services; "" for what the environment says.
+        endpoint: URL of both services, "" for what the environment says; or file:// and a directory
+            that holds the bucket's objects, and then there is no table.
     """
 
     bucket: str
@@ -67,6 +70,13 @@ class Place:
     prefix: str = DEFAULT_PREFIX
     region: str = ""
     endpoint: str = ""
+
+    @property
+    def directory(self) -> str:
+        """The directory of a remote tier that is one; "" otherwise."""
+        if not self.endpoint.startswith(FILE_SCHEME):
+            return ""
+        return self.endpoint.removeprefix(FILE_SCHEME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +86,46 @@ class Remote:
     Attributes:
         store: its bucket.
         catalog: its table.
-        prefix: of all its keys.
         policies: the operator's rules.
+        place: where it is.
     """
 
     store: ObjectStore
     catalog: Catalog
-    prefix: str
     policies: Policies
+    place: Place
+
+    @property
+    def prefix(self) -> str:
+        """Of all its keys."""
+        return self.place.prefix
 
     def context(self) -> Context:
         """What use cases that write work with."""
         return Context(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
 
 
+@lru_cache(maxsize=8)
+def connect(place: Place) -> Remote:
+    """`open_place`, once a process: a worker of Spark runs many tasks of one place."""
+    return open_place(place)
+
+
 def open_place(place: Place) -> Remote:
     """Adapters for a remote tier. Nothing is sent yet.
 
     Raises:
+        InvalidInputError: it is a directory that is not there.
         MisconfiguredError: a name that no bucket or table can have, or no credentials.
         botocore.exceptions.BotoCoreError, ValueError: no region, no such profile, a malformed
             endpoint.
     """
+    if place.directory:
+        from coldstream.adapters.directory import DirectoryCatalog, DirectoryStore
+        from coldstream.adapters.memory import MemoryPolicies
+
+        files = DirectoryStore(place.directory)
+        return Remote(files, DirectoryCatalog(files, place.prefix), MemoryPolicies(), place)
     from coldstream.adapters.dynamodb import DynamoCatalog
     from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
@@ -109,8 +137,8 @@ def open_place(place: Place) -> Remote:
     return Remote(
         store=store,
         catalog=DynamoCatalog(client=dynamodb, table=place.table, prefix=place.prefix),
-        prefix=place.prefix,
         policies=DynamoPolicies(client=dynamodb, table=place.table, prefix=place.prefix),
+        place=place,
     )
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
+from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError
 from coldstream.names import (
     DEFAULT_PREFIX,
@@ -265,7 +266,7 @@ def name_pattern(value: str) -> str:
     return value
 
 
-def place(value: str) -> str:
+def table_url(value: str) -> str:
     """A URL that ends in "/", of a URL or a path; the slash may be left out."""
     if not re.fullmatch(r"(?:s3://[a-z0-9.-]{3,63}/|file:///|/).{0,900}", value):
         raise ValueError("must be a place such as s3://bucket/tables/")
@@ -289,7 +290,7 @@ REGION = Argument("region", text, "AWS region.", "", "AWS_REGION")
 ENDPOINT = Argument("endpoint", text, "URL instead of AWS's own services.", "", "AWS_ENDPOINT_URL")
 
 WAREHOUSE = Argument(
-    "warehouse", place, "URL below which this job's tables have their files.", env=ENV_WAREHOUSE
+    "warehouse", table_url, "URL below which this job's tables have their files.", env=ENV_WAREHOUSE
 )
 DATABASE = Argument(
     "database", database_name, "Database of its tables in the Glue Data Catalog.", env=ENV_DATABASE
@@ -306,25 +307,6 @@ STREAMS = Argument(
 WHERE: tuple[Argument[Any], ...] = (BUCKET, TABLE, PREFIX, REGION, ENDPOINT)
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The remote tier of one cluster.
-
-    Attributes:
-        bucket: its S3 bucket.
-        table: its DynamoDB table.
-        prefix: of all its keys.
-        region: AWS region; "" for what the SDKs find.
-        endpoint: URL of the services; "" for AWS's own.
-    """
-
-    bucket: str
-    table: str
-    prefix: str
-    region: str = ""
-    endpoint: str = ""
-
-
-def where(given: Given) -> Where:
+def place_of(given: Given) -> Place:
     """The remote tier that a job was pointed at by the arguments `WHERE`."""
-    return Where(given[BUCKET], given[TABLE], given[PREFIX], given[REGION], given[ENDPOINT])
+    return Place(given[BUCKET], given[TABLE], given[PREFIX], given[REGION], given[ENDPOINT])

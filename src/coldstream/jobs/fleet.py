@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from coldstream import names
+from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.fleet_streams import Total, gather, stream_rows
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.fleet_walk import (
@@ -31,7 +31,7 @@ from coldstream.jobs.fleet_walk import (
     split,
 )
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect_in_worker
+from coldstream.jobs.session import connect_in_worker
 from coldstream.jobs.snapshots import PartFile, Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -110,7 +110,7 @@ def run(
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
         CorruptDataError: the operator's rules cannot be read.
     """
-    prefix = remote.where.prefix
+    prefix = remote.place.prefix
     context = Context(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
     policies, _ = remote.policies.load()
     items, damaged = all_items(remote.catalog)
@@ -121,7 +121,7 @@ def run(
         units += [_nothing_but_objects(each) for each in strays]
         report.facts["streams_without_item"] = strays[:100]
     tasks = pack(units, weight=TASK_WEIGHT)
-    totals = gather(_performed(spark, tasks, remote.where, settings))
+    totals = gather(_performed(spark, tasks, remote.place, settings))
     for stream, error in errors.items():
         totals.setdefault(stream, Total()).error = error
     rows = stream_rows(items, totals, policies, settings.snapshot.taken_ms)
@@ -175,26 +175,26 @@ def _nothing_but_objects(stream: str) -> Unit:
 
 
 def _performed(
-    spark: SparkSession, tasks: list[list[Unit]], where: Where, settings: Settings
+    spark: SparkSession, tasks: list[list[Unit]], place: Place, settings: Settings
 ) -> list[Mapping[str, Any]]:
     if not tasks:
         return []
     frame = spark.range(0, len(tasks), 1, len(tasks))
-    work = partial(_work, tasks, where, settings)
+    work = partial(_work, tasks, place, settings)
     return [row.asDict() for row in frame.mapInArrow(work, _COUNTS_SQL).collect()]
 
 
 def _work(
     tasks: list[list[Unit]],
-    where: Where,
+    place: Place,
     settings: Settings,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the tasks whose numbers come in, and what was counted for each unit."""
-    remote = connect_in_worker(where)
+    remote = connect_in_worker(place)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            counts = perform(remote.store, where.prefix, tasks[number], number, settings)
+            counts = perform(remote.store, place.prefix, tasks[number], number, settings)
             yield pa.RecordBatch.from_pylist(counts, schema=_COUNTS)
 
 

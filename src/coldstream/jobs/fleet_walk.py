@@ -33,8 +33,8 @@ from coldstream.names import (
     parse_metadata_key,
 )
 from coldstream.ports import ObjectInfo, ObjectStore
+from coldstream.remote.listing import pages
 
-_PAGE = 1000
 _SIZE = (1 << 56) - 1
 _BEHIND_DIGITS = ":"
 
@@ -260,19 +260,9 @@ def object_rows(
     if unit.first:
         spans += [(under, _BEHIND_DIGITS, "") for under in (data, metadata)]
     for under, after, until in spans:
-        for page in _pages(store, under, under + after if after else "", until and under + until):
+        begin, stop = after and under + after, until and under + until
+        for page in filter(None, pages(store, under, after=begin, until=stop)):
             yield _objects(unit, page, prefix, quarantine_key, cut_off, walked)
-
-
-def _pages(store: ObjectStore, under: str, after: str, until: str) -> Iterator[list[ObjectInfo]]:
-    while True:
-        page = store.list(under, start_after=after, limit=_PAGE)
-        mine = [row for row in page if not until or row.key <= until]
-        if mine:
-            yield mine
-        if len(page) < _PAGE or len(mine) < len(page):
-            return
-        after = page[-1].key
 
 
 def _objects(

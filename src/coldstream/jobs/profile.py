@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coldstream import names
+from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.profile_count import Counted, count_chunks
 from coldstream.jobs.profile_report import page
 from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect_in_worker
+from coldstream.jobs.session import connect_in_worker
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import named
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -112,7 +112,7 @@ def run(
     """
     items = [item for item in remote.catalog.streams() if wanted(item, settings.streams)]
     profiles, work = plan(remote, items, settings)
-    for stream, counted, sample in _performed(spark, work, remote.where, settings):
+    for stream, counted, sample in _performed(spark, work, remote.place, settings):
         profiles[stream].counted.merge(counted, settings.bucket_ms)
         profiles[stream].sample.merge(sample)
     write(profiles.values(), settings, catalog, report)
@@ -127,7 +127,7 @@ def plan(
     remote: Remote, items: Sequence[CatalogItem], settings: Settings
 ) -> tuple[dict[str, Profile], list[Work]]:
     """An empty profile for each stream, and the work that fills it, in the order of offsets."""
-    context = Context(remote.store, remote.catalog, remote.where.prefix, lambda: 0)
+    context = Context(remote.store, remote.catalog, remote.place.prefix, lambda: 0)
 
     def look(item: CatalogItem) -> tuple[Profile, list[Work]]:
         profile = Profile(item, 0, Counted(), Sample())
@@ -199,12 +199,12 @@ def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
 
 
 def _performed(
-    spark: SparkSession, work: list[Work], where: Where, settings: Settings
+    spark: SparkSession, work: list[Work], place: Place, settings: Settings
 ) -> Iterator[tuple[str, Counted, Sample]]:
     if not work:
         return
     frame = spark.range(0, len(work), 1, len(work))
-    perform_some = partial(_work, work, where, settings)
+    perform_some = partial(_work, work, place, settings)
     rows = frame.mapInArrow(perform_some, "number bigint, result binary").collect()
     for row in sorted(rows, key=lambda each: int(each["number"])):
         counted, sample = decode_result(row["result"])
@@ -212,13 +212,13 @@ def _performed(
 
 
 def _work(
-    work: list[Work], where: Where, settings: Settings, batches: Iterable[pa.RecordBatch]
+    work: list[Work], place: Place, settings: Settings, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the pieces of work whose numbers come in."""
-    remote = connect_in_worker(where)
+    remote = connect_in_worker(place)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            result = perform(remote.store, where.prefix, work[number], settings)
+            result = perform(remote.store, place.prefix, work[number], settings)
             encoded = encode_result(*result)
             yield pa.RecordBatch.from_arrays(
                 [pa.array([number], pa.int64()), pa.array([encoded], pa.binary())],

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, CorruptDataError, PermissionDeniedError
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differences_batch
 from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
 from coldstream.jobs.report import Report
-from coldstream.jobs.session import Remote, connect_in_worker
+from coldstream.jobs.session import connect_in_worker
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
@@ -75,7 +75,7 @@ def run_shadow(
     context = _context(remote)
     found: list[Shadow] = []
     failed: dict[str, str] = {}
-    perform = partial(_compared, spark, remote.where, settings)
+    perform = partial(_compared, spark, remote.place, settings)
     for item in items:
         if item.state is not StreamState.LIVE or not named(item, pattern):
             continue
@@ -112,11 +112,11 @@ _FATAL = ("unavailable", "permission_denied", "internal")
 
 
 def _context(remote: Remote) -> Context:
-    return Context(remote.store, remote.catalog, remote.where.prefix, lambda: secrets.randbits(64))
+    return Context(remote.store, remote.catalog, remote.place.prefix, lambda: secrets.randbits(64))
 
 
 def _compared(
-    spark: SparkSession, where: Where, settings: Settings, parts: Sequence[Part]
+    spark: SparkSession, place: Place, settings: Settings, parts: Sequence[Part]
 ) -> Iterable[Shadow]:
     """Compare parts in the workers, some of them in one task."""
     tasks: list[list[Part]] = []
@@ -129,15 +129,15 @@ def _compared(
         size += part.fragments
     if not tasks:
         return []
-    work = partial(_compare_in_worker, where, settings)
+    work = partial(_compare_in_worker, place, settings)
     found: list[list[Shadow]] = (
         spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
     )
     return [each for several in found for each in several]
 
 
-def _compare_in_worker(where: Where, settings: Settings, parts: Sequence[Part]) -> list[Shadow]:
-    context = _context(connect_in_worker(where))
+def _compare_in_worker(place: Place, settings: Settings, parts: Sequence[Part]) -> list[Shadow]:
+    context = _context(connect_in_worker(place))
     return [
         compare_part(context, part, branching=settings.branching, trailers=settings.trailers)
         for part in parts

@@ -35,7 +35,6 @@ from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.rebuild_objects import sound
 from coldstream.usecases.repair_sources import listed_size
 
-_PAGE = 1000
 _MAX_DIFFERENCES = 10_000
 _REPEATS = 4
 _FRAGMENTS_A_PART = 1024
@@ -264,16 +263,10 @@ def _rebuilt(
 
 def _pages(context: Context, stream: str, begin: int, end: int) -> Iterator[list[ObjectInfo]]:
     """Pages of LIST from `begin` on, of objects that end at or below `end`."""
-    under, after = data_prefix(context.prefix, stream), ""
-    if begin:
-        after = list_start(context.prefix, stream, begin)
+    after = list_start(context.prefix, stream, begin) if begin else ""
     stop = list_start(context.prefix, stream, end)
-    while True:
-        page = context.store.list(under, start_after=after, limit=_PAGE)
-        yield [row for row in page if row.key < stop and _ends_by(row.key, context.prefix, end)]
-        if len(page) < _PAGE or page[-1].key >= stop:
-            return
-        after = page[-1].key
+    for page in context.pages(data_prefix(context.prefix, stream), after=after, until=stop):
+        yield [row for row in page if _ends_by(row.key, context.prefix, end)]
 
 
 def _ends_by(key: str, prefix: str, end: int) -> bool:

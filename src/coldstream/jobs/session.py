@@ -1,4 +1,4 @@
-"""The Spark session of a job, and the adapters of its driver: on Glue, and on any machine."""
+"""The Spark session of a job, and the adapters of its workers: on Glue, and on any machine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coldstream.adapters.metrics import CloudWatchMetrics
-from coldstream.adapters.settings import resolve_region
-from coldstream.jobs.arguments import Where
-from coldstream.ports import Catalog, MetricSink, ObjectStore, Policies
+from coldstream.adapters.place import Place, Remote, client, connect
+from coldstream.ports import MetricSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,63 +62,15 @@ def spark_session(name: str, settings: Mapping[str, str] | None = None) -> Spark
     return spark
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """The remote tier as the driver of a job sees it.
-
-    Attributes:
-        store: the bucket.
-        catalog: the table.
-        policies: the operator's rules.
-        where: what they were made from; pickles, so that workers can make their own.
-    """
-
-    store: ObjectStore
-    catalog: Catalog
-    policies: Policies
-    where: Where
-
-
-def connect(where: Where) -> Remote:
-    """Adapters for a remote tier; credentials as every AWS SDK finds them. Nothing is sent yet."""
-    from coldstream.adapters.dynamodb import DynamoCatalog
-    from coldstream.adapters.dynamodb_policies import DynamoPolicies
-    from coldstream.adapters.s3 import S3ObjectStore
-
-    dynamodb = client("dynamodb", where)
-    return Remote(
-        store=S3ObjectStore(bucket=where.bucket, region=where.region, endpoint=where.endpoint),
-        catalog=DynamoCatalog(client=dynamodb, table=where.table, prefix=where.prefix),
-        policies=DynamoPolicies(client=dynamodb, table=where.table, prefix=where.prefix),
-        where=where,
-    )
-
-
-def connect_in_worker(where: Where) -> Remote:
+def connect_in_worker(place: Place) -> Remote:
     """`connect` for a task of Spark."""
     # Here, because the driver of a job without rows needs no Arrow.
     from coldstream.spark.read import prepare
 
     prepare()
-    return connect(where)
+    return connect(place)
 
 
-def client(service: str, where: Where) -> Any:
-    """A boto3 client for a remote tier's region, with bounded waiting."""
-    import boto3
-    from botocore.config import Config
-
-    session: Any = boto3.session.Session()  # its types know literal names only
-    return session.client(
-        service,
-        region_name=where.region or resolve_region(),
-        endpoint_url=where.endpoint or None,
-        config=Config(
-            connect_timeout=5, read_timeout=60, retries={"mode": "standard", "max_attempts": 6}
-        ),
-    )
-
-
-def metric_sink(where: Where) -> MetricSink:
+def metric_sink(place: Place) -> MetricSink:
     """CloudWatch, in the region of a remote tier."""
-    return CloudWatchMetrics(client=client("cloudwatch", where))
+    return CloudWatchMetrics(client=client("cloudwatch", place))

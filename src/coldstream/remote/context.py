@@ -49,9 +49,9 @@ class Context:
         """The function that reads the groups of a stream; its errors name stream, offset, key."""
         return fetcher(self.store, self.nodes, self.prefix, stream)
 
-    def pages(self, under: str, *, after: str = "") -> Iterator[list[ObjectInfo]]:
+    def pages(self, under: str, *, after: str = "", until: str = "") -> Iterator[list[ObjectInfo]]:
         """All objects below `under`; see `listing.pages`."""
-        return pages(self.store, under, after=after, page_size=self.page_size)
+        return pages(self.store, under, after=after, until=until, page_size=self.page_size)
 
     def data_pages(self, stream: str, offset: int) -> Iterator[list[Listed]]:
         """Fragments and holes that begin at or above an offset, in the order of their keys.

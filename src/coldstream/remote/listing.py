@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from coldstream.errors import InvalidInputError
-from coldstream.names import parse_data_key
+from coldstream.names import RootKey, metadata_prefix, parse_data_key, parse_metadata_key
 from coldstream.plans.resolve import Listed
-from coldstream.ports import ObjectInfo, ObjectStore
+from coldstream.ports import ObjectInfo
 
 #: Keys in one answer of S3.
 PAGE_SIZE = 1000
 
 
+class Lists(Protocol):
+    """What is needed of an object store here; see `ports.ObjectStore`."""
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """Objects below `prefix`, sorted."""
+        ...
+
+
 def pages(
-    store: ObjectStore, under: str, *, after: str = "", page_size: int = PAGE_SIZE
+    store: Lists,
+    under: str,
+    *,
+    after: str = "",
+    until: str = "",
+    page_size: int = PAGE_SIZE,
 ) -> Iterator[list[ObjectInfo]]:
-    """All objects below `under` whose keys sort behind `after`; the last page may be empty.
+    """All objects below `under` with keys behind `after`, up to `until` if there is one.
+
+    The last page may be empty.
 
     Each page is what was there when it was asked for. What is written meanwhile is seen if it sorts
     behind the last key so far.
@@ -26,8 +42,9 @@ def pages(
     """
     while True:
         page = store.list(under, start_after=after, limit=page_size)
-        yield page
-        if len(page) < page_size:
+        mine = [row for row in page if row.key <= until] if until else page
+        yield mine
+        if len(page) < page_size or len(mine) < len(page):
             return
         after = page[-1].key
 
@@ -46,6 +63,24 @@ def data_objects(page: Iterable[ObjectInfo], prefix: str) -> list[Listed]:
     return found
 
 
+def roots(
+    store: Lists, prefix: str, stream: str, *, page_size: int = PAGE_SIZE
+) -> Iterator[tuple[RootKey, ObjectInfo]]:
+    """Every root of a stream, oldest epoch first; what has another name is left out.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: from the store.
+    """
+    for page in pages(store, f"{metadata_prefix(prefix, stream)}root.", page_size=page_size):
+        for row in page:
+            try:
+                key = parse_metadata_key(row.key, prefix)
+            except InvalidInputError:
+                continue  # a bucket may hold anything
+            if isinstance(key, RootKey):
+                yield key, row
+
+
 class SizesInOrder:
     """Sizes of objects, asked for in rising order of their keys; one page in memory.
 
@@ -57,7 +92,7 @@ class SizesInOrder:
         under: what the keys begin with.
     """
 
-    def __init__(self, store: ObjectStore, under: str) -> None:
+    def __init__(self, store: Lists, under: str) -> None:
         self._store = store
         self._under = under
         self._after = ""

@@ -53,7 +53,7 @@ def stream_dataframe(spark: SparkSession, **options: str | int | bool) -> DataFr
         InvalidInputError: an option is not known, or says what it cannot mean.
         NotFoundError: a stream or a version does not exist.
     """
-    from coldstream.spark.connect import connect
+    from coldstream.adapters.place import connect
     from coldstream.spark.options import parse_options, refuse_for
     from coldstream.spark.query import plan_query
     from coldstream.spark.schema import default_columns, spark_schema

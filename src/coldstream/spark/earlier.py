@@ -15,12 +15,13 @@ From the current root, which has certainly landed, that goes back version by ver
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.names import RootKey, metadata_prefix, parse_metadata_key
+from coldstream.names import RootKey
 from coldstream.ports import ObjectInfo, ObjectStore
+from coldstream.remote.listing import roots
 from coldstream.spark.options import AsOf
 
 #: Less than the least grace time of a stack (12 hours) by more than clocks differ.
@@ -54,7 +55,7 @@ def root_key_of(
         raise NotFoundError(
             f"there is no version {as_of} yet, the latest is {item.version}", stream=item.stream
         )
-    listed = list(_listed(store, prefix, item.stream))
+    listed = list(roots(store, prefix, item.stream))
     there = [each for each in listed if each[0].version < item.version]
     matches = [
         (found, row.key)
@@ -96,24 +97,3 @@ def _sure(listed: Iterable[_Listed], item: CatalogItem, version: int, since_ms: 
             oldest[found.version] = min(known, row.modified_ms)
     later = range(version + 1, item.version + 1)
     return all(oldest.get(number, since_ms) > since_ms for number in later)
-
-
-def roots_of(store: ObjectStore, prefix: str, stream: str) -> Iterator[tuple[RootKey, str]]:
-    """Every root that is there, with its key, oldest epoch first."""
-    for found, row in _listed(store, prefix, stream):
-        yield found, row.key
-
-
-def _listed(store: ObjectStore, prefix: str, stream: str) -> Iterator[_Listed]:
-    """Every root as it is listed."""
-    folder = f"{metadata_prefix(prefix, stream)}root."
-    after = ""
-    while rows := store.list(folder, start_after=after):
-        for row in rows:
-            try:
-                found = parse_metadata_key(row.key, prefix)
-            except InvalidInputError:
-                continue  # a bucket may hold anything
-            if isinstance(found, RootKey):
-                yield found, row
-        after = rows[-1].key

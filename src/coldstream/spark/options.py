@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
+from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.quantities import SIZES, parse_size
@@ -47,7 +48,6 @@ NAMES = (
 _STREAMING = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 _VERSION = re.compile(r"([0-9]{1,12})(?:\.([0-9a-f]{16}))?")
 _SWITCH = {"true": True, "false": False}
-FILE_SCHEME = "file://"
 
 
 class Rows(StrEnum):
@@ -57,33 +57,6 @@ class Rows(StrEnum):
     CHUNKS = "chunks"
     TRACKING = "tracking"
     FRAGMENTS = "fragments"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a remote tier is. Holds no credentials: whoever connects finds its own.
-
-    Attributes:
-        bucket: of the fragments.
-        table: of the catalog.
-        prefix: of all keys.
-        region: of both; "" for what the environment says.
-        endpoint: URL of both services, "" for AWS's own; or file:// and a directory that holds the
-            bucket's objects, and then there is no table.
-    """
-
-    bucket: str
-    table: str
-    prefix: str
-    region: str = ""
-    endpoint: str = ""
-
-    @property
-    def directory(self) -> str:
-        """The directory of a remote tier that is one; "" otherwise."""
-        if not self.endpoint.startswith(FILE_SCHEME):
-            return ""
-        return self.endpoint.removeprefix(FILE_SCHEME)
 
 
 @dataclass(frozen=True, slots=True)

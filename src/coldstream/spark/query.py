@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coldstream.adapters.place import Place, Remote
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
@@ -18,9 +19,8 @@ from coldstream.reader.gap import Gap
 from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
 from coldstream.remote.roots import Snapshots, root_at
-from coldstream.spark.connect import Remote
 from coldstream.spark.earlier import root_key_of
-from coldstream.spark.options import Options, Place, Rows
+from coldstream.spark.options import Options, Rows
 from coldstream.spark.plan import Part, Sizes, Split, encode_split, plan
 from coldstream.spark.streams import meant
 from coldstream.spark.window import MOST, Window

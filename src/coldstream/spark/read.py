@@ -10,12 +10,12 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from coldstream.adapters.place import Remote, connect
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import Selection, select
 from coldstream.errors import CorruptDataError, LostRangeError
 from coldstream.reader.by_index import enough
-from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Split, decode_split
 from coldstream.spark.query import Task

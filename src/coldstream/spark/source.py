@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from coldstream.spark.connect import connect
+from coldstream.adapters.place import connect
 from coldstream.spark.filters import expect_filters, filters_came, push
 from coldstream.spark.options import Options, parse_options, refuse_for
 from coldstream.spark.query import plan_query

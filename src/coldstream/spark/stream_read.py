@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
+from coldstream.adapters.place import Remote
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -25,7 +26,6 @@ from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.roots import Snapshots
 from coldstream.soundness.chunks import Checked
-from coldstream.spark.connect import Remote
 from coldstream.spark.plan import Part, chunks_of, leaves, whole
 from coldstream.spark.query import PlannedStream
 from coldstream.spark.window import Window

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from coldstream.adapters.place import Remote, connect
 from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
@@ -31,7 +32,6 @@ from coldstream.reader.objects import StreamObjects
 from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.remote.roots import RootCache, Snapshot, Snapshots
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
-from coldstream.spark.connect import Remote, connect
 from coldstream.spark.options import Options
 from coldstream.spark.query import Planned, PlannedStream, Task, Work, lost_work, splits_of, works
 from coldstream.spark.read import read

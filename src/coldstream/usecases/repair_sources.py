@@ -16,6 +16,7 @@ from coldstream.plans.assemble import Sources
 from coldstream.plans.repair import Known, chunks_in, known_of
 from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
+from coldstream.remote.listing import pages
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_trailer
 from coldstream.soundness.chunk import holds_by_itself
@@ -56,16 +57,12 @@ def listed_size(store: ObjectStore, prefix: str, key: DataKey) -> int | None:
     Raises:
         UnavailableError, PermissionDeniedError: from the store.
     """
-    path = key.path(prefix)
-    after = path[:-1]
-    while True:
-        page = store.list(data_prefix(prefix, key.stream), start_after=after, limit=_FEW)
+    path, under = key.path(prefix), data_prefix(prefix, key.stream)
+    for page in pages(store, under, after=path[:-1], page_size=_FEW):
         for row in page:
             if row.key >= path:
                 return row.size if row.key == path else None
-        if len(page) < _FEW:
-            return None
-        after = page[-1].key
+    return None
 
 
 class Finder:

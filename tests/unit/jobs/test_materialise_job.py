@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from coldstream import names
+from coldstream.adapters.place import Place
 from coldstream.errors import InternalError, InvalidInputError, Kind, UnavailableError
-from coldstream.jobs.arguments import Given, Where, parse
+from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
 from coldstream.jobs.materialise.plan import Window
 from coldstream.jobs.materialise.ranges import Ranges
@@ -21,7 +22,6 @@ from coldstream.jobs.report import Report
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root
 from coldstream.remote.roots import Snapshot
-from coldstream.spark.options import Place
 
 RULES = (Rule("a.*", "db.first"), Rule("b.*", "db.second"), Rule("c.*", "db.third"))
 THERE: Any = SimpleNamespace(bucket="b", table="t", prefix="", region="", endpoint="")
@@ -99,10 +99,10 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
     monkeypatch.setattr(
         job, "stream_now", lambda _, item: StreamNow(item.stream, item.stream, 5, 50)
     )
-    where = Where(bucket="b", table="t", prefix="", region="", endpoint="")
+    place = Place(bucket="b", table="t", prefix="", region="", endpoint="")
 
-    plain, _ = job._streams(RULES, where, Window())
-    back_fill, _ = job._streams(RULES, where, Window(first=0, overwrite=True))
+    plain, _ = job._streams(RULES, place, Window())
+    back_fill, _ = job._streams(RULES, place, Window(first=0, overwrite=True))
 
     assert plain["db.second"] == [StreamNow("b", "b", 50, 50, deleted=True)]
     assert list(back_fill) == ["db.first"]

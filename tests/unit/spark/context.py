@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from coldstream.adapters.memory import MemoryPolicies
+from coldstream.adapters.place import Place, Remote
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import select
 from coldstream.osiris.chunk import Chunk, iter_chunks
-from coldstream.spark.connect import Remote
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
 from coldstream.spark.query import Work, plan_query
@@ -55,7 +56,7 @@ def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def remote_of(tier: Tier) -> Remote:
-    return Remote(tier.store, tier.catalog, PREFIX)
+    return Remote(tier.store, tier.catalog, MemoryPolicies(), Place("", "", PREFIX))
 
 
 def query(tier: Tier, window: Window | None = None, **given: str) -> Query:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.spark.context import reference
 
+from coldstream.adapters.directory import DirectoryStore
+from coldstream.adapters.place import connect
 from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
 )
-from coldstream.spark.connect import connect
-from coldstream.spark.directory import DirectoryStore
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split, encode_split
 from coldstream.spark.query import plan_query
 from coldstream.spark.read import read
 from coldstream.spark.window import Window
 from tests.support.tier import PREFIX, Tier
+from tests.unit.spark.context import reference
 from tests.unit.spark.test_read import in_groups, small_chunks
 
 STREAM = "__copied_1"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import socket
 import sys
@@ -40,7 +39,6 @@ from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
-from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream_devkit.demo.jobs import JobsDemo
 from coldstream_devkit.demo.workflows import SETTINGS, WorkflowsDemo
@@ -250,17 +248,11 @@ def demo() -> int:
     queues.write_text(
         json.dumps({e.stream: {"vhost": "/", "queue": e.queue.split(" ")[0]} for e in expected})
     )
-    remote = connect(
+    context = connect(
         bucket=os.environ[names.ENV_BUCKET],
         table=os.environ[names.ENV_TABLE],
         prefix=os.environ[names.ENV_PREFIX],
-    )
-    context = Context(
-        store=remote.store,
-        catalog=remote.catalog,
-        prefix=remote.prefix,
-        new_uid=lambda: secrets.randbits(64),
-    )
+    ).context()
     step("running the agent over them, once")
     agent = Agent(
         context=context,
@@ -279,7 +271,7 @@ def demo() -> int:
         table.add_column(column, justify="right", overflow="fold")
     good = True
     for each in expected:
-        reader = StreamReader(remote.store, remote.catalog, remote.prefix, each.stream)
+        reader = StreamReader(context.store, context.catalog, context.prefix, each.stream)
         problem = read_back(reader, each)
         root = load(context, each.stream).root
         error = progress[each.stream].error

@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from coldstream import names
-from coldstream.jobs.arguments import Where
+from coldstream.adapters.place import Place
 from coldstream.jobs.materialise.open_tables import glue_catalog
 
 _LONGEST_WAIT = 300.0
@@ -138,8 +138,8 @@ class JobsDemo:
 
     def _counted(self, table: str) -> int:
         """Rows of the demo's streams in a table, by another client of the catalog."""
-        where = Where("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
-        catalog = glue_catalog(where, self._warehouse)
+        place = Place("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
+        catalog = glue_catalog(place, self._warehouse)
         found = catalog.load_table(f"{self._database}.{table}")
         ours = " or ".join(f"stream == '{stream}'" for stream in self._streams)
         return found.scan(row_filter=ours).count()

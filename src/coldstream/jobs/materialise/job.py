@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldstream import names
+from coldstream.adapters.place import Place, connect
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -28,7 +29,6 @@ from coldstream.jobs.arguments import (
     WAREHOUSE,
     Argument,
     Given,
-    Where,
     flag,
     one_of,
     positive_number,
@@ -48,7 +48,7 @@ from coldstream.jobs.materialise.rules import (
 )
 from coldstream.jobs.materialise.run import Runner, Settings, StreamNow, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
-from coldstream.jobs.materialise.spark_engine import SparkEngine, place, stream_deleted, stream_now
+from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.transform import first_schema
@@ -57,7 +57,6 @@ from coldstream.jobs.report import Report, raised_by_worker
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
-from coldstream.spark.connect import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +106,7 @@ ARGUMENTS: tuple[Argument[Any], ...] = (
 )  # fmt: skip
 
 
-def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
+def rules_of(given: Given, place: Place) -> tuple[Rule, ...]:
     """The rules that the arguments give.
 
     Raises:
@@ -117,7 +116,7 @@ def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
     if bool(one) == bool(given[RULES]):
         raise InvalidInputError("give --streams and --into, or --rules")
     if given[RULES]:
-        return parse_rules(_document(given[RULES], there))
+        return parse_rules(_document(given[RULES], place))
     if not (given[STREAMS] and given[INTO]):
         raise InvalidInputError("--streams and --into belong together")
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
@@ -132,14 +131,14 @@ def rules_of(given: Given, there: Where) -> tuple[Rule, ...]:
     return check_rules([rule])
 
 
-def _document(source: str, there: Where) -> str:
+def _document(source: str, place: Place) -> str:
     if source.lstrip().startswith("{"):
         return source
     if source.startswith("s3://"):
         from coldstream.adapters.s3 import S3ObjectStore
 
         bucket, _, key = source.removeprefix("s3://").partition("/")
-        store = S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint)
+        store = S3ObjectStore(bucket=bucket, region=place.region, endpoint=place.endpoint)
         return store.get_all(key, limit=2**20).decode()
     path = Path(source)
     if not path.is_file():
@@ -147,20 +146,20 @@ def _document(source: str, there: Where) -> str:
     return path.read_text()
 
 
-def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None:
+def run(spark: SparkSession, place: Place, given: Given, report: Report) -> None:
     """Fill every table that a rule names.
 
     Raises:
         ColdstreamError: of the tables that failed; the others are done.
     """
-    rules = rules_of(given, there)
+    rules = rules_of(given, place)
     if given[EXPIRE] is not None and not given[MAINTAIN]:
         raise InvalidInputError("--expire belongs to --maintain")
     window = Window(given[FROM], given[TO], given[OVERWRITE])
     settings = Settings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
-    chosen, unread = _streams(rules, there, window)
+    chosen, unread = _streams(rules, place, window)
     runner = Runner(
-        SparkEngine(spark, place(there), partition_bytes=given[PARTITION_BYTES]),
+        SparkEngine(spark, place, partition_bytes=given[PARTITION_BYTES]),
         lambda: secrets.token_hex(16),
         lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
@@ -170,7 +169,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
     for table, streams in chosen.items():
         rule = next(rule for rule in rules if rule.table == table)
         try:
-            pair = open_tables(rule, there, given[WAREHOUSE])
+            pair = open_tables(rule, place, given[WAREHOUSE])
             done = _fill(runner, rules, pair, streams, settings)
             tables[table] = asdict(done)
             _count(report, table, done)
@@ -179,7 +178,7 @@ def run(spark: SparkSession, there: Where, given: Given, report: Report) -> None
                 for stream, spans in done.cut_off.items()
             }
             if given[MAINTAIN]:
-                tables[table]["maintenance"] = _maintained(rule, pair, there, given)
+                tables[table]["maintenance"] = _maintained(rule, pair, place, given)
         except Exception as exc:  # whatever one table does, the others are filled
             errors[table] = _ours(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
@@ -213,14 +212,14 @@ def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
 
 
 def _streams(
-    rules: tuple[Rule, ...], there: Where, window: Window
+    rules: tuple[Rule, ...], place: Place, window: Window
 ) -> tuple[dict[str, list[StreamNow]], dict[str, ColdstreamError]]:
     """The streams by the table that they go into, and those that cannot be read.
 
     One that was deleted is looked at once, by a run that goes on where the table ends: what the
     table has not of it is lost. A back-fill leaves it alone, and so its rows in the table.
     """
-    remote = connect(place(there))
+    remote = connect(place)
     chosen: dict[str, list[StreamNow]] = defaultdict(list)
     unread: dict[str, ColdstreamError] = {}
     for item in remote.catalog.streams():
@@ -260,8 +259,8 @@ def _fill(
     return whole
 
 
-def _maintained(rule: Rule, pair: Tables, there: Where, given: Given) -> dict[str, Any]:
-    files = StoredFiles(region=there.region, endpoint=there.endpoint)
+def _maintained(rule: Rule, pair: Tables, place: Place, given: Given) -> dict[str, Any]:
+    files = StoredFiles(region=place.region, endpoint=place.endpoint)
     now_ms, expire = time.time_ns() // 10**6, given[EXPIRE]
 
     def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, Any]:
@@ -286,7 +285,7 @@ def _maintained(rule: Rule, pair: Tables, there: Where, given: Given) -> dict[st
         if expire is not None:
             before_ms = now_ms - expire * 1000
             swept = sweep(
-                table, first, open_bucket(there), before_ms=before_ms, dry_run=given[DRY_RUN]
+                table, first, open_bucket(place), before_ms=before_ms, dry_run=given[DRY_RUN]
             )
             done["swept"] = None if swept is None else asdict(swept)
         return done

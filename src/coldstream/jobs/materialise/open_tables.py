@@ -7,9 +7,9 @@ import secrets
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 
+from coldstream.adapters.place import Place, client
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import Rule
@@ -17,52 +17,51 @@ from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.sweep import OpenBucket
 from coldstream.jobs.materialise.table import Table
-from coldstream.jobs.session import client
 
 
-def glue_catalog(where: Where, warehouse: str) -> Catalog:
+def glue_catalog(place: Place, warehouse: str) -> Catalog:
     """The Glue Data Catalog; new tables get their files below the URL `warehouse`."""
     return GlueCatalog(
-        "glue", client("glue", where), **file_properties(where), warehouse=warehouse.rstrip("/")
+        "glue", client("glue", place), **file_properties(place), warehouse=warehouse.rstrip("/")
     )
 
 
-def file_properties(where: Where) -> dict[str, str]:
+def file_properties(place: Place) -> dict[str, str]:
     """What file access needs; credentials are found as by every AWS SDK."""
     properties = {"py-io-impl": FILE_IO}
-    if where.region:
-        properties["s3.region"] = where.region
-    if where.endpoint:
-        properties["s3.endpoint"] = where.endpoint
+    if place.region:
+        properties["s3.region"] = place.region
+    if place.endpoint:
+        properties["s3.endpoint"] = place.endpoint
     return properties
 
 
-def open_bucket(there: Where) -> OpenBucket:
+def open_bucket(place: Place) -> OpenBucket:
     """Opens a bucket of tables, for reading and for deleting."""
 
     def opened(bucket: str) -> tuple[S3ObjectStore, S3Deleter]:
-        store = S3ObjectStore(bucket=bucket, region=there.region, endpoint=there.endpoint)
-        return store, S3Deleter(client=client("s3", there), bucket=bucket)
+        store = S3ObjectStore(bucket=bucket, region=place.region, endpoint=place.endpoint)
+        return store, S3Deleter(client=client("s3", place), bucket=bucket)
 
     return opened
 
 
-def open_tables(rule: Rule, there: Where, warehouse: str) -> Tables:
+def open_tables(rule: Rule, place: Place, warehouse: str) -> Tables:
     """The tables of a rule; nothing is read yet.
 
     Args:
         rule: of the tables.
-        there: the account's services.
+        place: the account's services.
         warehouse: URL below which tables have their files, ends in "/".
     """
-    files = StoredFiles(region=there.region, endpoint=there.endpoint)
+    files = StoredFiles(region=place.region, endpoint=place.endpoint)
 
     def new_id() -> str:
         return secrets.token_hex(8)
 
     def table(name: str, columns: tuple[str, str, str]) -> Table:
         return IcebergTable(
-            glue_catalog(there, warehouse),
+            glue_catalog(place, warehouse),
             name,
             location=f"{warehouse}{name.replace('.', '/')}",
             partition=rule.partition,

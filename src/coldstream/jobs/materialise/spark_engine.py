@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from coldstream.adapters.place import Place, Remote, connect
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.run import Piece, StreamNow
@@ -33,8 +33,6 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.reader.gap import Gap
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
-from coldstream.spark.connect import Remote, connect
-from coldstream.spark.options import Place
 from coldstream.spark.plan import Sizes, Split, decode_split, encode_split, plan
 from coldstream.spark.query import PlannedStream
 from coldstream.spark.read import decoded, prepare
@@ -53,11 +51,6 @@ class _Split:
 
     planned: PlannedStream
     split: bytes
-
-
-def place(where: Where) -> Place:
-    """A job's remote tier, as the data source calls it."""
-    return Place(where.bucket, where.table, where.prefix, where.region, where.endpoint)
 
 
 def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:

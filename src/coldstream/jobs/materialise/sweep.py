@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -22,17 +21,10 @@ from coldstream.errors import (
 )
 from coldstream.jobs.materialise.table import Table
 from coldstream.ports import MAX_DELETES, Deleter, ObjectInfo
+from coldstream.remote.listing import Lists, pages
 
 #: A run's files have no name in the table until it commits; Glue ends ours long before this.
 MIN_AGE_SECONDS = 2 * 86_400
-
-
-class Lists(Protocol):
-    """What a sweep needs of an object store; see `ports.ObjectStore`."""
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        """Objects below `prefix`, sorted."""
-        ...
 
 
 #: Opens a bucket by its name, for reading and for deleting.
@@ -118,10 +110,8 @@ def sweep(
 def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:
     """Objects with names that this job gives; metadata and commits are not among them."""
     for folder, begin, end in (("data", "", ".parquet"), ("coldstream", "state-", ".json")):
-        prefix, after = f"{under}/{folder}/{begin}", ""
-        while page := store.list(prefix, start_after=after):
+        for page in pages(store, f"{under}/{folder}/{begin}"):
             yield from (each for each in page if each.key.endswith(end))
-            after = page[-1].key
 
 
 def _delete(deleter: Deleter, keys: Sequence[str]) -> None:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from coldstream import names
+from coldstream.adapters.place import Place, Remote
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError
-from coldstream.jobs.arguments import Where
 from coldstream.jobs.report import Report
 from coldstream.jobs.scrub.findings import FINDINGS, findings_batch
 from coldstream.jobs.scrub.places import FileStore, StateStore
 from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
 from coldstream.jobs.scrub.state import load_state, save_state
 from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
-from coldstream.jobs.session import Remote, connect_in_worker
+from coldstream.jobs.session import connect_in_worker
 from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -36,8 +36,8 @@ _NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run keeps what it knows.
+class Target:
+    """What a run looks at, and where it keeps what it knows.
 
     Attributes:
         snapshot: of the table of findings.
@@ -51,7 +51,7 @@ class Place:
 def run_job(
     spark: SparkSession,
     remote: Remote,
-    place: Place,
+    target: Target,
     settings: Settings,
     tables: SnapshotTables | None,
     report: Report,
@@ -61,7 +61,7 @@ def run_job(
     Args:
         spark: the session.
         remote: the remote tier.
-        place: which streams, and where the results go.
+        target: which streams, and where the results go.
         settings: of the run.
         tables: the catalog of tables; None for files only.
         report: gets facts and metrics.
@@ -73,20 +73,20 @@ def run_job(
     Raises:
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
     """
-    items, damaged = _items(remote, place.streams)
-    store, under = state_store(place.snapshot)
+    items, damaged = _items(remote, target.streams)
+    store, under = state_store(target.snapshot)
     outcome = run(
         remote.store,
         remote.catalog,
-        remote.where.prefix,
+        remote.place.prefix,
         items,
         load_state(store, under),
         settings,
-        partial(_perform, spark, remote.where, settings),
+        partial(_perform, spark, remote.place, settings),
     )
-    with part_file(place.snapshot, FINDINGS, 0) as part:
+    with part_file(target.snapshot, FINDINGS, 0) as part:
         part.add(findings_batch(outcome.findings, settings.now_ms))
-    register(tables, place.snapshot, [FINDINGS])
+    register(tables, target.snapshot, [FINDINGS])
     # Last: what was not told counts as not scrubbed.
     key = save_state(store, under, outcome.state, now_ms=settings.now_ms, uid=secrets.randbits(64))
     _tell(report, settings, items, outcome, damaged)
@@ -118,22 +118,22 @@ def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[Corrup
 
 
 def _perform(
-    spark: SparkSession, where: Where, settings: Settings, tasks: Sequence[Task]
+    spark: SparkSession, place: Place, settings: Settings, tasks: Sequence[Task]
 ) -> Iterable[Scrubbed]:
     """Do tasks in the workers; each gets only its own."""
     if not tasks:
         return []
     found: list[Scrubbed] = (
         spark.sparkContext.parallelize(tasks, len(tasks))
-        .map(partial(_work, where, settings))
+        .map(partial(_work, place, settings))
         .collect()
     )
     return found
 
 
-def _work(where: Where, settings: Settings, task: Task) -> Scrubbed:
+def _work(place: Place, settings: Settings, task: Task) -> Scrubbed:
     """In a worker."""
-    return scrub(connect_in_worker(where).store, where.prefix, task, settings.effort, settings.ages)
+    return scrub(connect_in_worker(place).store, place.prefix, task, settings.effort, settings.ages)
 
 
 def _tell(

@@ -27,9 +27,8 @@ from coldstream.names import (
 from coldstream.plans.collect import Kind, classify_data, classify_group, classify_root
 from coldstream.plans.repair import chunks_in, known_of
 from coldstream.ports import ObjectInfo, ObjectStore
+from coldstream.remote.listing import pages
 from coldstream.soundness.findings import Finding, FindingKind, Severity
-
-_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +52,9 @@ def listed(store: ObjectStore, prefix: str, stream: str, first: int, next_offset
            ) -> Iterator[ObjectInfo]:  # fmt: skip
     """Data objects whose first offset is in [first, next_offset), a page of LIST at a time."""
     after = list_start(prefix, stream, first)
-    end = None if next_offset >= MAX_OFFSET else list_start(prefix, stream, next_offset)
-    while True:
-        page = store.list(data_prefix(prefix, stream), start_after=after, limit=_PAGE)
-        for row in page:
-            if end is not None and row.key >= end:
-                return
-            yield row
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
+    until = "" if next_offset >= MAX_OFFSET else list_start(prefix, stream, next_offset)
+    for page in pages(store, data_prefix(prefix, stream), after=after, until=until):
+        yield from page
 
 
 def classify_listed(
@@ -191,14 +183,9 @@ def classify_metadata(
     quarantine record names.
     """
     under = metadata_prefix(prefix, tree.stream)
-    after = ""
-    while True:
-        page = store.list(under, start_after=after, limit=_PAGE)
+    for page in pages(store, under):
         for row in page:
             yield from _metadata_finding(tree, prefix, row, fetch, cut_off, ages)
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
 
 
 def _metadata_finding(

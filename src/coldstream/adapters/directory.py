@@ -25,8 +25,8 @@ from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange, moved
 from coldstream.names import check_prefix, check_stream
 from coldstream.ports import CatalogPage, CommitOutcome, ObjectInfo
+from coldstream.remote.listing import roots
 from coldstream.remote.roots import root_at
-from coldstream.spark.earlier import roots_of
 
 _TABLE = "directory"
 
@@ -132,11 +132,11 @@ class DirectoryCatalog:
     def get(self, stream: str) -> CatalogItem | None:
         """The item that the newest root of a stream stands for; None where there is no root."""
         newest: tuple[tuple[int, int, int], str, int] | None = None
-        for found, key in roots_of(self._store, self._prefix, check_stream(stream)):
+        for found, row in roots(self._store, self._prefix, check_stream(stream)):
             # As adoption does: version, then epoch; of two such roots any, but always the same one.
             rank = (found.version, found.epoch, found.uid)
             if newest is None or rank > newest[0]:
-                newest = (rank, key, found.uid)
+                newest = (rank, row.key, found.uid)
         if newest is None:
             return None
         _, key, uid = newest
