@@ -26,10 +26,10 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
     _without = applied(MUTANTS[mutant].patches())
     _without.__enter__()
 
-#: Folders whose tests share a server, or a server and a JVM, and so run in one process.
+#: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
     "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "aws",
-    "glue": "spark", "spark": "spark",
+    "glue": "spark", "spark": "spark", "infra": "infra",
 }  # fmt: skip
 #: Folders in the order in which they begin. Each worker takes two pieces of work at once, so small
 #: ones follow the lanes; then what takes long, so that the workers end together.

@@ -18,6 +18,9 @@ from tests.contract.bridge import Bridge
 from tests.contract.conftest import CONFIG, REGION
 from tests.support.aws import BUCKET, BotoStoreRules, DynamoCatalogRules, give_table_id, put_raw
 
+# What moto does is done by the embedded AWS too, where `make test` looks.
+pytestmark = pytest.mark.slow
+
 
 class TestBotoObjectStore(BotoStoreRules):
     @pytest.fixture

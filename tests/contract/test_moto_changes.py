@@ -18,6 +18,9 @@ from tests.contract.aws_changes import (
 from tests.contract.conftest import CONFIG, REGION
 from tests.support.aws import give_table_id
 
+# What moto does is done by the embedded AWS too, where `make test` looks.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def s3(moto_aws: None) -> Any:

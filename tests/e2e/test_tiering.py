@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from coldstream_devkit.generator import Written, write_stream
+from tests.support.slow import slow
 
 from .conftest import Site
 
@@ -41,7 +42,11 @@ def _assert_comes_back(site: Site, written: Written) -> None:
     assert hashlib.sha256(raw.stdout).hexdigest() == written.sha256
 
 
-@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda each: each["path"])
+@pytest.mark.parametrize(
+    "fixture",
+    [*FIXTURES[:1], *slow(FIXTURES[1:])],
+    ids=lambda each: each["path"],
+)
 def test_every_message_of_a_real_broker_comes_back(
     site: Site, tmp_path: Path, fixture: dict[str, Any]
 ) -> None:

@@ -53,18 +53,17 @@ def committed(site: Site, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "event",
-    [{}, {"work": []}, {"work": "x"}, {"work": [{}]}, {"work": [{"stream": "../x"}]},
-     {"work": [{"stream": 7}]}, {"work": [{"stream": STREAM}] * 1001}],
-)  # fmt: skip
-@pytest.mark.parametrize(
     "step",
     [rebalance, retention, consolidate, collect, reconcile, delete],
     ids=lambda s: s.__name__,
 )
-def test_a_step_refuses_work_that_names_no_stream(site: Site, step: Any, event: Any) -> None:
-    with pytest.raises(InvalidInputError):
-        step.handler(event, Invocation())
+def test_a_step_refuses_work_that_names_no_stream(site: Site, step: Any) -> None:
+    for event in (
+        {}, {"work": []}, {"work": "x"}, {"work": [{}]}, {"work": [{"stream": "../x"}]},
+        {"work": [{"stream": 7}]}, {"work": [{"stream": STREAM}] * 1001},
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            step.handler(event, Invocation())
 
 
 @pytest.mark.parametrize("step", [rebalance, retention, consolidate, collect, reconcile])

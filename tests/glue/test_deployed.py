@@ -101,6 +101,7 @@ def site(emulator: Emulator) -> Site:
     return Site(emulator, outputs)
 
 
+@pytest.mark.slow  # `make demo` runs it, too
 def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(site: Site) -> None:
     streams_told = site.total(names.METRIC_STREAMS, job="fleet")
     holes_told = site.total(names.METRIC_HOLES)

@@ -34,7 +34,7 @@ from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed, snapshots_of
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
-from tests.support.slow import in_part_and_in_full, slow, some
+from tests.support.slow import some
 
 pytestmark = MARKS
 
@@ -130,8 +130,10 @@ def database(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
-@in_part_and_in_full
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [("scrub", False), *(pytest.param(each, True, marks=pytest.mark.slow) for each in JOBS)],
+)
 def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     site: Site, wire: Tripwire, database: str, name: str, full: bool
 ) -> None:
@@ -172,7 +174,8 @@ def dies(wire: Tripwire, number: int, job: Job, given: list[str]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["scrub", *slow(name for name in JOBS if name != "scrub")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
 def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
     site: Site, wire: Tripwire, database: str, name: str
 ) -> None:

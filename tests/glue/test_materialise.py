@@ -41,7 +41,6 @@ from coldstream_devkit.fragments import START_MS
 from glue_jobs.materialise import main
 from tests.glue.in_process import MARKS, pointed_at
 from tests.glue.streams import fragment, no_pause, upload
-from tests.support.slow import in_part_and_in_full
 
 pytestmark = MARKS
 
@@ -202,15 +201,15 @@ def test_streams_become_tables_that_grow_with_them(site: Site) -> None:
     assert {row["stream"] for row in dead} == {fields}
 
 
-@in_part_and_in_full
-def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site, full: bool) -> None:
+@pytest.mark.slow  # a Spark for each run; in memory: tests/unit/jobs/test_materialise_run.py
+def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site) -> None:
     queue = f"killed-{secrets.token_hex(3)}"
     stream = site.stream(queue, 24, _json)
     arguments = ("--streams", queue, "--into", "killed", "--body", "json")
     small = ("--partition-bytes", "1000", "--window-bytes", "4000")
     rng = random.Random(4)
     killed = 0
-    for _ in range(3 if full else 1):
+    for _ in range(3):
         process = subprocess.Popen(
             site.command(*arguments, *small), env=site.environment, cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

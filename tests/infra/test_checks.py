@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
+from tests.support.slow import slow
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -61,7 +62,7 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
     }
 
 
-@pytest.mark.parametrize("which", ["assembly", "customised"])
+@pytest.mark.parametrize("which", ["assembly", *slow(["customised"])])
 def test_cfn_lint_finds_nothing(which: str, request: pytest.FixtureRequest) -> None:
     from cfnlint.api import ManualArgs, lint  # seconds, which only who runs this should pay
 

@@ -20,7 +20,7 @@ from obstore.store import S3Store
 from tests.local.conftest import LATE_CORRECTIONS
 from tests.support.probe_stack import Probe, eventually
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
 
 def check_function_runtime(probe: Probe) -> None:

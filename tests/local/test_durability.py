@@ -18,7 +18,7 @@ from coldstream_devkit.local.process import Server
 from coldstream_devkit.local.progress import silent
 from tests.support.probe_stack import Probe, deploy_probe, eventually
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
 Start = Callable[..., Server]
 

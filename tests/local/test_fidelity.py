@@ -20,7 +20,7 @@ from obstore.store import S3Store
 from coldstream_devkit.emulator import Emulator
 from tests.support.probe_stack import Probe, eventually
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -20,7 +20,12 @@ from tests.simulation.scenarios import (
 from tests.support.slow import slow
 
 #: What has so many orders that `make test-slow` goes through them.
-LONG = ("and one that joins elsewhere", "two committers", "two committers, and an answer is lost")
+LONG = (
+    "and one that joins elsewhere",
+    "an answer is lost, and an upload comes late",
+    "two committers",
+    "two committers, and an answer is lost",
+)
 
 
 def _long_ones_slow(cases: Collection[str]) -> list[Any]:

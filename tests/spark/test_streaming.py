@@ -13,7 +13,6 @@ import pytest
 
 from coldstream.manifest.root import LastChunk
 from tests.spark.conftest import ROOT, Site, in_groups, plain_chunks
-from tests.support.slow import in_part_and_in_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +87,11 @@ def grow(site: Site, stream: str, first: int, chunks: int) -> None:
     site.tier.commit(stream, root.appended([entry], LastChunk(entry.next_offset - 5, 1)))
 
 
-@in_part_and_in_full
+@pytest.mark.slow  # each run is a Spark of its own; in memory: tests/unit/spark/test_streaming.py
 def test_a_query_killed_in_a_batch_and_between_batches_gives_every_row_once(
-    spark: SparkSession, site: Site, tmp_path: Path, full: bool
+    spark: SparkSession, site: Site, tmp_path: Path
 ) -> None:
-    """In part: killed once, in the first batch; each run is a Spark of its own."""
-    stream = f"__streamed_{1 + full}"
+    stream = "__streamed_1"
     site.tier.add(stream, in_groups(plain_chunks(60), 10))
     query = Query(site, tmp_path, stream=stream, columns="offset,body", maxOffsetsPerTrigger="100")
 
@@ -101,14 +99,12 @@ def test_a_query_killed_in_a_batch_and_between_batches_gives_every_row_once(
     assert list(query.logged("offsets")) == [0]
     assert not query.logged("commits")
 
-    if full:
-        query.run(kill="between", batches=2)
-        assert len(query.logged("commits")) >= 2
+    query.run(kill="between", batches=2)
+    assert len(query.logged("commits")) >= 2
     grow(site, stream, 300, 40)
-    if full:
-        query.run(kill="mid")
-        begun, committed = query.logged("offsets"), query.logged("commits")
-        assert len(begun) == len(committed) + 1
+    query.run(kill="mid")
+    begun, committed = query.logged("offsets"), query.logged("commits")
+    assert len(begun) == len(committed) + 1
 
     assert query.run(batches=5) == ""
     assert query.offsets(spark) == list(range(500))

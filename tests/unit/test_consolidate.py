@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
+import pytest
+
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.tree import leaves
 from coldstream.names import data_prefix
@@ -65,6 +67,7 @@ def once() -> Callable[[], bool]:
     return lambda: next(answers)
 
 
+@pytest.mark.slow
 def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by_readers() -> None:
     remote = Remote().claimed()
     a_week(remote)

@@ -29,6 +29,7 @@ from coldstream.jobs.materialise.write import Layout, TableWriter
 from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
 from tests.support.memory_table import MemoryTable, Version
+from tests.support.slow import slow
 
 ORDERS = "__orders_1745252105682952932"
 BILLS = "__bills_1745252105682952933"
@@ -228,7 +229,7 @@ def test_a_second_run_adds_what_is_new_and_nothing_else() -> None:
     assert site.content() == _expected(site.bodies)
 
 
-@pytest.mark.parametrize("body", ["raw", "json"])
+@pytest.mark.parametrize("body", ["json", *slow(["raw"])])
 def test_a_run_that_is_killed_anywhere_and_run_again_gives_the_same_table(body: str) -> None:
     bodies: dict[str, list[bytes | None]] = {ORDERS: _bodies(100), BILLS: _bodies(30)}
     if body == "json":
