@@ -28,8 +28,8 @@ from bench.spark_streams import PREFIX, BenchStream, bench_stream
 from coldstream.adapters.place import Place, connect
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.rules import Rule
-from coldstream.jobs.materialise.run import Runner, Settings, Tables
+from coldstream.jobs.materialise.rules import TableRule
+from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, RAW_COLUMNS
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_now
 from coldstream.jobs.session import spark_session
@@ -83,7 +83,7 @@ def by_job(spark: SparkSession, stream: BenchStream, target: Path) -> float:
             new_id=lambda: secrets.token_hex(8),
         )
 
-    rule = Rule(".*", "bench.rows")
+    rule = TableRule(".*", "bench.rows")
     remote = connect(place)
     item = remote.catalog.get(stream.stream)
     assert item is not None
@@ -94,7 +94,7 @@ def by_job(spark: SparkSession, stream: BenchStream, target: Path) -> float:
         lambda _: None,
     )
     tables = Tables(table(rule.table), table(rule.dead_letters))
-    report = runner.fill(rule, tables, [stream_now(remote, item)], Settings())
+    report = runner.fill(rule, tables, [stream_now(remote, item)], RunSettings())
     seconds = time.perf_counter() - began
     assert (report.rows, report.dead_letters) == (stream.messages, 0)
     return seconds

@@ -16,7 +16,7 @@ from coldstream.manifest.node import Node, parse_node
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import fragments_reaching, leaf_at
 from coldstream.plans.rebalance import rebalance
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 
 
 class GroupFile:
@@ -143,9 +143,9 @@ def _retain(root: Root, groups: GroupFile, fragments: int) -> dict[str, tuple[in
     now = fragments * synthetic.STEP_MS
     age = now - half * synthetic.STEP_MS
     rules = {
-        "max-bytes, half": (Rule(max_bytes=half * synthetic.SIZE), fragments - half),
-        "max-age, half": (Rule(max_age_ms=age), synthetic.first_reaching(now - age)),
-        "max-bytes, one fragment": (Rule(max_bytes=(fragments - 1) * synthetic.SIZE), 1),
+        "max-bytes, half": (RetentionLimits(max_bytes=half * synthetic.SIZE), fragments - half),
+        "max-age, half": (RetentionLimits(max_age_ms=age), synthetic.first_reaching(now - age)),
+        "max-bytes, one fragment": (RetentionLimits(max_bytes=(fragments - 1) * synthetic.SIZE), 1),
     }
     found = {}
     for name, (rule, right) in rules.items():

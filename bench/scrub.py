@@ -29,7 +29,7 @@ from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.schedule import packed, units_of
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.tree import read_tree
-from coldstream.jobs.scrub.work import Task, scrub
+from coldstream.jobs.scrub.work import ScrubTask, scrub
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.soundness.fragment import holds
@@ -89,7 +89,7 @@ def ours(there: Context, stream: str, rate: float | None) -> float:
     began = time.perf_counter()
     tree, findings = read_tree(store, item)
     [units] = packed(units_of(tree, ScrubState(), lambda *_: ()), task_bytes=2**40)
-    task = Task(tuple(units), {stream: tree})
+    task = ScrubTask(tuple(units), {stream: tree})
     done = scrub(store, there.prefix, task, EFFORT, Ages(0, 1))
     seconds = time.perf_counter() - began
     assert not findings, findings

@@ -15,11 +15,11 @@ from coldstream.jobs.arguments import (
     parse,
     place_of,
 )
-from coldstream.jobs.fleet import Settings, run
+from coldstream.jobs.fleet import FleetSettings, run
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot
 from coldstream.quantities import parse_duration
 
 OBJECTS = Argument(
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = place_of(given)
     remote = connect(place)
     with reporting("fleet", given.run_id, metric_sink(place)) as report:
-        settings = Settings(
-            snapshot=Snapshot(
+        settings = FleetSettings(
+            snapshot=TableSnapshot(
                 given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
             ),
             objects=given[OBJECTS],

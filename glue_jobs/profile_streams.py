@@ -18,11 +18,11 @@ from coldstream.jobs.arguments import (
     positive_number,
 )
 from coldstream.jobs.materialise.open_tables import glue_catalog
-from coldstream.jobs.profile import Settings, run
+from coldstream.jobs.profile import ProfileSettings, run
 from coldstream.jobs.profile_tables import Prices
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot
 from coldstream.quantities import parse_duration, parse_size
 
 WINDOW = Argument("window", parse_duration, "How far back to look, such as 24h or 30d.", 7 * 86400)
@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote = connect(place)
     now_ms = time.time_ns() // 1_000_000
     with reporting("profile", given.run_id, metric_sink(place)) as report:
-        settings = Settings(
-            snapshot=Snapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint),
+        settings = ProfileSettings(
+            snapshot=TableSnapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint),
             streams=given[STREAMS],
             since_ms=now_ms - given[WINDOW] * 1000,
             bucket_ms=max(1, given[BUCKET]) * 1000,

@@ -18,10 +18,10 @@ from coldstream.jobs.arguments import (
     place_of,
 )
 from coldstream.jobs.materialise.open_tables import glue_catalog
-from coldstream.jobs.rebuild import Settings, run_shadow
+from coldstream.jobs.rebuild import RebuildSettings, run_shadow
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot
 from coldstream.names import ENV_BRANCHING
 
 STREAMS = Argument(
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote = connect(place)
     worst = None
     with reporting("rebuild", given.run_id, metric_sink(place)) as report:
-        settings = Settings(
-            snapshot=Snapshot(
+        settings = RebuildSettings(
+            snapshot=TableSnapshot(
                 given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
             ),
             trailers=given[TRAILERS],

@@ -20,9 +20,9 @@ from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.scrub.job import Target, run_job
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.run import Settings
+from coldstream.jobs.scrub.run import ScrubSettings
 from coldstream.jobs.session import metric_sink, spark_session
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot
 from coldstream.quantities import parse_duration, parse_size
 
 MAX_BYTES = Argument(
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote = connect(place)
     now_ms = time.time_ns() // 1_000_000
     with reporting("scrub", given.run_id, metric_sink(place)) as report:
-        settings = Settings(
+        settings = ScrubSettings(
             now_ms=now_ms,
             max_bytes=given[MAX_BYTES],
             every_ms=given[EVERY] * 1000,
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             effort=Effort(quick=given[QUICK]),
         )
         target = Target(
-            Snapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint), given[STREAMS]
+            TableSnapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint), given[STREAMS]
         )
         tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
         worst = run_job(spark_session("scrub"), remote, target, settings, tables, report)

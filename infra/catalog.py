@@ -11,7 +11,7 @@ from constructs import Construct
 from coldstream.names import CATALOG_PARTITION_KEY, CATALOG_SORT_KEY
 
 
-class Catalog(Construct):
+class CatalogTable(Construct):
     """The table. It outlives the stack, like the bucket whose contents it describes.
 
     Attributes:

@@ -40,7 +40,7 @@ _ACCEPTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Uploaded:
+class UploadedFile:
     """A file of ours in the CDK's own bucket of assets.
 
     Attributes:
@@ -57,7 +57,7 @@ class Uploaded:
         return f"s3://{self.bucket}/{self.key}"
 
 
-def upload(stack: Stack, path: Path) -> Uploaded:
+def upload(stack: Stack, path: Path) -> UploadedFile:
     """Make an asset of a file, under a key that keeps the file's name.
 
     The CDK's own `Asset` calls every object after its hash. pip takes the name of a wheel for what
@@ -69,7 +69,7 @@ def upload(stack: Stack, path: Path) -> Uploaded:
         file_name=str(path),
         packaging=FileAssetPackaging.FILE,
     )
-    return Uploaded(location.bucket_name, location.object_key)
+    return UploadedFile(location.bucket_name, location.object_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class GlueJob(Construct):
 
     def _role(
         self,
-        assets: Sequence[Uploaded],
+        assets: Sequence[UploadedFile],
         statements: Sequence[iam.PolicyStatement],
         log_group: LogGroups,
     ) -> iam.Role:

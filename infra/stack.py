@@ -12,7 +12,7 @@ from coldstream import names
 from infra.agents import Agents
 from infra.alarms import Alarms
 from infra.arns import machine_arn_prefix
-from infra.catalog import Catalog
+from infra.catalog import CatalogTable
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
 from infra.glue import Jobs
@@ -58,7 +58,7 @@ class ColdstreamStack(Stack):
     ) -> None:
         super().__init__(scope, id, description=description)
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
-        catalog = Catalog(self, "Catalog")
+        catalog = CatalogTable(self, "Catalog")
         commit_queue = CommitQueue(
             self, "CommitQueue", batch_window_seconds=settings.batch_window_seconds
         )
@@ -106,7 +106,9 @@ class ColdstreamStack(Stack):
         }.items():
             CfnOutput(self, name, value=value)
 
-    def _site(self, settings: Settings, storage: Storage, catalog: Catalog, bundle: Path) -> Site:
+    def _site(
+        self, settings: Settings, storage: Storage, catalog: CatalogTable, bundle: Path
+    ) -> Site:
         return Site(
             settings=settings,
             bucket=storage.bucket,

@@ -25,7 +25,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """Stable codes of errors, for logs, metrics and `--json` output."""
 
     INVALID_INPUT = "invalid_input"
@@ -54,7 +54,7 @@ class ColdstreamError(Exception):
         key: object key or file path, if known.
     """
 
-    kind: Kind = Kind.INTERNAL
+    kind: ErrorKind = ErrorKind.INTERNAL
 
     def __init__(
         self,
@@ -91,82 +91,82 @@ class ColdstreamError(Exception):
 class InvalidInputError(ColdstreamError, ValueError):
     """The request itself is wrong."""
 
-    kind = Kind.INVALID_INPUT
+    kind = ErrorKind.INVALID_INPUT
 
 
 class NotFoundError(ColdstreamError, LookupError):
     """The stream, object or item named does not exist."""
 
-    kind = Kind.NOT_FOUND
+    kind = ErrorKind.NOT_FOUND
 
 
 class CorruptDataError(ColdstreamError):
     """Bytes that break their format: truncated, flipped, or lying about a length."""
 
-    kind = Kind.CORRUPT_DATA
+    kind = ErrorKind.CORRUPT_DATA
 
 
 class RefusedFragmentError(CorruptDataError):
     """A fragment that was left out of the manifest because its trailer does not hold."""
 
-    kind = Kind.REFUSED_FRAGMENT
+    kind = ErrorKind.REFUSED_FRAGMENT
 
 
 class ConflictError(ColdstreamError):
     """Another writer was first."""
 
-    kind = Kind.CONFLICT
+    kind = ErrorKind.CONFLICT
 
 
 class AlreadyExistsError(ConflictError):
     """The key exists and was not written by this very write."""
 
-    kind = Kind.ALREADY_EXISTS
+    kind = ErrorKind.ALREADY_EXISTS
 
 
 class FencedError(ConflictError):
     """A higher epoch owns the stream; this writer must stop."""
 
-    kind = Kind.FENCED
+    kind = ErrorKind.FENCED
 
 
 class UnknownOutcomeError(ColdstreamError):
     """A write whose answer was lost: it may or may not have landed."""
 
-    kind = Kind.UNKNOWN_OUTCOME
+    kind = ErrorKind.UNKNOWN_OUTCOME
 
 
 class UnavailableError(ColdstreamError):
     """The service or the network did not answer properly; nothing is known to be wrong."""
 
-    kind = Kind.UNAVAILABLE
+    kind = ErrorKind.UNAVAILABLE
 
 
 class PermissionDeniedError(ColdstreamError):
     """The credentials lack a right."""
 
-    kind = Kind.PERMISSION_DENIED
+    kind = ErrorKind.PERMISSION_DENIED
 
 
 class DivergedError(ColdstreamError):
     """The remote tier and the local log hold different history at the same offsets."""
 
-    kind = Kind.DIVERGED
+    kind = ErrorKind.DIVERGED
 
 
 class LostRangeError(ColdstreamError):
     """The local log begins above the remote tier's end: the range between is in neither."""
 
-    kind = Kind.LOST_RANGE
+    kind = ErrorKind.LOST_RANGE
 
 
 class CoversLessError(LostRangeError):
     """A manifest made anew has less than the old one, or than the bucket shows."""
 
-    kind = Kind.COVERS_LESS
+    kind = ErrorKind.COVERS_LESS
 
 
 class InternalError(ColdstreamError):
     """A rule of our own was broken."""
 
-    kind = Kind.INTERNAL
+    kind = ErrorKind.INTERNAL

@@ -13,7 +13,7 @@ from typer.testing import Result
 from coldstream.cli.output import plain, size, when
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from tests.support.tier import FIXTURES, Tier, chunk
 
 Run = Callable[..., Result]
@@ -345,7 +345,7 @@ def test_describe_shows_what_retention_left_dead_in_the_first_group(tier: Tier, 
     root = tier.add_tree("s", [[chunk(n, b"x")] for n in range(45)])
     gone = tier.leaves("s", root)[:3]
     size = root.total_size - sum(entry.size for entry in gone)
-    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
+    plan = plan_retention(root, RetentionLimits(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
     tier.commit("s", plan.root)
 
     document = json.loads(run("describe", "s", "--json", "--fragments", "99").stdout)

@@ -17,7 +17,7 @@ from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
 from coldstream.cli.main import app
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.report import _TRY, ConfigurationError, explain
-from coldstream.errors import ColdstreamError, Kind
+from coldstream.errors import ColdstreamError, ErrorKind
 from coldstream_devkit.local import command as local
 from coldstream_devkit.reference import render
 
@@ -28,8 +28,8 @@ def every_error(cls: type[ColdstreamError] = ColdstreamError) -> list[type[Colds
     return [cls, *(each for child in cls.__subclasses__() for each in every_error(child))]
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_of_error_has_an_exit_code_and_a_remedy(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ErrorKind)
+def test_every_kind_of_error_has_an_exit_code_and_a_remedy(kind: ErrorKind) -> None:
     assert BY_KIND[kind] not in (ExitCode.OK, ExitCode.FAILED, ExitCode.INTERRUPTED)
     assert _TRY[kind]
 
@@ -145,7 +145,7 @@ def test_the_reference_has_every_word_that_an_error_can_give_for_why() -> None:
     words = {str(getattr(error, "why", "")) for error in every_error()} - {""}
 
     assert {"deleted", "not live", "legal hold", "configuration"} <= words
-    for word in {*words, *Kind, "workflow failed"}:
+    for word in {*words, *ErrorKind, "workflow failed"}:
         assert f"`{word}`" in table, word
 
 

@@ -32,7 +32,7 @@ def stderr(monkeypatch: pytest.MonkeyPatch) -> Full:
 
 
 def line() -> Any:
-    return module._ProgressLine()
+    return module._AgentProgress()
 
 
 def test_each_error_notice_and_warning_is_said_once(stderr: Full) -> None:

@@ -28,7 +28,7 @@ from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import ListedData, QuarantineRecord, Timeline
 from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.names import DataKey, collect_path, group_path, quarantine_path, root_path
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.ports import ObjectInfo
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
@@ -348,8 +348,8 @@ def test_in_every_bucket_garbage_is_exactly_what_nothing_names_and_nothing_can_n
             assert classifier.kind(row(path)).garbage == (not stays), path
         for path in made.records:
             assert classifier.kind(row(path)).garbage == (path not in made.named), path
-        assert classifier.kind(row(collect_path(PREFIX, STREAM, 1, 1))) is Kind.RECORD
-        assert classifier.kind(row(f"{PREFIX}stream/{STREAM}/data/x")) is Kind.FOREIGN
+        assert classifier.kind(row(collect_path(PREFIX, STREAM, 1, 1))) is ObjectKind.RECORD
+        assert classifier.kind(row(f"{PREFIX}stream/{STREAM}/data/x")) is ObjectKind.FOREIGN
 
 
 def test_a_lost_timeline_with_a_hole_there_has_no_chunk_of_it() -> None:
@@ -382,7 +382,7 @@ def test_where_the_roots_cannot_all_be_looked_at_nothing_but_roots_is_garbage(
         for path in (*made.asked, *made.groups, *made.records):
             assert not classifier.kind(row(path)).garbage
         older = root_path(PREFIX, STREAM, 1, 2, 9)
-        assert classifier.kind(row(older)) is Kind.OLD_ROOT
+        assert classifier.kind(row(older)) is ObjectKind.OLD_ROOT
 
 
 def test_a_renewed_classifier_says_of_every_object_what_a_new_one_would() -> None:

@@ -27,7 +27,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import over_hole
 from coldstream.names import DataKey, GroupKey, RootKey
 from coldstream.plans.collect import (
-    Kind,
+    ObjectKind,
     classify_data,
     classify_group,
     classify_root,
@@ -81,7 +81,7 @@ def what_it_is(
     held: bool,
     record: QuarantineRecord = QuarantineRecord(),  # noqa: B008
     taken_ms: int = 0,
-) -> Kind:
+) -> ObjectKind:
     """Word by word, by the offsets of the key: why somebody may need it, or why nobody will."""
     offsets = set(range(key.first_offset, key.next_offset))
     lost = [(each.epoch, each.floor) for each in record.timelines]
@@ -96,23 +96,23 @@ def what_it_is(
     below = all(offset < root.first_offset for offset in offsets)
     above = any(offset >= root.next_offset for offset in offsets)
     if below and not cutting([*lost, *gone]):
-        return Kind.RETIRED
+        return ObjectKind.RETIRED
     cut = cutting([*claims, *lost, *gone])
     if key.kind == "hole":
-        return Kind.PENDING if above and not cut else Kind.OLD_HOLE
+        return ObjectKind.PENDING if above and not cut else ObjectKind.OLD_HOLE
     if offsets & holes and not below:
-        return Kind.PENDING if above else Kind.UNIQUE
+        return ObjectKind.PENDING if above else ObjectKind.UNIQUE
     own = [floor for epoch, floor in claims if epoch == key.epoch]
     may_enter = bool(own) and min(offsets) >= own[0] and not cutting(claims)
     by = sorted(cut)[:1]
     given_up = any([each.epoch] == by and taken_ms <= each.until_ms for each in record.dropped)
     if above:
-        return Kind.PENDING if may_enter or not given_up else Kind.DROPPED
+        return ObjectKind.PENDING if may_enter or not given_up else ObjectKind.DROPPED
     if may_enter and not below:
-        return Kind.SUPERSEDED
+        return ObjectKind.SUPERSEDED
     if given_up:
-        return Kind.DROPPED
-    return Kind.FENCED if held else Kind.UNIQUE
+        return ObjectKind.DROPPED
+    return ObjectKind.FENCED if held else ObjectKind.UNIQUE
 
 
 def rooted(first: int, next_offset: int, tiles: Sequence[Entry], claims: Claims) -> Root:
@@ -151,7 +151,14 @@ def check(
     )
     assert kind is expected, (key, root, record)
     assert kind.garbage == (
-        kind in {Kind.RETIRED, Kind.OLD_HOLE, Kind.SUPERSEDED, Kind.DROPPED, Kind.FENCED}
+        kind
+        in {
+            ObjectKind.RETIRED,
+            ObjectKind.OLD_HOLE,
+            ObjectKind.SUPERSEDED,
+            ObjectKind.DROPPED,
+            ObjectKind.FENCED,
+        }
     )
 
 
@@ -235,7 +242,7 @@ def test_only_the_very_object_that_a_leaf_names_is_referenced() -> None:
             ]
             for key in (own, *others):
                 kind = classify_data(key, root, each, lambda _: True)
-                assert (kind is Kind.REFERENCED) == (key == own)
+                assert (kind is ObjectKind.REFERENCED) == (key == own)
             assert named_by(root, own, no_groups)
             assert not any(named_by(root, key, no_groups) for key in others)
 
@@ -249,7 +256,7 @@ def test_in_every_tree_a_group_is_referenced_exactly_while_a_live_leaf_is_below_
                 own = GroupKey(STREAM, entry.first_offset, uid, int(node.kind))
                 alive = any(each.uid in live for each in made.below(entry))
                 assert classify_group(own, made.root, made.fetch) is (
-                    Kind.REFERENCED if alive else Kind.OLD_GROUP
+                    ObjectKind.REFERENCED if alive else ObjectKind.OLD_GROUP
                 )
                 assert refers(made.root, own, made.fetch) == alive
                 for other in (
@@ -258,7 +265,7 @@ def test_in_every_tree_a_group_is_referenced_exactly_while_a_live_leaf_is_below_
                     replace(own, first_offset=own.first_offset - 1),
                     *(replace(own, level=level) for level in (1, 2, 3) if level != own.level),
                 ):
-                    assert classify_group(other, made.root, made.fetch) is Kind.OLD_GROUP
+                    assert classify_group(other, made.root, made.fetch) is ObjectKind.OLD_GROUP
             for each in made.flat:
                 key = each.data_key(STREAM)
                 assert named_by(made.root, key, made.fetch) == (each.uid in live)
@@ -270,14 +277,14 @@ def test_a_group_beside_every_tree_is_garbage_wherever_it_begins() -> None:
         for made in trees(row([1] * number)):
             for first, level in product(range(made.root.next_offset + 2), (1, 2, 3)):
                 key = GroupKey(STREAM, first, 77, level)
-                assert classify_group(key, made.root, made.fetch) is Kind.OLD_GROUP
+                assert classify_group(key, made.root, made.fetch) is ObjectKind.OLD_GROUP
 
 
 def test_a_root_stays_while_it_is_current_or_may_land() -> None:
     for version, item, current in product(range(4), range(4), (False, True)):
         kind = classify_root(RootKey(STREAM, 1, version, 7), version=item, current=current)
         assert kind.garbage == (not current and version <= item)
-        assert (kind is Kind.REFERENCED) == current
+        assert (kind is ObjectKind.REFERENCED) == current
 
 
 def test_garbage_stays_garbage_only_through_commits_that_cannot_refer_to_it_again() -> None:

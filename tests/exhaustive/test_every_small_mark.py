@@ -30,12 +30,12 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import DataKey, MarkKey, collect_path, root_path, stream_prefix
-from coldstream.plans.collect import Kind, Record, mature, replaced
+from coldstream.plans.collect import ObjectKind, Record, mature, replaced
 from coldstream.remote.context import Context
 from coldstream.usecases import collect as module
 from coldstream.usecases import marks as records_module
 from coldstream.usecases.collect import Collection, collect
-from coldstream.usecases.marks import VERSION, State, read_header, seen_in, write_record
+from coldstream.usecases.marks import VERSION, ProofState, read_header, seen_in, write_record
 from tests.exhaustive.small_trees import PREFIX, STREAM, masks
 
 STEP = 1000
@@ -178,7 +178,7 @@ def test_an_object_goes_exactly_when_it_was_seen_a_grace_time_ago_and_was_old_al
             gone = key_of(X) not in place.store.objects
             assert gone == proved, (written, free, changes, runs, moment)
             assert key_of(Y) in place.store.objects
-            assert report.deleted.get(Kind.SUPERSEDED, module.Count()).objects == int(gone)
+            assert report.deleted.get(ObjectKind.SUPERSEDED, module.Count()).objects == int(gone)
             if gone:
                 break
             if ripe:
@@ -195,9 +195,9 @@ def test_what_a_dry_run_calls_provable_is_what_a_run_deletes() -> None:
             dry = place.collect(dry_run=True)
             assert not dry.deleted
             report = place.collect()
-            records = report.deleted.pop(Kind.OLD_RECORD, module.Count()).objects
+            records = report.deleted.pop(ObjectKind.OLD_RECORD, module.Count()).objects
             assert dry.provable.objects == sum(each.objects for each in report.deleted.values())
-            waiting = dry.found.get(Kind.SUPERSEDED, module.Count()).objects
+            waiting = dry.found.get(ObjectKind.SUPERSEDED, module.Count()).objects
             assert dry.waiting.objects == waiting - dry.provable.objects
             assert records <= len(runs)
 
@@ -342,7 +342,7 @@ def test_steps_of_every_length_see_every_object_once_and_delete_all_garbage(
                 report = place.collect(
                     cursor=cursor, time_to_list=lambda: False, time_left=lambda: page == 1
                 )
-                found += report.found.get(Kind.REFERENCED, module.Count()).objects
+                found += report.found.get(ObjectKind.REFERENCED, module.Count()).objects
                 cursor = report.cursor
                 if cursor is None:
                     break
@@ -397,7 +397,7 @@ def test_a_run_through_a_long_stream_sees_every_object_once_wherever_it_begins(
             place.store.put(key_of(100 + number, number), b"x", write_id="w")
         place.change_state(fragments=3)
         place.now = run  # too early for anything to be garbage that is ripe
-        found: dict[Kind, int] = {}
+        found: dict[ObjectKind, int] = {}
         cursor: str | None = None
         while True:
             report = place.collect(cursor=cursor, time_to_list=lambda: whole)  # noqa: B023
@@ -407,7 +407,7 @@ def test_a_run_through_a_long_stream_sees_every_object_once_wherever_it_begins(
             if cursor is None:
                 break
             begun.add(cursor)
-        assert found == {Kind.REFERENCED: 1, Kind.SUPERSEDED: 4}
+        assert found == {ObjectKind.REFERENCED: 1, ObjectKind.SUPERSEDED: 4}
     assert any(each.startswith("wrap@") for each in begun)
 
 
@@ -441,7 +441,7 @@ def test_what_s3_does_not_delete_is_counted_and_tried_again() -> None:
         expected = 3 if error else sum(fails)
         assert report.refused.objects == expected
         assert (report.trouble is not None) == error
-        assert report.deleted.get(Kind.SUPERSEDED, module.Count()).objects == 3 - expected
+        assert report.deleted.get(ObjectKind.SUPERSEDED, module.Count()).objects == 3 - expected
         place.collect()
         left = [each for each in place.store.objects if "/data/" in each]
         assert left == [key_of(Y)]
@@ -540,7 +540,7 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
             context, record = record_of(document, b"a\nb\n")
             header = read_header(context, STREAM, record)
             under = stream_prefix(PREFIX, STREAM)
-            assert header.state == State(
+            assert header.state == ProofState(
                 int(str(document["revision"])), int(str(document["state_token"]), 16)
             )
             assert (header.first, header.last) == (
@@ -577,10 +577,10 @@ def test_what_is_written_down_is_what_is_read() -> None:
         if not keys:
             continue
         context = Place(now=7).context
-        record = write_record(context, STREAM, run_ms=5, state=State(3, 4), keys=keys[::-1])
+        record = write_record(context, STREAM, run_ms=5, state=ProofState(3, 4), keys=keys[::-1])
         assert record.modified_ms == 7
         header = read_header(context, STREAM, record)
-        assert (header.state, header.count) == (State(3, 4), len(keys))
+        assert (header.state, header.count) == (ProofState(3, 4), len(keys))
         assert (header.first, header.last) == (keys[0], keys[-1])
         assert seen_in(context, STREAM, record, wanted) == wanted & {*keys}
 
@@ -590,7 +590,7 @@ def test_a_record_is_read_the_same_in_pieces_of_every_size(
 ) -> None:
     names = [f"{stream_prefix(PREFIX, STREAM)}data/{n:03}" for n in range(30)]
     context = Place(now=7).context
-    record = write_record(context, STREAM, run_ms=5, state=State(3, 4), keys=names)
+    record = write_record(context, STREAM, run_ms=5, state=ProofState(3, 4), keys=names)
     for taken, given in product((1, 2, 3, 5, 64), repeat=2):
         monkeypatch.setattr(records_module, "_INPUT", taken)
         monkeypatch.setattr(records_module, "_BLOCK", given)

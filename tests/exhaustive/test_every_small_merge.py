@@ -23,7 +23,7 @@ from coldstream.fragment import HEADER, IndexRecord, Trailer
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.plans import consolidate as module
 from coldstream.plans.consolidate import (
-    Piece,
+    SmallFragment,
     choose,
     joins,
     layout,
@@ -44,9 +44,9 @@ def trailer() -> Trailer:
     return build_fragment(0, 1, epoch=2, chunk_epochs=[2]).trailer
 
 
-def run_of(sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[Piece]:
+def run_of(sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[SmallFragment]:
     """Neighbours of these sizes; behind a gap, another segment begins."""
-    pieces: list[Piece] = []
+    pieces: list[SmallFragment] = []
     segment = position = 0
     for number, size in enumerate(sizes):
         if number and gaps and gaps[number - 1]:
@@ -60,12 +60,12 @@ def run_of(sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[Piece]:
             data_size=size,
         )
         entry = Entry(number, number + 1, 0, 0, EntryKind.FRAGMENT, size, 1, 2, number)
-        pieces.append(Piece(entry, made))
+        pieces.append(SmallFragment(entry, made))
         position += size
     return pieces
 
 
-def numbers(chosen: Sequence[tuple[Piece, ...]]) -> list[tuple[int, ...]]:
+def numbers(chosen: Sequence[tuple[SmallFragment, ...]]) -> list[tuple[int, ...]]:
     return [tuple(each.entry.uid for each in pieces) for pieces in chosen]
 
 

@@ -19,7 +19,7 @@ import pytest
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import parse_root
 from coldstream.manifest.tree import leaves
-from coldstream.plans.retention import Reason, Retired, Rule, may_be_due, plan_retention
+from coldstream.plans.retention import Reason, RetentionLimits, Retired, may_be_due, plan_retention
 from tests.exhaustive.small_trees import BASE, Tree, leaf, trees
 
 NOW = 100
@@ -35,19 +35,19 @@ def leaf_rows(number: int, alphabet: Sequence[tuple[bool, int, int]]) -> Iterato
         ]
 
 
-def limits(flat: Sequence[Entry], ages: Sequence[int | None] = AGES) -> Iterator[Rule]:
+def limits(flat: Sequence[Entry], ages: Sequence[int | None] = AGES) -> Iterator[RetentionLimits]:
     """Each age with no limit of bytes, with what some youngest leaves come to, and one less."""
     sums = {sum(each.size for each in flat[n:]) for n in range(len(flat) + 1)}
     bounds = {*sums, *(each - 1 for each in sums if each)}
     for most, age in product((None, *sorted(bounds)), ages):
-        yield Rule(age, most)
+        yield RetentionLimits(age, most)
 
 
-def is_old(each: Entry, rule: Rule) -> bool:
+def is_old(each: Entry, rule: RetentionLimits) -> bool:
     return rule.max_age_ms is not None and NOW - each.max_timestamp > rule.max_age_ms
 
 
-def kept(made: Tree, rule: Rule) -> list[Entry]:
+def kept(made: Tree, rule: RetentionLimits) -> list[Entry]:
     """The oldest goes while it is too old, or all that is left is too many bytes.
 
     The last fragment stays, and so do holes behind it; of holes alone, what the last entry of the
@@ -66,7 +66,7 @@ def kept(made: Tree, rule: Rule) -> list[Entry]:
     return flat
 
 
-def check_range(made: Tree, gone: Retired, rule: Rule) -> None:
+def check_range(made: Tree, gone: Retired, rule: RetentionLimits) -> None:
     """A range says what the leaves in it are, and breaks the rule that it names."""
     inside = [
         each for each in made.live if gone.first_offset <= each.first_offset < gone.next_offset
@@ -104,7 +104,7 @@ def whole_groups(made: Tree, gone: set[Entry]) -> int:
     return below(list(made.root.entries))
 
 
-def check_retention(made: Tree, rule: Rule) -> None:
+def check_retention(made: Tree, rule: RetentionLimits) -> None:
     root = made.root
     made.fetched.clear()
     plan = plan_retention(root, rule, now_ms=NOW, fetch=made.fetch)
@@ -159,7 +159,9 @@ def test_a_group_that_goes_as_a_whole_by_age_is_not_fetched() -> None:
     for number in (2, 3, 4):
         flat = [leaf(BASE + n, at=50 if n < number - 1 else 60) for n in range(number)]
         for made in trees(flat):
-            plan = plan_retention(made.root, Rule(NOW - 60), now_ms=NOW, fetch=made.fetch)
+            plan = plan_retention(
+                made.root, RetentionLimits(NOW - 60), now_ms=NOW, fetch=made.fetch
+            )
             assert plan.root.first_offset == flat[-1].first_offset
             last = flat[-1].first_offset
             assert all(e.first_offset <= last < e.next_offset for e in made.fetched)
@@ -170,7 +172,11 @@ def test_a_look_at_the_item_says_whether_a_root_can_be_due_to_the_byte_and_to_th
         range(3), range(3), range(4), (None, 0, 1, 2), (None, 0, 1, 2)
     ):
         due = may_be_due(
-            Rule(age, most), first_timestamp=first, total_size=size, fragments=fragments, now_ms=2
+            RetentionLimits(age, most),
+            first_timestamp=first,
+            total_size=size,
+            fragments=fragments,
+            now_ms=2,
         )
         too_many, too_old = most is not None and size > most, age is not None and 2 - first > age
         assert due == (fragments >= 2 and (too_many or too_old))

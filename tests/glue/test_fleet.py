@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coldstream.jobs.fleet import Settings, directories, perform
+from coldstream.jobs.fleet import FleetSettings, directories, perform
 from coldstream.jobs.fleet_streams import gather, stream_rows
-from coldstream.jobs.fleet_walk import Unit, pack, split, times
-from coldstream.jobs.snapshots import Snapshot
+from coldstream.jobs.fleet_walk import WalkUnit, pack, split, times
+from coldstream.jobs.snapshots import TableSnapshot
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
@@ -29,14 +29,16 @@ Rows = Callable[[str], list[dict[str, Any]]]
 TAKEN_MS = 1_800_000_000_000
 
 
-def settings(tmp_path: Path, *, objects: bool = True) -> Settings:
-    return Settings(Snapshot(f"file://{tmp_path}/", TAKEN_MS), objects=objects, grace_ms=-(2**60))
+def settings(tmp_path: Path, *, objects: bool = True) -> FleetSettings:
+    return FleetSettings(
+        TableSnapshot(f"file://{tmp_path}/", TAKEN_MS), objects=objects, grace_ms=-(2**60)
+    )
 
 
-def unit(tier: Tier, stream: str) -> tuple[Unit, Root]:
+def unit(tier: Tier, stream: str) -> tuple[WalkUnit, Root]:
     item = tier.catalog.get(stream)
     assert item is not None
-    whole = Unit(
+    whole = WalkUnit(
         stream=stream,
         root_key=item.root_key,
         first_offset=item.first_offset,
@@ -117,7 +119,7 @@ def test_objects_are_told_apart_by_what_refers_to_them(
     units = [
         unit(tier, HOLED)[0],
         unit(tier, DEEP)[0],
-        Unit(STRAY, "", 0, 0, b"", (0, MAX_OFFSET), True, 0),
+        WalkUnit(STRAY, "", 0, 0, b"", (0, MAX_OFFSET), True, 0),
     ]
 
     counts = perform(tier.store, tier.prefix, units, 0, settings(tmp_path))
@@ -223,7 +225,7 @@ def test_a_row_of_a_stream_has_its_item_its_counts_and_its_rule(tier: Tier, tmp_
 
 def test_tasks_are_even_and_hold_every_unit_once() -> None:
     units = [
-        Unit(f"s{n}", "", 0, 0, None, (0, 1), first=True, weight=weight)
+        WalkUnit(f"s{n}", "", 0, 0, None, (0, 1), first=True, weight=weight)
         for n, weight in enumerate([5, 1000, 30, 700, 2, 2, 300])
     ]
 

@@ -26,7 +26,7 @@ from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
-from coldstream.jobs.materialise.rules import Partition, Rule
+from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.sweep import sweep
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.manifest.catalog import QueueName
@@ -269,7 +269,7 @@ def test_space_is_free_again_when_no_version_of_a_table_has_a_file_any_more(site
 
     place = Place("", "", "", "us-east-1", site.emulator.endpoint)
     tables = open_tables(
-        Rule(queue, name, "raw", Partition("none"), "first", None),
+        TableRule(queue, name, "raw", TablePartition("none"), "first", None),
         place,
         site.warehouse,
     )

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.metrics import MemoryMetrics
 from coldstream.adapters.place import Place
-from coldstream.jobs.profile import Settings, cut, perform, plan, wanted, write
+from coldstream.jobs.profile import ProfileSettings, cut, perform, plan, wanted, write
 from coldstream.jobs.profile_count import Bucket, Counted, Histogram, count_chunks, middle
 from coldstream.jobs.profile_report import page
 from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import MAX_POSITIONS, Sample, Seen
 from coldstream.jobs.profile_svg import histogram, nice, sparkline, time_bars
 from coldstream.jobs.profile_tables import Prices, Profile, tables
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import Remote
-from coldstream.jobs.snapshots import Snapshot
+from coldstream.jobs.snapshots import TableSnapshot
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.osiris.chunk import Chunk, iter_chunks
@@ -44,9 +44,9 @@ PRICES = Prices(storage=0.023, put=0.005)
 Rows = Callable[[str], list[dict[str, Any]]]
 
 
-def settings(tmp_path: Path, **changes: Any) -> Settings:
-    given = Settings(
-        snapshot=Snapshot(f"file://{tmp_path}/", NOW_MS),
+def settings(tmp_path: Path, **changes: Any) -> ProfileSettings:
+    given = ProfileSettings(
+        snapshot=TableSnapshot(f"file://{tmp_path}/", NOW_MS),
         streams=".*",
         since_ms=0,
         bucket_ms=100,
@@ -66,7 +66,7 @@ def remote(tier: Tier) -> Remote:
     return Remote(tier.store, tier.catalog, tier.policies, Place("b", "t", tier.prefix))
 
 
-def profiled(tier: Tier, chosen: Settings) -> dict[str, Profile]:
+def profiled(tier: Tier, chosen: ProfileSettings) -> dict[str, Profile]:
     """What a run would know, without Spark between driver and workers."""
     profiles, work = plan(remote(tier), list(tier.catalog.streams()), chosen)
     for each in work:
@@ -335,7 +335,7 @@ def test_only_live_streams_that_match_as_a_whole_are_looked_at(tier: Tier) -> No
 
 
 def test_rows_say_what_the_counts_say(tier: Tier, tmp_path: Path, rows: Rows) -> None:
-    report = Report("profile")
+    report = JobReport("profile")
     chosen = settings(tmp_path)
 
     write(profiled(tier, chosen).values(), chosen, None, report)

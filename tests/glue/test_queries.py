@@ -14,10 +14,10 @@ import duckdb
 import pytest
 import sqlglot
 
-from coldstream.jobs.fleet import Settings, _nothing_but_objects, perform
+from coldstream.jobs.fleet import FleetSettings, _nothing_but_objects, perform
 from coldstream.jobs.fleet_streams import gather, stream_rows
 from coldstream.jobs.fleet_tables import STREAMS
-from coldstream.jobs.snapshots import Snapshot, part_file
+from coldstream.jobs.snapshots import TableSnapshot, part_file
 from coldstream.usecases.commit_runs import commit_runs
 from tests.glue.conftest import Tier
 from tests.glue.streams import DEEP, HOLED, STRAY, fragment, no_pause, upload
@@ -38,7 +38,9 @@ def saved(name: str) -> tuple[str, str]:
 
 def snapshot(tier: Tier, warehouse: Path, taken_ms: int) -> None:
     """What the driver and the workers write, without Spark between them."""
-    settings = Settings(Snapshot(f"file://{warehouse}/", taken_ms), objects=True, grace_ms=DAY_MS)
+    settings = FleetSettings(
+        TableSnapshot(f"file://{warehouse}/", taken_ms), objects=True, grace_ms=DAY_MS
+    )
     units = [unit(tier, item.stream)[0] for item in tier.catalog.streams()]
     units.append(_nothing_but_objects(STRAY))
     counts = perform(tier.store, tier.prefix, units, 0, settings)

@@ -124,7 +124,7 @@ def test_an_error_of_ours_in_a_worker_is_that_error_and_not_pages_of_calls() -> 
     "error",
     [
         from_spark("Traceback\nKeyError: 'gone'\n"),
-        from_spark("Traceback\ncoldstream.errors.Kind: x\n"),
+        from_spark("Traceback\ncoldstream.errors.ErrorKind: x\n"),
         from_spark("Traceback\ncoldstream.errors.annotations: x\n"),
         ValueError(WORKER),
     ],

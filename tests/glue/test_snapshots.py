@@ -29,9 +29,9 @@ from coldstream.jobs.materialise.iceberg import FILE_IO
 from coldstream.jobs.snapshots import (
     SNAPSHOT_PROPERTY,
     TIME,
-    Snapshot,
     SnapshotTable,
     SnapshotTables,
+    TableSnapshot,
     column,
     part_file,
     register,
@@ -40,8 +40,8 @@ from coldstream.jobs.snapshots import (
 TABLE = SnapshotTable("t", "Rows", pa.schema([column("n", pa.int64(), "a number")]))
 
 
-def snapshot(warehouse: str = "s3://w/", taken_ms: int = 1_700_000_000_999) -> Snapshot:
-    return Snapshot(warehouse, taken_ms)
+def snapshot(warehouse: str = "s3://w/", taken_ms: int = 1_700_000_000_999) -> TableSnapshot:
+    return TableSnapshot(warehouse, taken_ms)
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
@@ -91,7 +91,7 @@ def catalog(tmp_path: Path) -> SqlCatalog:
 
 def taken(
     tmp_path: Path, taken_ms: int, *numbers: int, table: SnapshotTable = TABLE, place: str = "w"
-) -> Snapshot:
+) -> TableSnapshot:
     """A snapshot whose file is written and in no table yet."""
     made = snapshot(f"file://{tmp_path}/{place}/", taken_ms)
     with part_file(made, table, 0) as part:

@@ -30,7 +30,7 @@ from coldstream.plans.key_columns import (
 from coldstream.plans.rebalance import rebalance
 from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
 from coldstream.plans.resolve import Listed, Verified, resolve_run
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.ports import ObjectInfo
 from tests.support.examples import examples
 
@@ -248,12 +248,12 @@ def test_a_look_up_by_time_never_passes_over_a_fragment_of_unknown_times() -> No
 def test_age_retires_no_fragment_of_unknown_times_and_size_does() -> None:
     rebuilt, nodes = made(new(), pages_of([row(n, n + 1) for n in range(40)]))
 
-    def planned(rule: Rule) -> int:
+    def planned(rule: RetentionLimits) -> int:
         fetch = lambda entry: nodes[entry.uid]  # noqa: E731 - shortest here
         return plan_retention(rebuilt.root, rule, now_ms=2**62, fetch=fetch).fragments
 
-    assert planned(Rule(max_age_ms=1)) == 0
-    assert planned(Rule(max_bytes=1000)) == 30
+    assert planned(RetentionLimits(max_age_ms=1)) == 0
+    assert planned(RetentionLimits(max_bytes=1000)) == 30
 
 
 def trailer(each: Listed, *, chunk_epoch: int = 1) -> Trailer:

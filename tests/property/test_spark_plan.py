@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coldstream.errors import InvalidInputError
 from coldstream.fragment import HEADER, INDEX_RECORD_SIZE, FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
-from coldstream.spark.plan import Part, Sizes, Split, chunks_of, cut, leaves, plan, select
+from coldstream.spark.plan import EntryPart, Sizes, Split, chunks_of, cut, leaves, plan, select
 from coldstream.spark.window import Intervals, Window, union
 from coldstream_devkit.fragments import build_fragment
 from tests.property.test_tree import M, Tree, _retain, entries_after, pieces
@@ -34,7 +34,7 @@ def grown(batches: list[Any], random: Any) -> Tree:
     return tree
 
 
-def read(splits: list[Split], tree: Tree, window: Window) -> list[list[Part]]:
+def read(splits: list[Split], tree: Tree, window: Window) -> list[list[EntryPart]]:
     """What each worker makes of its split."""
     alive = window.between(tree.root.first_offset, tree.root.next_offset)
     fetch = cache(tree.fetch)
@@ -43,7 +43,7 @@ def read(splits: list[Split], tree: Tree, window: Window) -> list[list[Part]]:
     ]
 
 
-def check_tiling(found: list[list[Part]], expected: list[Entry]) -> None:
+def check_tiling(found: list[list[EntryPart]], expected: list[Entry]) -> None:
     """Every byte of the expected fragments exactly once, every hole exactly once, in order."""
     ends: dict[int, int] = defaultdict(int)
     seen: list[Entry] = []
@@ -195,7 +195,7 @@ def test_a_large_fragment_is_cut_and_its_tiny_neighbours_are_packed() -> None:
         Entry(n, n + 1, 0, 0, EntryKind.FRAGMENT, size, 1, 1, n) for n, size in enumerate(sizes)
     ]
 
-    splits = cut([Part(each, 0, each.size) for each in entries], Sizes(200, 100))
+    splits = cut([EntryPart(each, 0, each.size) for each in entries], Sizes(200, 100))
 
     assert len(splits) == 7
     holding = [s for s in splits if any(part.entry.size == big for part in s.parts)]
@@ -206,7 +206,7 @@ def test_a_large_fragment_is_cut_and_its_tiny_neighbours_are_packed() -> None:
 def test_a_cut_near_the_border_of_a_fragment_is_moved_there() -> None:
     entries = [Entry(n, n + 1, 0, 0, EntryKind.FRAGMENT, 97 + n % 7, 1, 1, n) for n in range(64)]
 
-    splits = cut([Part(each, 0, each.size) for each in entries], Sizes(1600, 100))
+    splits = cut([EntryPart(each, 0, each.size) for each in entries], Sizes(1600, 100))
 
     assert len(splits) == 4
     assert all(part.size == part.entry.size for split in splits for part in split.parts)
@@ -216,7 +216,7 @@ def test_a_stream_without_bytes_still_has_its_holes_read() -> None:
     holes = [Entry(n, n + 1, 0, 0, EntryKind.HOLE, 0, 0, 1, n) for n in range(3)]
 
     assert cut([], Sizes()) == []
-    (split,) = cut([Part(each, 0, 0) for each in holes], Sizes())
+    (split,) = cut([EntryPart(each, 0, 0) for each in holes], Sizes())
     assert [part.entry for part in split.parts] == holes
 
 
@@ -232,7 +232,7 @@ def test_every_chunk_of_a_fragment_belongs_to_exactly_one_part(
     borders = sorted({0, entry.size, *(each for each in cuts if each < entry.size)})
 
     ranges = [
-        (Part(entry, start, end), chunks_of(positions, Part(entry, start, end)))
+        (EntryPart(entry, start, end), chunks_of(positions, EntryPart(entry, start, end)))
         for start, end in pairwise(borders)
     ]
 

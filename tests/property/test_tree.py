@@ -22,7 +22,7 @@ from coldstream.manifest.tree import (
     path_to,
 )
 from coldstream.plans.rebalance import Rebalance, crowd, rebalance
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.plans.splice import splice
 from tests.support.examples import examples
 
@@ -170,7 +170,7 @@ def _merge(tree: Tree, random) -> None:  # type: ignore[no-untyped-def]
 
 def _retain(tree: Tree, random) -> None:  # type: ignore[no-untyped-def]
     size = sum(each.size for each in tree.flat)
-    rule = Rule(max_bytes=random.randrange(size + 1))
+    rule = RetentionLimits(max_bytes=random.randrange(size + 1))
     if random.random() < 0.5:
         rule = replace(rule, max_age_ms=random.randrange(1, 400))
     now = max(each.max_timestamp for each in tree.flat)
@@ -183,7 +183,7 @@ def _retain(tree: Tree, random) -> None:  # type: ignore[no-untyped-def]
     tree.flat = flat
 
 
-def _retained(flat: list[Entry], rule: Rule, now: int) -> list[Entry]:
+def _retained(flat: list[Entry], rule: RetentionLimits, now: int) -> list[Entry]:
     """The rule on a flat list: drop from the front while the oldest must go, keep one fragment."""
     last = max((n for n, each in enumerate(flat) if each.kind is EntryKind.FRAGMENT), default=0)
     flat = list(flat)

@@ -27,7 +27,7 @@ from coldstream.manifest.root import Root, parse_root
 from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import MarkKey, RootKey, parse_data_key, parse_metadata_key
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.plans.collect import Kind, refers
+from coldstream.plans.collect import ObjectKind, refers
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import CommitOutcome, Landed
 from coldstream.remote.context import Context
@@ -587,7 +587,7 @@ class OneStream(RuleBasedStateMachine):
         assert report.waiting.objects == 0
         loaded = load(context, STREAM)
         assert loaded.root.next_offset >= root.next_offset
-        kept = {Kind.PENDING, Kind.UNIQUE, Kind.RECORD}
+        kept = {ObjectKind.PENDING, ObjectKind.UNIQUE, ObjectKind.RECORD}
         pending = {key for key in self.store.objects if _kind(context, loaded, key) in kept}
         _none(
             compare(
@@ -601,28 +601,30 @@ class OneStream(RuleBasedStateMachine):
         )
 
 
-def _kind(context: Context, loaded: Snapshot, key: str) -> Kind:
+def _kind(context: Context, loaded: Snapshot, key: str) -> ObjectKind:
     fetch = context.fetch(STREAM)
     others = rivals(context, loaded.item) or []
     if "/data/" not in key:
         node = parse_metadata_key(key, PREFIX)
         if isinstance(node, MarkKey):
-            return Kind.RECORD
+            return ObjectKind.RECORD
         if isinstance(node, RootKey):
             # One that never landed may be adopted until the version after it has landed.
-            return Kind.PENDING if node.version > loaded.item.version else Kind.REFERENCED
+            return (
+                ObjectKind.PENDING if node.version > loaded.item.version else ObjectKind.REFERENCED
+            )
         named = any(refers(root, node, fetch) for root in others)
-        return Kind.PENDING if named else Kind.REFERENCED
+        return ObjectKind.PENDING if named else ObjectKind.REFERENCED
     parsed = parse_data_key(key, PREFIX)
     if any(refers(root, parsed, fetch) for root in others):
-        return Kind.PENDING
+        return ObjectKind.PENDING
     leaf = leaf_at(loaded.root, parsed.first_offset, context.fetch(STREAM))
     if leaf is not None and leaf.data_key(STREAM) == parsed:
-        return Kind.REFERENCED
+        return ObjectKind.REFERENCED
     if parsed.next_offset > loaded.root.next_offset:
-        return Kind.PENDING
+        return ObjectKind.PENDING
     # A deposed writer never wrote anything of its own here, so nothing is unique.
-    return Kind.SUPERSEDED
+    return ObjectKind.SUPERSEDED
 
 
 def _none(violations: list[Violation]) -> None:

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream_devkit.suites.table import COLUMNS, SCHEMA, STREAM, TableSite, append_of
 from tests.spark.conftest import ROOT
 from tests.spark.test_spark35 import python35
@@ -38,7 +38,7 @@ def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
         catalog,
         "db.rows",
         location=f"file://{location}",
-        partition=Partition.DAY,
+        partition=TablePartition.DAY,
         columns=COLUMNS,
         files=StoredFiles(),
         new_id=lambda: f"{next(ids):016x}",

@@ -15,18 +15,18 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import (
     Append,
+    AppendOutcome,
     Loaded,
-    Outcome,
     StoredFile,
     Versions,
     WrittenFile,
 )
-from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 
 
 class StoreFiles:
@@ -77,7 +77,7 @@ class MemoryTable:
         store: MemoryObjectStore,
         location: str,
         *,
-        partition: Partition,
+        partition: TablePartition,
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
@@ -108,11 +108,11 @@ class MemoryTable:
             self._publish(replace(now, schema=wider))
         return self.load(schema)
 
-    def append(self, loaded: Loaded, append: Append) -> Outcome:
+    def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         before = self._versions[loaded.handle]
         files = dict(before.files)
         if not files.keys() >= set(append.removes):
-            return Outcome.CONFLICT
+            return AppendOutcome.CONFLICT
         for path in append.removes:
             del files[path]
         kept: list[WrittenFile] = []
@@ -121,10 +121,10 @@ class MemoryTable:
             kept += self._other_rows(loaded, file, append.replaces[file.stream])
         files |= {each.path: self._stored(each) for each in (*append.files, *kept)}
         if loaded.handle != len(self._versions) - 1:
-            return Outcome.CONFLICT
+            return AppendOutcome.CONFLICT
         state = before.state.with_more(append.covered, append.lost, append.epochs)
         self._publish(Version(before.schema, state, files, before.appended | {append.id}))
-        return Outcome.LANDED
+        return AppendOutcome.LANDED
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         kept = [
@@ -168,7 +168,7 @@ class MemoryTable:
         ]
 
     def _other_rows(self, loaded: Loaded, file: StoredFile, ranges: Ranges) -> list[WrittenFile]:
-        layout = Layout(self._location, loaded.schema, self._partition, self._columns)
+        layout = FileLayout(self._location, loaded.schema, self._partition, self._columns)
         writer = TableWriter(layout, file.stream, self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.path):

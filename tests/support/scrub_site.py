@@ -21,7 +21,7 @@ from coldstream.fragment import (
     parse_trailer,
 )
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.run import Outcome, Settings, perform_here, run
+from coldstream.jobs.scrub.run import ScrubOutcome, ScrubSettings, perform_here, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import scrub
 from coldstream.manifest.entries import Entry
@@ -85,8 +85,8 @@ def a_tier(*, tree: bool = False, fragments: int = 14) -> Tier:
     return tier
 
 
-def settings_of(**changes: Any) -> Settings:
-    return Settings(**{"now_ms": NOW_MS, "effort": SMALL, **changes})
+def settings_of(**changes: Any) -> ScrubSettings:
+    return ScrubSettings(**{"now_ms": NOW_MS, "effort": SMALL, **changes})
 
 
 def scrub_all(
@@ -96,7 +96,7 @@ def scrub_all(
     store: Any = None,
     streams: Sequence[str] = (STREAM,),
     **changes: Any,
-) -> Outcome:
+) -> ScrubOutcome:
     """One run over streams of a tier."""
     settings = settings_of(**changes)
     store = store if store is not None else tier.store

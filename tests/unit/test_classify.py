@@ -14,7 +14,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.quarantine import QuarantineRecord, Timeline
 from coldstream.manifest.root import Root
 from coldstream.names import quarantine_path, root_path
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.ports import ObjectInfo
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases import classify as module
@@ -61,7 +61,7 @@ def test_what_a_quarantine_record_lists_is_kept_also_where_it_is_a_copy(
 
     classifier._quarantine = quarantine(listed=(copy,))
 
-    assert classifier.kind(row(copy)) is Kind.QUARANTINED
+    assert classifier.kind(row(copy)) is ObjectKind.QUARANTINED
 
 
 def test_a_record_that_no_root_names_is_kept_while_nobody_knows_the_roots(
@@ -69,9 +69,9 @@ def test_a_record_that_no_root_names_is_kept_while_nobody_knows_the_roots(
 ) -> None:
     path = quarantine_path(PREFIX, STREAM, 1, 5)
 
-    assert classifier.kind(row(path)) is Kind.OLD_QUARANTINE
+    assert classifier.kind(row(path)) is ObjectKind.OLD_QUARANTINE
     classifier._rivals = None
-    assert classifier.kind(row(path)) is Kind.PENDING
+    assert classifier.kind(row(path)) is ObjectKind.PENDING
 
 
 def test_a_leaf_that_reaches_over_the_first_offset_is_referenced(
@@ -81,8 +81,8 @@ def test_a_leaf_that_reaches_over_the_first_offset_is_referenced(
     classifier._root = replace(loaded.root, first_offset=15)
     dead, alive = (piece(n, n + 10) for n in (0, 10))
 
-    assert classifier.kind(row(alive.path(PREFIX))) is Kind.REFERENCED
-    assert classifier.kind(row(dead.path(PREFIX))) is Kind.RETIRED
+    assert classifier.kind(row(alive.path(PREFIX))) is ObjectKind.REFERENCED
+    assert classifier.kind(row(dead.path(PREFIX))) is ObjectKind.RETIRED
 
 
 @pytest.fixture
@@ -104,10 +104,11 @@ def timeline_root(remote: Remote, **changes: Any) -> Root:
 
 
 @pytest.mark.parametrize(
-    ("floor", "expected"), [(10, Kind.FENCED), (29, Kind.FENCED), (30, Kind.UNIQUE)]
+    ("floor", "expected"),
+    [(10, ObjectKind.FENCED), (29, ObjectKind.FENCED), (30, ObjectKind.UNIQUE)],
 )
 def test_a_lost_timeline_speaks_only_of_what_it_was_cut_off_with(
-    remote: Remote, classifier: Classifier, refused: str, floor: int, expected: Kind,
+    remote: Remote, classifier: Classifier, refused: str, floor: int, expected: ObjectKind,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(module, "holds_last_chunk", only_in_a_timeline(classifier))
@@ -135,7 +136,7 @@ def test_a_lost_timeline_with_a_hole_holds_no_chunk_of_it(
         )
     )
 
-    assert classifier.kind(row(refused)) is Kind.UNIQUE
+    assert classifier.kind(row(refused)) is ObjectKind.UNIQUE
 
 
 def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fragment(
@@ -151,14 +152,14 @@ def test_a_chunk_that_was_held_is_looked_for_again_where_the_tree_has_another_fr
         return next(answers)
 
     monkeypatch.setattr(module, "holds_last_chunk", holds)
-    assert classifier.kind(row(refused)) is Kind.FENCED
-    assert classifier.kind(row(refused)) is Kind.FENCED
+    assert classifier.kind(row(refused)) is ObjectKind.FENCED
+    assert classifier.kind(row(refused)) is ObjectKind.FENCED
     assert len(asked) == 1  # nothing is read twice
 
     entries = [replace(each, uid=7) if each == leaf else each for each in loaded.root.entries]
     classifier._root = replace(loaded.root, entries=Entries.of(entries))
 
-    assert classifier.kind(row(refused)) is Kind.UNIQUE
+    assert classifier.kind(row(refused)) is ObjectKind.UNIQUE
     assert len(asked) == 2
 
 
@@ -184,8 +185,10 @@ def test_with_too_many_roots_that_may_be_adopted_only_roots_are_garbage(
     old = root_path(PREFIX, STREAM, 1, 1, 1)
 
     assert classifier.blind == (count > MAX_RIVALS)
-    assert classifier.kind(row(copy)) is (Kind.PENDING if classifier.blind else Kind.SUPERSEDED)
-    assert classifier.kind(row(old)) is Kind.OLD_ROOT
+    assert classifier.kind(row(copy)) is (
+        ObjectKind.PENDING if classifier.blind else ObjectKind.SUPERSEDED
+    )
+    assert classifier.kind(row(old)) is ObjectKind.OLD_ROOT
 
 
 def test_without_time_to_list_the_roots_only_roots_are_garbage(remote: Remote) -> None:
@@ -198,7 +201,7 @@ def test_without_time_to_list_the_roots_only_roots_are_garbage(remote: Remote) -
     blind = Classifier(context, load(context, STREAM), time_left=lambda: False)
 
     assert blind.blind
-    assert blind.kind(row(copy)) is Kind.PENDING
+    assert blind.kind(row(copy)) is ObjectKind.PENDING
     assert not Classifier(context, load(context, STREAM)).blind
 
 

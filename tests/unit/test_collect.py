@@ -10,7 +10,7 @@ import pytest
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import collect_path, group_path, stream_prefix
-from coldstream.plans.collect import Kind, Record, replaced
+from coldstream.plans.collect import ObjectKind, Record, replaced
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.remote.context import Context
 from coldstream.usecases.collect import Collection, collect
@@ -73,7 +73,7 @@ def test_garbage_goes_at_the_second_sight_a_grace_time_later_and_not_before(tier
     assert not tier.collect().deleted
     tier.now += 1
 
-    assert tier.collect().deleted[Kind.RETIRED].objects == 6
+    assert tier.collect().deleted[ObjectKind.RETIRED].objects == 6
 
 
 def test_what_was_seen_before_an_undelete_has_to_be_seen_again(tier: Tier) -> None:
@@ -93,9 +93,9 @@ def test_a_damaged_record_proves_nothing_and_stops_nothing(tier: Tier) -> None:
     tier.memory.objects[record.path] = b"garbage"
     tier.now += 2 * GRACE
 
-    assert Kind.RETIRED not in tier.collect().deleted
+    assert ObjectKind.RETIRED not in tier.collect().deleted
     tier.now += 2 * GRACE
-    assert tier.collect().deleted[Kind.RETIRED].objects == 11
+    assert tier.collect().deleted[ObjectKind.RETIRED].objects == 11
 
 
 def test_a_dry_run_writes_nothing_and_says_what_a_run_would_delete(tier: Tier) -> None:
@@ -108,7 +108,7 @@ def test_a_dry_run_writes_nothing_and_says_what_a_run_would_delete(tier: Tier) -
 
     assert tier.tampered() == before
     assert report.provable.objects >= 11
-    assert tier.collect().deleted[Kind.RETIRED].objects == 11
+    assert tier.collect().deleted[ObjectKind.RETIRED].objects == 11
 
 
 def test_a_second_upload_of_a_range_goes_and_one_that_reaches_beyond_stays(tier: Tier) -> None:
@@ -242,8 +242,8 @@ def test_a_long_listing_is_gone_over_in_steps_with_a_cursor(tier: Tier) -> None:
         steps = 0
         while True:
             report = tier.collect(cursor=cursor, time_to_list=lambda: False)
-            found += report.found.get(Kind.SUPERSEDED, _NONE).objects
-            deleted += report.deleted.get(Kind.SUPERSEDED, _NONE).objects
+            found += report.found.get(ObjectKind.SUPERSEDED, _NONE).objects
+            deleted += report.deleted.get(ObjectKind.SUPERSEDED, _NONE).objects
             cursor = report.cursor
             steps += 1
             if cursor is None:

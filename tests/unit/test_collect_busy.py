@@ -14,8 +14,8 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import RootKey, metadata_prefix, root_path
-from coldstream.plans.collect import Kind, survives
-from coldstream.plans.collect_order import Phase, Place
+from coldstream.plans.collect import ObjectKind, survives
+from coldstream.plans.collect_order import ListPosition, Phase
 from coldstream.plans.substitute import substitute
 from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
@@ -98,7 +98,7 @@ def test_a_stream_that_commits_whenever_it_is_looked_at_loses_its_garbage(
 
     report = step(tier, replace(context, **{what: watched}), time_left=lambda: in_time)
 
-    assert report.deleted[Kind.OLD_ROOT].objects > 0
+    assert report.deleted[ObjectKind.OLD_ROOT].objects > 0
     if in_time:
         assert double not in tier.memory.objects
         assert report.cursor is None
@@ -165,7 +165,7 @@ def test_a_copy_of_what_a_repair_gives_up_meanwhile_is_kept() -> None:
     report = step(tier, replace(tier.new_context(), store=watched))
 
     assert double in tier.memory.objects
-    assert Kind.SUPERSEDED not in report.deleted
+    assert ObjectKind.SUPERSEDED not in report.deleted
 
 
 def test_a_change_of_the_state_between_proof_and_delete_stops_the_step() -> None:
@@ -294,14 +294,14 @@ def test_older_roots_are_passed_over_and_not_listed() -> None:
 def test_a_cursor_says_where_a_run_was_whatever_the_keys_are(
     phase: Phase, after: str, start: str
 ) -> None:
-    place = Place(phase, after, start)
+    place = ListPosition(phase, after, start)
 
-    assert Place.parse(place.text) == place
+    assert ListPosition.parse(place.text) == place
 
 
 @pytest.mark.parametrize("cursor", [None, "", "x", "x:y", "rest@z:k", "rest@-1:k", "rest@1"])
 def test_what_is_no_cursor_begins_anew(cursor: str | None) -> None:
-    assert Place.parse(cursor) is None
+    assert ListPosition.parse(cursor) is None
 
 
 @pytest.mark.parametrize("run", range(8))
@@ -331,7 +331,11 @@ def test_a_run_over_a_long_stream_sees_each_object_once_wherever_it_begins(
         first = first or cursor
 
     assert cursor is None
-    assert (found[Kind.REFERENCED], found[Kind.SUPERSEDED], found[Kind.FOREIGN]) == (13, 12, 1)
+    assert (
+        found[ObjectKind.REFERENCED],
+        found[ObjectKind.SUPERSEDED],
+        found[ObjectKind.FOREIGN],
+    ) == (13, 12, 1)
 
 
 def test_runs_over_a_long_stream_begin_at_different_places() -> None:

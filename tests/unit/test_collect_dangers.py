@@ -14,14 +14,14 @@ from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.tree import leaves, leaves_backwards
 from coldstream.names import DataKey
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
-from coldstream.usecases.marks import State, list_records, write_record
+from coldstream.usecases.marks import ProofState, list_records, write_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import SyntheticFragment
@@ -162,7 +162,7 @@ def test_more_rivals_than_anybody_reads_keep_everything() -> None:
     report = tier.settle()
 
     assert sum(key.endswith(".fragment") for key in tier.memory.objects) == 12
-    assert report.found[Kind.PENDING].objects == 40 + 11
+    assert report.found[ObjectKind.PENDING].objects == 40 + 11
 
 
 @pytest.mark.parametrize("when", ["before its commit", "while collect was listing"])
@@ -235,11 +235,15 @@ def test_deletes_end_with_the_time_and_go_on_where_they_were() -> None:
     tier.now += 2 * GRACE
 
     first = tier.collect(time_left=lambda: False, time_to_list=lambda: True)
-    deleted = [first.deleted[Kind.SUPERSEDED].objects if Kind.SUPERSEDED in first.deleted else 0]
+    deleted = [
+        first.deleted[ObjectKind.SUPERSEDED].objects
+        if ObjectKind.SUPERSEDED in first.deleted
+        else 0
+    ]
     cursor = first.cursor
     while cursor is not None:
         step = tier.collect(cursor=cursor, time_left=lambda: False, time_to_list=lambda: True)
-        deleted.append(step.deleted[Kind.SUPERSEDED].objects)
+        deleted.append(step.deleted[ObjectKind.SUPERSEDED].objects)
         cursor = step.cursor
 
     assert max(deleted) <= 1000
@@ -286,7 +290,7 @@ def test_memory_does_not_grow_with_the_garbage_that_other_steps_saw() -> None:
                 DataKey(STREAM, at, at + 1, 1, rnd.getrandbits(64)).path(PREFIX)
                 for at in range(number * 20_000, (number + 1) * 20_000)
             ]
-            write_record(tier.context, STREAM, run_ms=tier.now, state=State(0, 0), keys=keys)
+            write_record(tier.context, STREAM, run_ms=tier.now, state=ProofState(0, 0), keys=keys)
         tier.upload(piece(0, 10, uid=900))
         tier.now += 3 * GRACE
         tracemalloc.start()
@@ -301,7 +305,7 @@ def test_memory_does_not_grow_with_the_garbage_that_other_steps_saw() -> None:
 def test_a_step_reads_no_record_of_another_part_of_the_listing() -> None:
     tier = Tier()
     far = [DataKey(STREAM, at, at + 1, 1, 1).path(PREFIX) for at in range(10**6, 10**6 + 20_000)]
-    record = write_record(tier.context, STREAM, run_ms=tier.now, state=State(0, 0), keys=far)
+    record = write_record(tier.context, STREAM, run_ms=tier.now, state=ProofState(0, 0), keys=far)
     tier.upload(piece(0, 10, uid=900))
     tier.now += 3 * GRACE
     read: list[str] = []

@@ -12,7 +12,7 @@ from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.ports import NotLanded
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
@@ -87,7 +87,7 @@ def test_a_lost_timeline_stays_for_ever_whatever_happens_above_it(branching: int
 
     assert tier.there(tier.old_root, tier.root().quarantine_key, *tier.lost())
     assert messages(tier) == [(n, n + 10) for n in range(70, 120, 10)]
-    assert report.found[Kind.QUARANTINED].objects >= 6
+    assert report.found[ObjectKind.QUARANTINED].objects >= 6
     assert first_missing(tier.new_context(), STREAM, tier.root()) is None
 
 

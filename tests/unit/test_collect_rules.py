@@ -16,7 +16,7 @@ from coldstream.manifest.quarantine import Dropped, QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.names import DataKey, GroupKey, RootKey
 from coldstream.plans.collect import (
-    Kind,
+    ObjectKind,
     classify_data,
     classify_group,
     classify_root,
@@ -101,7 +101,7 @@ def test_every_unreferenced_object_is_garbage_exactly_where_the_design_says_so(
 
         expected = may_go(key, held=held, over_hole=over_hole, given_up=False)
         assert kind.garbage == expected, (key, kind)
-        assert kind is not Kind.REFERENCED
+        assert kind is not ObjectKind.REFERENCED
 
 
 def test_a_fragment_that_reaches_over_the_first_offset_is_never_retired() -> None:
@@ -109,9 +109,9 @@ def test_a_fragment_that_reaches_over_the_first_offset_is_never_retired() -> Non
     for key in keys():
         kind = classify_data(key, ROOT, None, lambda _: False)
 
-        assert (kind is Kind.RETIRED) == (key.next_offset <= FIRST), (key, kind)
+        assert (kind is ObjectKind.RETIRED) == (key.next_offset <= FIRST), (key, kind)
     lost = DataKey(STREAM, FIRST - 1, FIRST + 2, 1, 9)
-    assert classify_data(lost, ROOT, None, lambda _: False) is Kind.UNIQUE
+    assert classify_data(lost, ROOT, None, lambda _: False) is ObjectKind.UNIQUE
 
 
 @pytest.mark.parametrize("taken_ms", [10, 11])
@@ -124,29 +124,32 @@ def test_what_a_person_has_given_up_goes_and_what_came_later_stays(taken_ms: int
         kind = classify_data(key, ROOT, None, lambda _: False, record=record, modified_ms=taken_ms)
 
         if not cut(key):
-            assert kind is not Kind.DROPPED
+            assert kind is not ObjectKind.DROPPED
         elif taken_ms > 10:
-            assert kind in (Kind.UNIQUE, Kind.PENDING, Kind.SUPERSEDED), (key, kind)
+            assert kind in (ObjectKind.UNIQUE, ObjectKind.PENDING, ObjectKind.SUPERSEDED), (
+                key,
+                kind,
+            )
         elif not accepted(key):
-            assert kind is Kind.DROPPED, (key, kind)
+            assert kind is ObjectKind.DROPPED, (key, kind)
 
 
 @pytest.mark.parametrize("entry", LEAVES)
 def test_only_the_very_object_that_a_leaf_names_is_referenced(entry: Entry) -> None:
     key = entry.data_key(STREAM)
 
-    assert classify_data(key, ROOT, entry, lambda _: False) is Kind.REFERENCED
+    assert classify_data(key, ROOT, entry, lambda _: False) is ObjectKind.REFERENCED
     for change in ({"uid": 9}, {"epoch": key.epoch + 1}, {"next_offset": key.next_offset + 1},
                    {"kind": "hole"}):  # fmt: skip
         other = replace(key, **change)  # type: ignore[arg-type]
-        assert classify_data(other, ROOT, entry, lambda _: False) is not Kind.REFERENCED
+        assert classify_data(other, ROOT, entry, lambda _: False) is not ObjectKind.REFERENCED
 
 
 @pytest.mark.parametrize("version", range(5, 10))
 def test_a_root_goes_unless_it_is_current_or_above_the_items_version(version: int) -> None:
     key = RootKey(STREAM, 1, version, 7)
 
-    assert classify_root(key, version=7, current=True) is Kind.REFERENCED
+    assert classify_root(key, version=7, current=True) is ObjectKind.REFERENCED
     assert classify_root(key, version=7, current=False).garbage == (version <= 7)
 
 
@@ -157,14 +160,14 @@ def test_a_group_goes_unless_the_path_to_its_first_live_offset_leads_through_it(
     def fetch(_: Entry) -> object:
         raise AssertionError("nothing below a group of the lowest level is asked for")
 
-    def kind(first: int, uid: int, level: int) -> Kind:
+    def kind(first: int, uid: int, level: int) -> ObjectKind:
         return classify_group(GroupKey(STREAM, first, uid, level), root, fetch)  # type: ignore[arg-type]
 
-    assert kind(0, 77, 1) is Kind.REFERENCED
-    assert kind(0, 78, 1) is Kind.OLD_GROUP
-    assert kind(1, 77, 1) is Kind.OLD_GROUP
-    assert kind(0, 77, 2) is Kind.OLD_GROUP
-    assert kind(7, 77, 1) is Kind.OLD_GROUP
+    assert kind(0, 77, 1) is ObjectKind.REFERENCED
+    assert kind(0, 78, 1) is ObjectKind.OLD_GROUP
+    assert kind(1, 77, 1) is ObjectKind.OLD_GROUP
+    assert kind(0, 77, 2) is ObjectKind.OLD_GROUP
+    assert kind(7, 77, 1) is ObjectKind.OLD_GROUP
 
 
 def test_a_dead_group_inside_a_live_kilo_group_is_garbage_and_is_not_read() -> None:
@@ -177,9 +180,9 @@ def test_a_dead_group_inside_a_live_kilo_group_is_garbage_and_is_not_read() -> N
         assert entry == kilo
         return Node(EntryKind.KILO_GROUP, 73, Entries.of([dead, alive]))
 
-    assert classify_group(GroupKey(STREAM, 0, 73, 2), root, fetch) is Kind.REFERENCED
-    assert classify_group(GroupKey(STREAM, 2, 72, 1), root, fetch) is Kind.REFERENCED
-    assert classify_group(GroupKey(STREAM, 0, 71, 1), root, fetch) is Kind.OLD_GROUP
+    assert classify_group(GroupKey(STREAM, 0, 73, 2), root, fetch) is ObjectKind.REFERENCED
+    assert classify_group(GroupKey(STREAM, 2, 72, 1), root, fetch) is ObjectKind.REFERENCED
+    assert classify_group(GroupKey(STREAM, 0, 71, 1), root, fetch) is ObjectKind.OLD_GROUP
 
 
 def test_a_root_names_the_fragment_that_reaches_over_its_first_offset_and_none_below() -> None:

@@ -18,7 +18,7 @@ from coldstream.usecases import holes
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.holes import Gap, declare, find_gap
+from coldstream.usecases.holes import ChainGap, declare, find_gap
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.repair import repair
 from coldstream_devkit.fragments import SyntheticFragment
@@ -48,7 +48,7 @@ def verified(remote: Remote) -> bool:
     return verify_stream(remote.memory, remote.items, PREFIX, STREAM, deep=True).sound
 
 
-def gap(remote: Remote, local_first: int) -> Gap | None:
+def gap(remote: Remote, local_first: int) -> ChainGap | None:
     return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
 
 
@@ -245,9 +245,11 @@ def test_there_is_no_gap_where_an_upload_waits_for_its_event(remote: Remote) -> 
 def test_a_gap_begins_at_the_end_of_the_chain_and_ends_where_data_is(remote: Remote) -> None:
     remote.upload(piece(0, 10), piece(10, 20))
 
-    assert gap(remote, 50) == Gap(20, 50, 1, fragment_follows=False, declared=False, holding=())
+    assert gap(remote, 50) == ChainGap(
+        20, 50, 1, fragment_follows=False, declared=False, holding=()
+    )
     remote.upload(piece(35, 40))
-    assert gap(remote, 50) == Gap(20, 35, 1, fragment_follows=True, declared=False, holding=())
+    assert gap(remote, 50) == ChainGap(20, 35, 1, fragment_follows=True, declared=False, holding=())
 
 
 def test_a_hole_that_is_there_is_found_again_and_not_declared_twice(remote: Remote) -> None:
@@ -259,15 +261,17 @@ def test_a_hole_that_is_there_is_found_again_and_not_declared_twice(remote: Remo
     assert key == DataKey(STREAM, 10, 50, 1, key.uid, "hole")
     assert gap(remote, 50) == replace(found, declared=True)
     # Local retention went on meanwhile.
-    assert gap(remote, 60) == Gap(10, 60, 1, False, False, ())
+    assert gap(remote, 60) == ChainGap(10, 60, 1, False, False, ())
 
 
 def test_a_gap_never_reaches_over_the_begin_of_the_local_log(remote: Remote) -> None:
     """What another node has uploaded above it says nothing of what lies between."""
     remote.upload(piece(0, 10), piece(80, 90))
 
-    assert gap(remote, 50) == Gap(10, 50, 1, fragment_follows=False, declared=False, holding=())
-    assert gap(remote, 80) == Gap(10, 80, 1, fragment_follows=True, declared=False, holding=())
+    assert gap(remote, 50) == ChainGap(
+        10, 50, 1, fragment_follows=False, declared=False, holding=()
+    )
+    assert gap(remote, 80) == ChainGap(10, 80, 1, fragment_follows=True, declared=False, holding=())
 
 
 def test_an_object_that_is_not_empty_declares_nothing(remote: Remote) -> None:
@@ -294,7 +298,9 @@ def test_what_comes_right_after_the_commit_is_committed_and_no_gap(
 
     monkeypatch.setattr(holes, "commit_runs", then_comes_another)
 
-    assert gap(remote, 50) == Gap(20, 50, 1, fragment_follows=False, declared=False, holding=())
+    assert gap(remote, 50) == ChainGap(
+        20, 50, 1, fragment_follows=False, declared=False, holding=()
+    )
 
 
 def test_an_upload_of_a_deposed_writer_in_a_gap_is_named_though_the_ledger_refuses_it(
@@ -305,7 +311,7 @@ def test_an_upload_of_a_deposed_writer_in_a_gap_is_named_though_the_ledger_refus
     late = piece(20, 30, epoch=1)
     remote.upload(late)
 
-    assert gap(remote, 50) == Gap(10, 50, 2, False, False, (late.path(PREFIX),))
+    assert gap(remote, 50) == ChainGap(10, 50, 2, False, False, (late.path(PREFIX),))
 
 
 def test_what_holds_some_of_a_gap_and_cannot_follow_is_named(remote: Remote) -> None:

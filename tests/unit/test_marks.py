@@ -12,9 +12,9 @@ import pytest
 
 from coldstream.errors import CorruptDataError
 from coldstream.names import MarkKey, collect_path
-from coldstream.plans.collect import Kind, Record
+from coldstream.plans.collect import ObjectKind, Record
 from coldstream.usecases import marks
-from coldstream.usecases.marks import VERSION, State, read_header, seen_in, write_record
+from coldstream.usecases.marks import VERSION, ProofState, read_header, seen_in, write_record
 from tests.support.remote import PREFIX, STREAM, Remote
 from tests.unit.test_collect import GRACE, Tier
 
@@ -60,7 +60,7 @@ def test_a_hostile_record_does_not_stop_the_collect_of_a_stream() -> None:
     tier.collect()
     tier.now += 2 * GRACE
 
-    assert tier.collect().deleted[Kind.RETIRED].objects == 11
+    assert tier.collect().deleted[ObjectKind.RETIRED].objects == 11
 
 
 @pytest.mark.parametrize("count", [1, 2**26, 2**63, True])
@@ -129,10 +129,10 @@ def test_all_keys_of_a_large_record_are_found_again_wherever_a_block_ends() -> N
     under = f"{PREFIX}stream/{STREAM}/"
     names = [f"{under}data/{number:0{20 + number % 90}d}" for number in range(30_000)]
 
-    record = write_record(remote.context, STREAM, run_ms=5, state=State(3, 4), keys=names)
+    record = write_record(remote.context, STREAM, run_ms=5, state=ProofState(3, 4), keys=names)
 
     said = read_header(remote.context, STREAM, record)
-    assert (said.state, said.count) == (State(3, 4), 30_000)
+    assert (said.state, said.count) == (ProofState(3, 4), 30_000)
     assert (said.first, said.last) == (min(names), max(names))
     wanted = {*names[::7], under + "data/other"}
     assert seen_in(remote.context, STREAM, record, wanted) == set(names[::7])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
@@ -83,7 +83,9 @@ def collected(tier: Tier, context: Context) -> None:
             if cursor is None:
                 break
         assert cursor is None
-    foreign = sum(each.found[Kind.FOREIGN].objects for each in found if Kind.FOREIGN in each.found)
+    foreign = sum(
+        each.found[ObjectKind.FOREIGN].objects for each in found if ObjectKind.FOREIGN in each.found
+    )
     not_ours = [key for key, body in tier.memory.objects.items() if body == b"not ours"]
     assert foreign == sum(key.startswith(UNDER) for key in not_ours)
 

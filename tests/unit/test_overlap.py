@@ -21,7 +21,7 @@ from coldstream.remote.roots import load
 from coldstream.usecases import overlap
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.holes import Gap, find_gap
+from coldstream.usecases.holes import ChainGap, find_gap
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment
 from coldstream_devkit.generator import build_chunk
@@ -48,7 +48,7 @@ def commit(remote: Remote, **settings: Any) -> CommitReport:
     return commit_runs(remote.new_context(), STREAM, pause=no_pause, **settings)
 
 
-def gap(remote: Remote, local_first: int) -> Gap | None:
+def gap(remote: Remote, local_first: int) -> ChainGap | None:
     return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
 
 
@@ -275,7 +275,7 @@ def test_what_is_good_before_the_damage_is_taken_and_the_rest_becomes_reachable(
 
     assert (report.next_offset, report.refused[0].key) == (40, path)
     assert "its chunk 40 is damaged" in str(report.refused[0])
-    assert gap(remote, 100) == Gap(40, 50, 1, True, False, (path,))
+    assert gap(remote, 100) == ChainGap(40, 50, 1, True, False, (path,))
     hole(remote, 40, 50)
     assert commit(remote).next_offset == 80
     assert kinds(remote)[3:] == [(40, 50, "HOLE"), (50, 80, "FRAGMENT")]
@@ -468,7 +468,7 @@ def test_a_hole_is_only_for_what_no_fragment_holds(remote: Remote) -> None:
     report = commit(remote)
 
     assert (report.next_offset, report.holes) == (40, ())
-    assert gap(remote, 60) == Gap(40, 60, 1, True, False, ())
+    assert gap(remote, 60) == ChainGap(40, 60, 1, True, False, ())
     hole(remote, 40, 60)
     assert commit(remote).next_offset == 70
 
@@ -528,7 +528,7 @@ def test_before_a_hole_all_is_looked_for_however_many_entries_back_it_begins(
     commit(remote)
 
     assert remote.root().next_offset == 340
-    assert gap(remote, 400) == Gap(340, 400, 1, True, False, ())
+    assert gap(remote, 400) == ChainGap(340, 400, 1, True, False, ())
 
 
 def test_before_a_gap_is_told_all_is_looked_for(remote: Remote) -> None:
@@ -537,7 +537,7 @@ def test_before_a_gap_is_told_all_is_looked_for(remote: Remote) -> None:
     remote.upload(piece(2, 340, records_per_chunk=1))
     assert commit(remote).next_offset == 300, "an event looks at the last few only"
 
-    assert gap(remote, 400) == Gap(340, 400, 1, False, False, ())
+    assert gap(remote, 400) == ChainGap(340, 400, 1, False, False, ())
 
 
 def test_a_gap_is_looked_at_with_what_was_appended_meanwhile(remote: Remote) -> None:
@@ -669,7 +669,7 @@ def test_more_than_a_thousand_that_reach_over_are_looked_at_in_turns(
     monkeypatch.setattr(overlap, "_MAX_FOUND", 5)
     stalled(remote, *(piece(15, 40 + n, uid=n + 1) for n in range(20)), piece(10, 30))
 
-    assert gap(remote, 100) == Gap(30, 100, 1, False, False, ANY)
+    assert gap(remote, 100) == ChainGap(30, 100, 1, False, False, ANY)
     assert remote.root().next_offset == 30
 
 

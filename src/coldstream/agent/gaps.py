@@ -20,7 +20,7 @@ from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
-from coldstream.usecases.holes import Gap, declare, find_gap
+from coldstream.usecases.holes import ChainGap, declare, find_gap
 
 _NAMED = 3
 
@@ -129,7 +129,7 @@ class Gaps:
         """
         check_alone(self.members, self.log.stream, begin=begin, end=end)
 
-    def _check_own(self, gap: Gap, begin: int) -> None:
+    def _check_own(self, gap: ChainGap, begin: int) -> None:
         """This log still begins where it did: it may follow a writer with a longer one by now."""
         segments = self.log.segments()
         if not segments or segments[0] < begin:
@@ -141,7 +141,7 @@ class Gaps:
                 offset=gap.first_offset,
             )
 
-    def _check_begin(self, gap: Gap, committed: int) -> None:
+    def _check_begin(self, gap: ChainGap, committed: int) -> None:
         """A committed chunk begins where the gap ends, so that the hole will not wait for ever."""
         near = self.log.chunks_near(gap.next_offset + 1, committed=committed)
         if not near or near[0].chunk_id != gap.next_offset:
@@ -153,7 +153,7 @@ class Gaps:
                 offset=gap.first_offset,
             )
 
-    def _check_counts(self, gap: Gap, declared: set[tuple[int, int]]) -> None:
+    def _check_counts(self, gap: ChainGap, declared: set[tuple[int, int]]) -> None:
         """A hole over the gap can count: it is never uploaded again and again."""
         if not gap.parts or (gap.first_offset, gap.next_offset) in declared:
             raise LostLocallyError(
@@ -163,13 +163,13 @@ class Gaps:
                 offset=gap.first_offset,
             )
 
-    def _declare(self, gap: Gap) -> None:
+    def _declare(self, gap: ChainGap) -> None:
         self._meant = (gap.first_offset, gap.next_offset)
         keys = declare(self.context, self.log.stream, gap)
         named = ", ".join(key.path(self.context.prefix) for key in keys)
         self._tell(gap, f"key {named}" if len(keys) == 1 else f"keys {named}")
 
-    def _tell(self, gap: Gap, key: str) -> None:
+    def _tell(self, gap: ChainGap, key: str) -> None:
         self._meant = None
         said = isinstance(self.members, LastCopy)
         nobody = "by --last-copy no other member has them" if said else "no member has them"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from coldstream.agent.faults import LostLocallyError
-from coldstream.usecases.holes import Gap
+from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
@@ -48,7 +48,7 @@ class LastCopy:
         return None
 
 
-def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: int) -> None:
+def check_lost(members: Members | None, stream: str, gap: ChainGap, *, local_first: int) -> None:
     """Return if no member has anything of a gap; only then may it be declared lost.
 
     Args:
@@ -81,7 +81,7 @@ def check_lost(members: Members | None, stream: str, gap: Gap, *, local_first: i
         )
 
 
-def _fate(gap: Gap) -> str:
+def _fate(gap: ChainGap) -> str:
     """Why the manifest lacks a gap: never that nothing was uploaded where an object holds some."""
     if not gap.holding:
         return "were never uploaded"

@@ -52,7 +52,7 @@ def run(*, options: AgentOptions, where: Where) -> None:
 
         coldstream agent run --data-dir ./streams --committed offsets.json --once --json
     """
-    line = _ProgressLine()
+    line = _AgentProgress()
     worker = _agent(options, where, lambda rows: line.show(rows, worker.warnings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
@@ -172,7 +172,7 @@ class _Told:
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=8))
 
 
-class _ProgressLine:
+class _AgentProgress:
     """One line on stderr that says how far all streams are; a line a minute without a terminal.
 
     What cannot be written, because a disk is full, is said at a later look.

@@ -79,7 +79,7 @@ def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
     plans = Plans()
 
     def act(name: str) -> dict[str, Any]:
-        found = _Found(name)
+        found = _Looked(name)
         found.look(remote, grace_ms)
         return found.document()
 
@@ -91,7 +91,7 @@ def _plan(remote: Remote, stream: str | None, grace_ms: int) -> Plans:
     return plans
 
 
-class _Found:
+class _Looked:
     """What the steps of one look say together."""
 
     def __init__(self, stream: str) -> None:

@@ -62,7 +62,7 @@ def describe(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Described:
     """What there is to tell.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Found:
     unseen: bool
 
 
-def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Found:
+def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Described:
     """Read a stream's root, its `newest` fragments, and with `all_holes` every group."""
     from coldstream.remote.nodes import PROCESS_NODES, fetcher
     from coldstream.remote.roots import Snapshots
@@ -94,7 +94,7 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Foun
         holes = [entry for entry in below if entry.kind is EntryKind.HOLE]
     groups = [entry for entry in root.entries if entry.kind.level]
     unseen = not all_holes and bool(groups)
-    return _Found(
+    return _Described(
         sections=_sections(snapshot.item, root, None if unseen else len(holes)),
         lists={
             "groups": [_group(entry) for entry in groups[max(0, len(groups) - newest) :]],
@@ -107,7 +107,7 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Foun
     )
 
 
-def _print(found: _Found) -> None:
+def _print(found: _Described) -> None:
     for title, values in found.sections.items():
         if title != "ledger":
             print_section(title.upper(), {k: _shown(k, v) for k, v in values.items()})

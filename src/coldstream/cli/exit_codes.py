@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from coldstream.adapters.settings import MisconfiguredError
-from coldstream.errors import ColdstreamError, Kind
+from coldstream.errors import ColdstreamError, ErrorKind
 
 
 class ExitCode(IntEnum):
@@ -49,20 +49,20 @@ _MEANINGS = {
 }
 
 BY_KIND = {
-    Kind.INVALID_INPUT: ExitCode.USAGE,
-    Kind.NOT_FOUND: ExitCode.NO_STREAM,
-    Kind.CORRUPT_DATA: ExitCode.DATA,
-    Kind.REFUSED_FRAGMENT: ExitCode.DATA,
-    Kind.CONFLICT: ExitCode.TRY_AGAIN,
-    Kind.ALREADY_EXISTS: ExitCode.TRY_AGAIN,
-    Kind.FENCED: ExitCode.TRY_AGAIN,
-    Kind.UNKNOWN_OUTCOME: ExitCode.TRY_AGAIN,
-    Kind.UNAVAILABLE: ExitCode.UNAVAILABLE,
-    Kind.PERMISSION_DENIED: ExitCode.NO_PERMISSION,
-    Kind.DIVERGED: ExitCode.DATA,
-    Kind.LOST_RANGE: ExitCode.DATA,
-    Kind.COVERS_LESS: ExitCode.DATA,
-    Kind.INTERNAL: ExitCode.INTERNAL,
+    ErrorKind.INVALID_INPUT: ExitCode.USAGE,
+    ErrorKind.NOT_FOUND: ExitCode.NO_STREAM,
+    ErrorKind.CORRUPT_DATA: ExitCode.DATA,
+    ErrorKind.REFUSED_FRAGMENT: ExitCode.DATA,
+    ErrorKind.CONFLICT: ExitCode.TRY_AGAIN,
+    ErrorKind.ALREADY_EXISTS: ExitCode.TRY_AGAIN,
+    ErrorKind.FENCED: ExitCode.TRY_AGAIN,
+    ErrorKind.UNKNOWN_OUTCOME: ExitCode.TRY_AGAIN,
+    ErrorKind.UNAVAILABLE: ExitCode.UNAVAILABLE,
+    ErrorKind.PERMISSION_DENIED: ExitCode.NO_PERMISSION,
+    ErrorKind.DIVERGED: ExitCode.DATA,
+    ErrorKind.LOST_RANGE: ExitCode.DATA,
+    ErrorKind.COVERS_LESS: ExitCode.DATA,
+    ErrorKind.INTERNAL: ExitCode.INTERNAL,
 }
 
 

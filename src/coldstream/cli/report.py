@@ -13,25 +13,28 @@ import typer
 from typer.core import TyperGroup
 
 from coldstream.cli.exit_codes import ExitCode, exit_code_of
-from coldstream.errors import ColdstreamError, InternalError, InvalidInputError, Kind
+from coldstream.errors import ColdstreamError, ErrorKind, InternalError, InvalidInputError
 
 _TRY = {
-    Kind.INVALID_INPUT: "see `coldstream --help` and the help of the command",
-    Kind.NOT_FOUND: "list what there is with `coldstream streams`, check a stream with "
+    ErrorKind.INVALID_INPUT: "see `coldstream --help` and the help of the command",
+    ErrorKind.NOT_FOUND: "list what there is with `coldstream streams`, check a stream with "
     "`coldstream verify STREAM`",
-    Kind.CORRUPT_DATA: "find the extent with `coldstream verify STREAM --deep`; the broker or a "
-    "replica may still have the range",
-    Kind.REFUSED_FRAGMENT: "find the extent with `coldstream verify STREAM --deep`",
-    Kind.CONFLICT: "run the command again",
-    Kind.ALREADY_EXISTS: "run the command again",
-    Kind.FENCED: "another node is the writer now; nothing to do here",
-    Kind.UNKNOWN_OUTCOME: "run the command again: it may or may not have landed, both are safe",
-    Kind.UNAVAILABLE: "check the network, AWS_REGION and AWS_ENDPOINT_URL, then run it again",
-    Kind.PERMISSION_DENIED: "check the credentials (`aws sts get-caller-identity`) and their role",
-    Kind.DIVERGED: "nothing was changed; compare the two histories before you go on",
-    Kind.LOST_RANGE: "the range is in neither tier; read on after it, and raise the retention",
-    Kind.COVERS_LESS: "look at what is missing, repair it if a broker has it, or say --accept-less",
-    Kind.INTERNAL: "report this with the lines above; nothing was changed by the error itself",
+    ErrorKind.CORRUPT_DATA: "find the extent with `coldstream verify STREAM --deep`; the "
+    "broker or a replica may still have the range",
+    ErrorKind.REFUSED_FRAGMENT: "find the extent with `coldstream verify STREAM --deep`",
+    ErrorKind.CONFLICT: "run the command again",
+    ErrorKind.ALREADY_EXISTS: "run the command again",
+    ErrorKind.FENCED: "another node is the writer now; nothing to do here",
+    ErrorKind.UNKNOWN_OUTCOME: "run the command again: it may or may not have landed, both "
+    "are safe",
+    ErrorKind.UNAVAILABLE: "check the network, AWS_REGION and AWS_ENDPOINT_URL, then run it again",
+    ErrorKind.PERMISSION_DENIED: "check the credentials (`aws sts get-caller-identity`) and their "
+    "role",
+    ErrorKind.DIVERGED: "nothing was changed; compare the two histories before you go on",
+    ErrorKind.LOST_RANGE: "the range is in neither tier; read on after it, and raise the retention",
+    ErrorKind.COVERS_LESS: "look at what is missing, repair it if a broker has it, or say "
+    "--accept-less",
+    ErrorKind.INTERNAL: "report this with the lines above; nothing was changed by the error itself",
 }
 
 

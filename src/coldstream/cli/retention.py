@@ -84,7 +84,7 @@ app.command("release")(rules.release)
 
 def _plan(remote: Remote, stream: str | None) -> Plans:
     from coldstream.plans.policy import effective
-    from coldstream.plans.retention import Rule, may_be_due
+    from coldstream.plans.retention import RetentionLimits, may_be_due
     from coldstream.usecases.retention import retain
 
     context, _ = read_only(remote)
@@ -105,7 +105,7 @@ def _plan(remote: Remote, stream: str | None) -> Plans:
             continue
         said = effective(policies, item.stream, item.name)
         if said.retains or may_be_due(
-            Rule(said.max_age_ms, said.max_bytes),
+            RetentionLimits(said.max_age_ms, said.max_bytes),
             first_timestamp=item.first_timestamp,
             total_size=item.total_size,
             fragments=item.fragments,

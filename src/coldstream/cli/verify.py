@@ -18,7 +18,7 @@ from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
     from coldstream.manifest.invariants import Invariant
-    from coldstream.reader.report import Report
+    from coldstream.reader.report import VerifyReport
 
 _COLUMNS = ("first", "next", "status", "fragments", "bytes", "key", "problem")
 _WORST_SHOWN = 50
@@ -66,7 +66,7 @@ def verify(
         raise typer.Exit(ExitCode.DATA)
 
 
-def _tell(report: Report) -> None:
+def _tell(report: VerifyReport) -> None:
     document = _document(report)
     print_section(
         "CHECKS",
@@ -102,7 +102,7 @@ def _result(check: dict[str, Any]) -> str:
     return "ok" if check["ok"] else f"FAILED ({check['violations']})"
 
 
-def _document(report: Report) -> dict[str, Any]:
+def _document(report: VerifyReport) -> dict[str, Any]:
     from coldstream.reader.report import CHECKED
 
     return {

@@ -214,7 +214,7 @@ def follow(workflows: Workflows, workflow: str, name: str) -> dict[str, Any]:
         WorkflowFailedError: it failed, timed out or was aborted.
         UnavailableError, NotFoundError: Step Functions gave no answer many times in a row.
     """
-    line, pause, unanswered = _ProgressLine(workflow), _FIRST_PAUSE, 0
+    line, pause, unanswered = _WorkflowProgress(workflow), _FIRST_PAUSE, 0
     try:
         while True:
             try:
@@ -258,7 +258,7 @@ def _total(failed: object) -> int:
 def _failure(name: str, found: Execution) -> WorkflowFailedError:
     """The error behind a failed execution; a step's exception has the name of its class."""
     kind = getattr(getattr(errors, found.error, None), "kind", None)
-    code = BY_KIND[kind] if isinstance(kind, errors.Kind) else ExitCode.FAILED
+    code = BY_KIND[kind] if isinstance(kind, errors.ErrorKind) else ExitCode.FAILED
     said = ": ".join(filter(None, (found.error, _cause(found.cause))))
     return WorkflowFailedError(
         f"{name} {_WORDS[found.status]}{f': {said}' if said else ''}",
@@ -314,7 +314,7 @@ def _summary(item: CatalogItem | None) -> dict[str, Any]:
     }
 
 
-class _ProgressLine:
+class _WorkflowProgress:
     """How long it has been running, on stderr; a line a minute where that is no terminal."""
 
     def __init__(self, workflow: str) -> None:

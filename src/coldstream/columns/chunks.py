@@ -22,7 +22,7 @@ class Run:
     """Rows of some chunks, in order; it keeps no bytes of them.
 
     Attributes:
-        facts: of chunks that have rows; see `Chunks`.
+        facts: of chunks that have rows; see `ChunkArrays`.
         rows: how many, of each.
         begin: record number of the first row of each.
         publishers: of each; empty unless that column is wanted.
@@ -35,7 +35,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class ChunkArrays:
     """Chunks as the kernel wants them: i64 arrays of one value a chunk.
 
     Attributes:
@@ -72,7 +72,7 @@ class Chunks:
         bounds: Sequence[int],
         start: int,
         end: int,
-    ) -> Chunks:
+    ) -> ChunkArrays:
         """Chunks of which the records with offsets `start` to `end` (left out) are wanted.
 
         Raises:

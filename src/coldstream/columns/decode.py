@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coldstream.columns.assemble import Assembler
-from coldstream.columns.chunks import Chunks, Run, chunk_columns
+from coldstream.columns.chunks import ChunkArrays, Run, chunk_columns
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.reference import OF_CHUNK, clamped_us
 from coldstream.columns.schema import TIMESTAMP, Selection
@@ -125,7 +125,7 @@ class Decoder:
             start: rows below this offset are left out,
             end: and rows from this one on.
         """
-        chunks = Chunks.of(data, headers, bounds, start, end)
+        chunks = ChunkArrays.of(data, headers, bounds, start, end)
         if self._of_chunk:
             yield from self._without_messages(chunks)
         else:
@@ -168,7 +168,7 @@ class Decoder:
 
     # Columns of chunks only: no entry is looked at.
 
-    def _without_messages(self, chunks: Chunks) -> Iterator[pa.RecordBatch]:
+    def _without_messages(self, chunks: ChunkArrays) -> Iterator[pa.RecordBatch]:
         first, last = chunks.first, chunks.last
         number, done = 0, 0
         while number < len(first):
@@ -191,7 +191,7 @@ class Decoder:
 
     # Columns of messages.
 
-    def _with_messages(self, chunks: Chunks) -> Iterator[pa.RecordBatch]:
+    def _with_messages(self, chunks: ChunkArrays) -> Iterator[pa.RecordBatch]:
         if len(self._rows) < len(chunks.begin):
             self._rows = np.zeros(len(chunks.begin), np.int64)
         walk = kernel.Walk(
@@ -253,7 +253,7 @@ class Decoder:
             batch.kept_bytes += memory.nbytes
         return status, rows
 
-    def _sub_batch(self, chunks: Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
+    def _sub_batch(self, chunks: ChunkArrays, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
         """The messages of one sub-batch; or the rest of the chunk is damaged."""
         number, before = walk.chunk, walk.record
         spare = int(chunks.records[number]) - before - (int(chunks.entries[number]) - walk.entry)
@@ -301,7 +301,7 @@ class Decoder:
         walk.record += records if status == kernel.END else inner.record
         yield from self._damaged(chunks, walk)
 
-    def _damaged(self, chunks: Chunks, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
+    def _damaged(self, chunks: ChunkArrays, walk: kernel.Walk) -> Iterator[pa.RecordBatch]:
         """All records of the chunk from here on become rows with an error."""
         number = walk.chunk
         reason = _reason(chunks.chunk(number))
@@ -322,7 +322,7 @@ class Decoder:
         walk.position = -1
 
     def _add(
-        self, chunks: Chunks, number: int, rows: NDArray[np.int64], begin: NDArray[np.int64]
+        self, chunks: ChunkArrays, number: int, rows: NDArray[np.int64], begin: NDArray[np.int64]
     ) -> None:
         """Remember of which chunks the next rows are; see `Chunks.run`."""
         run = chunks.run(number, rows, begin, with_publishers=self._publishers)
@@ -330,7 +330,7 @@ class Decoder:
             self._batch.runs.append(run)
             self._batch.rows += int(run.rows.sum())
 
-    def _add_to_one(self, chunks: Chunks, number: int, rows: int, begin: int) -> None:
+    def _add_to_one(self, chunks: ChunkArrays, number: int, rows: int, begin: int) -> None:
         """The same for rows of one chunk."""
         counts, begins = np.array([[rows], [begin]], np.int64)
         self._add(chunks, number, counts, begins)

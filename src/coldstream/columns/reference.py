@@ -17,8 +17,8 @@ import pyarrow as pa
 from coldstream.columns.schema import PROPERTIES, Selection
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import (
+    AmqpMessage,
     BodyKind,
-    Message,
     Properties,
     decode_message,
     value_to_jsonable,
@@ -131,7 +131,7 @@ def message_columns(selection: Selection, wire: bytes) -> Row:
     }
 
 
-def body_bytes(message: Message) -> bytes:
+def body_bytes(message: AmqpMessage) -> bytes:
     """A body as bytes: data as it is, a text or binary value as it is, all else as JSON."""
     if message.body_kind is BodyKind.DATA:
         return message.data

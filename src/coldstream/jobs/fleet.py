@@ -23,16 +23,16 @@ from coldstream.errors import ColdstreamError, PermissionDeniedError, Unavailabl
 from coldstream.jobs.fleet_streams import Total, gather, stream_rows
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
 from coldstream.jobs.fleet_walk import (
-    Unit,
     Walked,
+    WalkUnit,
     fragment_rows,
     object_rows,
     pack,
     split,
 )
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import PartFile, Snapshot, SnapshotTables, part_file, register
+from coldstream.jobs.snapshots import PartFile, SnapshotTables, TableSnapshot, part_file, register
 from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries
@@ -76,7 +76,7 @@ _COUNTS_SQL = ", ".join(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FleetSettings:
     """What a run of fleet is told.
 
     Attributes:
@@ -85,7 +85,7 @@ class Settings:
         grace_ms: an object without a reference counts as orphan when it is older.
     """
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     objects: bool
     grace_ms: int
 
@@ -93,9 +93,9 @@ class Settings:
 def run(
     spark: SparkSession,
     remote: Remote,
-    settings: Settings,
+    settings: FleetSettings,
     tables: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> None:
     """Write a snapshot of all streams and register it.
 
@@ -141,13 +141,13 @@ def directories(store: ObjectStore, prefix: str) -> Iterator[str]:
         after = f"{under}{name}0"  # the character behind "/"
 
 
-def _units(context: Context, items: list[CatalogItem]) -> tuple[list[Unit], dict[str, str]]:
-    units: list[Unit] = []
+def _units(context: Context, items: list[CatalogItem]) -> tuple[list[WalkUnit], dict[str, str]]:
+    units: list[WalkUnit] = []
     errors: dict[str, str] = {}
     for item in items:
         if item.state is StreamState.DELETED:
             continue  # its objects are gone, and its item only says so
-        whole = Unit(
+        whole = WalkUnit(
             stream=item.stream,
             root_key=item.root_key,
             first_offset=item.first_offset,
@@ -169,13 +169,13 @@ def _units(context: Context, items: list[CatalogItem]) -> tuple[list[Unit], dict
     return units, errors
 
 
-def _nothing_but_objects(stream: str) -> Unit:
+def _nothing_but_objects(stream: str) -> WalkUnit:
     """The unit of a directory that no item knows."""
-    return Unit(stream, "", 0, 0, b"", (0, MAX_OFFSET), first=True, weight=0)
+    return WalkUnit(stream, "", 0, 0, b"", (0, MAX_OFFSET), first=True, weight=0)
 
 
 def _performed(
-    spark: SparkSession, tasks: list[list[Unit]], place: Place, settings: Settings
+    spark: SparkSession, tasks: list[list[WalkUnit]], place: Place, settings: FleetSettings
 ) -> list[Mapping[str, Any]]:
     if not tasks:
         return []
@@ -185,9 +185,9 @@ def _performed(
 
 
 def _work(
-    tasks: list[list[Unit]],
+    tasks: list[list[WalkUnit]],
     place: Place,
-    settings: Settings,
+    settings: FleetSettings,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the tasks whose numbers come in, and what was counted for each unit."""
@@ -199,7 +199,7 @@ def _work(
 
 
 def perform(
-    store: ObjectStore, prefix: str, units: list[Unit], task: int, settings: Settings
+    store: ObjectStore, prefix: str, units: list[WalkUnit], task: int, settings: FleetSettings
 ) -> list[dict[str, Any]]:
     """Write the files of a task; what was counted for each of its units.
 
@@ -225,8 +225,8 @@ def perform(
 def _perform(
     store: ObjectStore,
     prefix: str,
-    unit: Unit,
-    settings: Settings,
+    unit: WalkUnit,
+    settings: FleetSettings,
     fragments: PartFile,
     objects: PartFile,
 ) -> dict[str, Any]:
@@ -262,14 +262,14 @@ def _perform(
     return counts
 
 
-def _modified_ms(store: ObjectStore, prefix: str, unit: Unit) -> int | None:
+def _modified_ms(store: ObjectStore, prefix: str, unit: WalkUnit) -> int | None:
     """When the store took a stream's root; a prefix is a directory, so the key itself is none."""
     under = metadata_prefix(prefix, unit.stream)
     page = store.list(under, start_after=unit.root_key[:-1], limit=1)
     return page[0].modified_ms if page and page[0].key == unit.root_key else None
 
 
-def _root(store: ObjectStore, unit: Unit) -> Root:
+def _root(store: ObjectStore, unit: WalkUnit) -> Root:
     if not unit.root_key:
         return Root(first_offset=unit.first_offset, next_offset=unit.first_offset)
     return root_at(store, unit.root_key, unit.stream)
@@ -288,8 +288,8 @@ def _count_orphans(batch: pa.RecordBatch, oldest_ms: int, counts: dict[str, Any]
 
 
 def _tell(
-    report: Report,
-    settings: Settings,
+    report: JobReport,
+    settings: FleetSettings,
     items: list[CatalogItem],
     totals: Mapping[str, Total],
     damaged: Sequence[ColdstreamError],

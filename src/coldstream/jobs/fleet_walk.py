@@ -40,7 +40,7 @@ _BEHIND_DIGITS = ":"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WalkUnit:
     """A part of one stream's manifest, and of the keys beside it.
 
     Attributes:
@@ -91,9 +91,9 @@ class Walked:
     group_uids: set[int] = field(default_factory=set)
 
 
-def split(unit: Unit, root: Root) -> list[Unit]:
+def split(unit: WalkUnit, root: Root) -> list[WalkUnit]:
     """The units of a stream that is too large to be one: one for each group of the root."""
-    units: list[Unit] = []
+    units: list[WalkUnit] = []
     entries = root.entries
     leaves = next((n for n, each in enumerate(entries) if not each.kind.level), len(entries))
     bounds = [*range(leaves), leaves] if leaves < len(entries) else [*range(leaves)]
@@ -102,7 +102,7 @@ def split(unit: Unit, root: Root) -> list[Unit]:
         part = entries.part(number, end)
         last = number == bounds[-1]
         units.append(
-            Unit(
+            WalkUnit(
                 stream=unit.stream,
                 root_key=unit.root_key,
                 first_offset=unit.first_offset,
@@ -120,9 +120,9 @@ def split(unit: Unit, root: Root) -> list[Unit]:
     return units
 
 
-def pack(units: list[Unit], *, weight: int) -> list[list[Unit]]:
+def pack(units: list[WalkUnit], *, weight: int) -> list[list[WalkUnit]]:
     """Units in tasks of about `weight` fragments each, every stream counted as some."""
-    tasks: list[list[Unit]] = []
+    tasks: list[list[WalkUnit]] = []
     room = 0
     for unit in sorted(units, key=lambda each: (-each.weight, each.stream, each.keys)):
         need = unit.weight + 200
@@ -135,7 +135,7 @@ def pack(units: list[Unit], *, weight: int) -> list[list[Unit]]:
 
 
 def fragment_rows(
-    unit: Unit, entries: Entries, fetch: Fetch, prefix: str, walked: Walked
+    unit: WalkUnit, entries: Entries, fetch: Fetch, prefix: str, walked: Walked
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `FRAGMENTS` below `entries`, a batch for each node; `walked` counts along."""
 
@@ -246,7 +246,7 @@ def times(milliseconds: NDArray[np.int64]) -> pa.Array:
 def object_rows(
     store: ObjectStore,
     prefix: str,
-    unit: Unit,
+    unit: WalkUnit,
     quarantine_key: str,
     fetch: Fetch,
     walked: Walked,
@@ -266,7 +266,7 @@ def object_rows(
 
 
 def _objects(
-    unit: Unit,
+    unit: WalkUnit,
     page: list[ObjectInfo],
     prefix: str,
     quarantine_key: str,
@@ -294,7 +294,7 @@ def _objects(
 
 
 def _classifier(
-    key: str, prefix: str, unit: Unit, quarantine_key: str, walked: Walked
+    key: str, prefix: str, unit: WalkUnit, quarantine_key: str, walked: Walked
 ) -> tuple[str, bool, bool]:
     """(kind, whether it is referred to, whether it is ahead of the manifest)."""
     if key in (unit.root_key, quarantine_key):

@@ -27,9 +27,9 @@ from coldstream.jobs.profile_report import page
 from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
 from coldstream.jobs.streams import named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -52,7 +52,7 @@ _DRIVER_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProfileSettings:
     """What a run of profile is told.
 
     Attributes:
@@ -65,7 +65,7 @@ class Settings:
         prices: for the estimate of costs.
     """
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     streams: str
     since_ms: int
     bucket_ms: int
@@ -75,7 +75,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProfileWork:
     """Fragments and holes of one stream that follow each other.
 
     Attributes:
@@ -94,9 +94,9 @@ class Work:
 def run(
     spark: SparkSession,
     remote: Remote,
-    settings: Settings,
+    settings: ProfileSettings,
     catalog: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> None:
     """Profile the streams that match, write the tables and the page, and register the tables.
 
@@ -124,12 +124,12 @@ def wanted(item: CatalogItem, pattern: str) -> bool:
 
 
 def plan(
-    remote: Remote, items: Sequence[CatalogItem], settings: Settings
-) -> tuple[dict[str, Profile], list[Work]]:
+    remote: Remote, items: Sequence[CatalogItem], settings: ProfileSettings
+) -> tuple[dict[str, Profile], list[ProfileWork]]:
     """An empty profile for each stream, and the work that fills it, in the order of offsets."""
     context = Context(remote.store, remote.catalog, remote.place.prefix, lambda: 0)
 
-    def look(item: CatalogItem) -> tuple[Profile, list[Work]]:
+    def look(item: CatalogItem) -> tuple[Profile, list[ProfileWork]]:
         profile = Profile(item, 0, Counted(), Sample())
         try:
             root = load_root(context, item)
@@ -155,7 +155,7 @@ def plan(
     )
 
 
-def in_window(root: Root, context: Context, stream: str, settings: Settings) -> list[Entry]:
+def in_window(root: Root, context: Context, stream: str, settings: ProfileSettings) -> list[Entry]:
     """The fragments that have a chunk in the window, and holes between, in the order of offsets."""
     found: list[Entry] = []
     for entry in leaves_backwards(root, context.fetch(stream)):
@@ -168,7 +168,7 @@ def in_window(root: Root, context: Context, stream: str, settings: Settings) -> 
     return found[::-1]
 
 
-def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
+def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[ProfileWork]:
     """The work on a stream: tasks of few fragments, with a sample spread evenly over all.
 
     The newest fragment is always in the sample: it knows best where consumers are.
@@ -178,7 +178,7 @@ def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
     each_bytes = sum(min(entries[number].size, PIECE_BYTES) for number in data) / max(1, len(data))
     count = min(len(data), max(1, int(sample_bytes / max(1, each_bytes)))) if sample_bytes else 0
     sampled = {data[last - round(each * last / max(1, count - 1))] for each in range(count)}
-    work: list[Work] = []
+    work: list[ProfileWork] = []
     begin = 0
     while begin < len(entries):
         end, pieces = begin, 0
@@ -187,7 +187,7 @@ def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
             end += 1
         newest = data[-1] if data and begin <= data[-1] < end else None
         work.append(
-            Work(
+            ProfileWork(
                 stream=stream,
                 entries=b"".join(each.encode() for each in entries[begin:end]),
                 sampled=frozenset(each - begin for each in sampled if begin <= each < end),
@@ -199,7 +199,7 @@ def cut(stream: str, entries: Sequence[Entry], sample_bytes: int) -> list[Work]:
 
 
 def _performed(
-    spark: SparkSession, work: list[Work], place: Place, settings: Settings
+    spark: SparkSession, work: list[ProfileWork], place: Place, settings: ProfileSettings
 ) -> Iterator[tuple[str, Counted, Sample]]:
     if not work:
         return
@@ -212,7 +212,10 @@ def _performed(
 
 
 def _work(
-    work: list[Work], place: Place, settings: Settings, batches: Iterable[pa.RecordBatch]
+    work: list[ProfileWork],
+    place: Place,
+    settings: ProfileSettings,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the pieces of work whose numbers come in."""
     remote = connect_in_worker(place)
@@ -227,7 +230,7 @@ def _work(
 
 
 def perform(
-    store: ObjectStore, prefix: str, work: Work, settings: Settings
+    store: ObjectStore, prefix: str, work: ProfileWork, settings: ProfileSettings
 ) -> tuple[Counted, Sample]:
     """Count the fragments of a piece of work, and look at the chunks of its sample.
 
@@ -284,9 +287,9 @@ def _sample(fragments: Fragments, opened: OpenFragment, sample: Sample, *, from_
 
 def write(
     profiles: Iterable[Profile],
-    settings: Settings,
+    settings: ProfileSettings,
     catalog: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> None:
     """Write the tables and the page, register the tables, and tell where they are."""
     snapshot = settings.snapshot

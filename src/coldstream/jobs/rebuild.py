@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, CorruptDataError, PermissionDeniedError
 from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differences_batch
-from coldstream.jobs.rebuild_shadow import Part, Shadow, compare_part, shadow
-from coldstream.jobs.report import Report
+from coldstream.jobs.rebuild_shadow import Shadow, StreamPart, compare_part, shadow
+from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import StreamState
 from coldstream.remote.context import Context
@@ -32,7 +32,7 @@ _TASK_FRAGMENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RebuildSettings:
     """What a run of rebuild is told.
 
     Attributes:
@@ -41,7 +41,7 @@ class Settings:
         branching: entries of a full group.
     """
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     trailers: bool = False
     branching: int = 1024
 
@@ -50,9 +50,9 @@ def run_shadow(
     spark: SparkSession,
     remote: Remote,
     pattern: str,
-    settings: Settings,
+    settings: RebuildSettings,
     tables: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> ColdstreamError | None:
     """Compare the manifests of streams with what the bucket has.
 
@@ -116,10 +116,10 @@ def _context(remote: Remote) -> Context:
 
 
 def _compared(
-    spark: SparkSession, place: Place, settings: Settings, parts: Sequence[Part]
+    spark: SparkSession, place: Place, settings: RebuildSettings, parts: Sequence[StreamPart]
 ) -> Iterable[Shadow]:
     """Compare parts in the workers, some of them in one task."""
-    tasks: list[list[Part]] = []
+    tasks: list[list[StreamPart]] = []
     size = 0
     for part in parts:
         if not tasks or size + part.fragments > _TASK_FRAGMENTS:
@@ -136,7 +136,9 @@ def _compared(
     return [each for several in found for each in several]
 
 
-def _compare_in_worker(place: Place, settings: Settings, parts: Sequence[Part]) -> list[Shadow]:
+def _compare_in_worker(
+    place: Place, settings: RebuildSettings, parts: Sequence[StreamPart]
+) -> list[Shadow]:
     context = _context(connect_in_worker(place))
     return [
         compare_part(context, part, branching=settings.branching, trailers=settings.trailers)
@@ -145,10 +147,10 @@ def _compare_in_worker(place: Place, settings: Settings, parts: Sequence[Part]) 
 
 
 def _save(
-    settings: Settings,
+    settings: RebuildSettings,
     differences: Sequence[Difference],
     tables: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> None:
     with part_file(settings.snapshot, DIFFERENCES, 0) as part:
         part.add(differences_batch(differences, settings.snapshot.taken_ms))

@@ -80,7 +80,7 @@ class Shadow:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StreamPart:
     """Offsets [first, next_offset) of a stream between two borders of its tree.
 
     Attributes:
@@ -96,7 +96,7 @@ class Part:
     fragments: int
 
 
-def parts_of(context: Context, item: CatalogItem) -> list[Part]:
+def parts_of(context: Context, item: CatalogItem) -> list[StreamPart]:
     """The parts of a stream; each has the fragments of one group, or those of the root.
 
     Raises:
@@ -104,7 +104,7 @@ def parts_of(context: Context, item: CatalogItem) -> list[Part]:
         UnavailableError: S3 did not answer.
     """
     root, fetch = load_root(context, item), context.fetch(item.stream)
-    found: list[Part] = []
+    found: list[StreamPart] = []
     for entry in _groups(root.entries, root.first_offset, fetch):
         first = max(entry.first_offset, root.first_offset)
         last = found[-1] if found else None
@@ -112,7 +112,7 @@ def parts_of(context: Context, item: CatalogItem) -> list[Part]:
             joined = replace(last, next_offset=entry.next_offset, fragments=last.fragments + 1)
             found[-1] = joined
         else:
-            found.append(Part(item, first, entry.next_offset, entry.fragments))
+            found.append(StreamPart(item, first, entry.next_offset, entry.fragments))
     return found
 
 
@@ -126,7 +126,7 @@ def _groups(entries: Iterable[Entry], first_offset: int, fetch: Fetch) -> Iterat
             yield entry
 
 
-def compare_part(context: Context, part: Part, *, branching: int, trailers: bool) -> Shadow:
+def compare_part(context: Context, part: StreamPart, *, branching: int, trailers: bool) -> Shadow:
     """Compare a part of the live manifest with one made anew; changes nothing.
 
     Args:
@@ -159,7 +159,7 @@ def compare_part(context: Context, part: Part, *, branching: int, trailers: bool
 
 
 #: Compares parts, in any place, and gives the results in their order.
-Perform = Callable[[Sequence[Part]], Iterable[Shadow]]
+Perform = Callable[[Sequence[StreamPart]], Iterable[Shadow]]
 
 
 def shadow(context: Context, stream: str, perform: Perform) -> Shadow:

@@ -36,7 +36,7 @@ _RAISED = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.*)$", re.MULTILI
 
 
 @dataclass(slots=True)
-class Report:
+class JobReport:
     """What a run of a job has to tell; filled while it works.
 
     Attributes:
@@ -71,7 +71,7 @@ def reporting(
     sink: MetricSink,
     write: Callable[[str], object] = print,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Report]:
+) -> Iterator[JobReport]:
     """Run the body of a job, then send its metrics and write its line, however it ends.
 
     The metrics come first: a scrub whose findings nobody is told about has not succeeded.
@@ -87,7 +87,7 @@ def reporting(
         ColdstreamError: one that a worker raised, after the line was written.
         Exception: anything else that the body or the sink raised, likewise.
     """
-    report = Report(job, run_id)
+    report = JobReport(job, run_id)
     started = clock()
     error: BaseException | None = None
     try:
@@ -103,7 +103,7 @@ def reporting(
         write(line(report, clock() - started, error))
 
 
-def line(report: Report, seconds: float, error: BaseException | None) -> str:
+def line(report: JobReport, seconds: float, error: BaseException | None) -> str:
     """The line at the end of a run, one JSON object."""
     document = {
         "job": report.job,

@@ -82,7 +82,7 @@ class SnapshotTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """One run's place in all its tables.
 
     Attributes:
@@ -129,7 +129,7 @@ class PartFile:
         rows: added so far.
     """
 
-    def __init__(self, snapshot: Snapshot, table: SnapshotTable) -> None:
+    def __init__(self, snapshot: TableSnapshot, table: SnapshotTable) -> None:
         self._schema = table.schema
         self._snapshot = snapshot.id
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `part_file`
@@ -160,7 +160,7 @@ class PartFile:
 
 
 @contextmanager
-def part_file(snapshot: Snapshot, table: SnapshotTable, task: int) -> Iterator[PartFile]:
+def part_file(snapshot: TableSnapshot, table: SnapshotTable, task: int) -> Iterator[PartFile]:
     """A file that is saved at the end of the block, unless that fails or no row was added."""
     part = PartFile(snapshot, table)
     try:
@@ -188,7 +188,7 @@ class SnapshotTables:
         self._database = database
         self._pause = pause or (lambda attempt: time.sleep(random.uniform(0, 0.2 * 2**attempt)))
 
-    def add(self, table: SnapshotTable, snapshot: Snapshot) -> None:
+    def add(self, table: SnapshotTable, snapshot: TableSnapshot) -> None:
         """Make the files of a snapshot part of its table, once; the table is made if need be.
 
         It is read again before every attempt: if our files are in it, an earlier attempt had landed
@@ -216,7 +216,7 @@ class SnapshotTables:
             raise _translated(exc, name) from exc
         raise UnavailableError(f"{name} was changed by others {_ATTEMPTS} times in a row")
 
-    def _load(self, name: str, table: SnapshotTable, snapshot: Snapshot) -> Table:
+    def _load(self, name: str, table: SnapshotTable, snapshot: TableSnapshot) -> Table:
         try:
             return self._catalog.load_table(name)
         except NoSuchIcebergTableError as exc:
@@ -239,7 +239,7 @@ class SnapshotTables:
 
 
 def register(
-    tables: SnapshotTables | None, snapshot: Snapshot, written: Sequence[SnapshotTable]
+    tables: SnapshotTables | None, snapshot: TableSnapshot, written: Sequence[SnapshotTable]
 ) -> None:
     """Add a snapshot to all its tables; nothing where there is no catalog."""
     if tables is not None:
@@ -257,7 +257,7 @@ def _paths(table: Table, directory: str) -> list[str]:
     return sorted(directory + each.base_name for each in found if each.type == FileType.File)
 
 
-def _has(table: Table, snapshot: Snapshot, paths: Sequence[str]) -> bool:
+def _has(table: Table, snapshot: TableSnapshot, paths: Sequence[str]) -> bool:
     """Whether the table has this snapshot, with or without rows."""
     wanted = f"{PARTITION} == '{snapshot.id}'"
     there = {task.file.file_path for task in table.scan(row_filter=wanted).plan_files()}
@@ -273,7 +273,9 @@ def _has(table: Table, snapshot: Snapshot, paths: Sequence[str]) -> bool:
     )
 
 
-def _commit(loaded: Table, table: SnapshotTable, snapshot: Snapshot, paths: Sequence[str]) -> None:
+def _commit(
+    loaded: Table, table: SnapshotTable, snapshot: TableSnapshot, paths: Sequence[str]
+) -> None:
     with loaded.transaction() as change:
         names = set(loaded.schema().column_names)
         if not set(table.columns.names) <= names:

@@ -24,7 +24,7 @@ CRC_SIZE = _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class NodeHeader:
     """What a root and a group have in common.
 
     Attributes:
@@ -44,7 +44,7 @@ class Header:
     catalog_version: int
 
 
-def sealed(magic: bytes, header: Header, body: bytes) -> bytes:
+def sealed(magic: bytes, header: NodeHeader, body: bytes) -> bytes:
     """A node's bytes: header, body, CRC32 of both."""
     data = (
         _HEADER.pack(
@@ -63,7 +63,7 @@ def sealed(magic: bytes, header: Header, body: bytes) -> bytes:
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> Header:
+def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> NodeHeader:
     """Check magic, version and CRC32 of a node, and read its header.
 
     Args:
@@ -86,4 +86,4 @@ def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> Header:
         raise CorruptDataError(f"manifest version {version} is not known to this release")
     if zlib.crc32(data[:-CRC_SIZE]) != _CRC.unpack_from(data, len(data) - CRC_SIZE)[0]:
         raise CorruptDataError(f"the {what}'s checksum does not match")
-    return Header(first, next_offset, first_ts, oldest, high << 64 | low, catalog_version)
+    return NodeHeader(first, next_offset, first_ts, oldest, high << 64 | low, catalog_version)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InternalError
 from coldstream.manifest.entries import ENTRY_SIZE, MAX_RECORDS, Entries, Entry, EntryKind
-from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, Header, opened, sealed
+from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, NodeHeader, opened, sealed
 
 _NODE = struct.Struct(
     ">"
@@ -90,7 +90,7 @@ class Node:
         entry = self.entry()
         if entry.records > MAX_RECORDS:
             raise InternalError("a group of too many fragments", offset=entry.first_offset)
-        header = Header(
+        header = NodeHeader(
             first_offset=entry.first_offset,
             next_offset=entry.next_offset,
             first_timestamp=self.entries[0].min_timestamp,

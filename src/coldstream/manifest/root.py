@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
-from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, Header, opened, sealed
+from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, NodeHeader, opened, sealed
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_EPOCH, MAX_OFFSET
 
@@ -150,7 +150,7 @@ class Root:
         """The object's bytes."""
         claims = b"".join(_CLAIM.pack(c.epoch, c.floor) for c in self.ledger.claims)
         quarantine = self.quarantine_key.encode()
-        header = Header(
+        header = NodeHeader(
             first_offset=self.first_offset,
             next_offset=self.next_offset,
             first_timestamp=self.first_timestamp,
@@ -207,7 +207,7 @@ def parse_root(data: bytes) -> Root:
     return root
 
 
-def _head(header: Header, entries: Entries, dead_fragments: int) -> Head | None:
+def _head(header: NodeHeader, entries: Entries, dead_fragments: int) -> Head | None:
     """What the header says of the oldest live fragment; None where the first entry is one."""
     if not len(entries) or not entries[0].kind.level:
         return None
@@ -219,7 +219,7 @@ def _head(header: Header, entries: Entries, dead_fragments: int) -> Head | None:
     )
 
 
-def _check(root: Root, header: Header, dead_fragments: int) -> None:
+def _check(root: Root, header: NodeHeader, dead_fragments: int) -> None:
     entries = root.entries
     first = entries[0] if len(entries) else None
     head = root.head

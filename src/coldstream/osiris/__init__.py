@@ -9,7 +9,7 @@ it is asked for: the Lambdas have none.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coldstream.osiris.amqp import BodyKind, Message, decode_message, encode_data, to_jsonable
+from coldstream.osiris.amqp import AmqpMessage, BodyKind, decode_message, encode_data, to_jsonable
 from coldstream.osiris.bloom import FilterMatcher, encode_bloom
 from coldstream.osiris.chunk import (
     CHUNK_HEADER_SIZE,
@@ -52,6 +52,7 @@ __all__ = [
     "SEGMENT_HEADER",
     "SEGMENT_HEADER_SIZE",
     "SEGMENT_MAGIC",
+    "AmqpMessage",
     "BodyKind",
     "Buffer",
     "Chunk",
@@ -59,7 +60,6 @@ __all__ = [
     "ChunkType",
     "Codec",
     "FilterMatcher",
-    "Message",
     "Tracked",
     "TrackingType",
     "check_index",

@@ -26,10 +26,10 @@ from typing import TypeAlias, TypeVar
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp_types import (
     AmqpMap,
+    AmqpTimestamp,
     Decimal,
     Described,
     Symbol,
-    Timestamp,
     Value,
     ValueReader,
 )
@@ -108,8 +108,8 @@ class Properties:
     correlation_id: MessageId | None = None
     content_type: str | None = None
     content_encoding: str | None = None
-    absolute_expiry_time: Timestamp | None = None
-    creation_time: Timestamp | None = None
+    absolute_expiry_time: AmqpTimestamp | None = None
+    creation_time: AmqpTimestamp | None = None
     group_id: str | None = None
     group_sequence: int | None = None
     reply_to_group_id: str | None = None
@@ -118,13 +118,13 @@ class Properties:
 _ID_TYPES: tuple[type, ...] = (int, uuid.UUID, bytes, str)
 _HEADER_TYPES: tuple[tuple[type, ...], ...] = ((bool,), (int,), (int,), (bool,), (int,))
 _PROPERTY_TYPES: tuple[tuple[type, ...], ...] = (
-    _ID_TYPES, (bytes,), (str,), (str,), (str,), _ID_TYPES, (Symbol,), (Symbol,), (Timestamp,),
-    (Timestamp,), (str,), (int,), (str,),
+    _ID_TYPES, (bytes,), (str,), (str,), (str,), _ID_TYPES, (Symbol,), (Symbol,), (AmqpTimestamp,),
+    (AmqpTimestamp,), (str,), (int,), (str,),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class AmqpMessage:
     """One decoded message. What a message does not have is None, or empty.
 
     Attributes:
@@ -156,7 +156,7 @@ class Message:
         return b"".join(part for part in self.body if isinstance(part, bytes))
 
 
-def decode_message(buf: Buffer) -> Message:
+def decode_message(buf: Buffer) -> AmqpMessage:
     """Decode the wire bytes of one message.
 
     Raises:
@@ -166,7 +166,7 @@ def decode_message(buf: Buffer) -> Message:
     reader = ValueReader(buf)
     if not reader.left:
         raise CorruptDataError("an AMQP message without any section")
-    message = Message()
+    message = AmqpMessage()
     parts: list[Value] = []
     last: Section | None = None
     while reader.left:
@@ -217,7 +217,7 @@ def _body_part(section: Section, value: Value) -> Value:
     return value
 
 
-def _with(message: Message, section: Section, value: Value) -> Message:
+def _with(message: AmqpMessage, section: Section, value: Value) -> AmqpMessage:
     match section:
         case Section.HEADER:
             return replace(message, header=_fields(Header, _HEADER_TYPES, value))
@@ -277,7 +277,7 @@ def _pairs(value: Value) -> tuple[tuple[Value, Value], ...]:
     return value.pairs
 
 
-def to_jsonable(message: Message) -> dict[str, Json]:
+def to_jsonable(message: AmqpMessage) -> dict[str, Json]:
     """A message without what it does not have; timestamps are ms, UUIDs text.
 
     The body of a single data section is that section's text or {"base64": …}; of more, a list.
@@ -333,7 +333,7 @@ def value_to_jsonable(value: Value) -> Json:
             return value
 
 
-def _body(message: Message) -> Json:
+def _body(message: AmqpMessage) -> Json:
     body = message.body
     if message.body_kind is BodyKind.DATA and isinstance(body, tuple) and len(body) == 1:
         return value_to_jsonable(body[0])

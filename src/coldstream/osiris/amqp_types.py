@@ -35,7 +35,7 @@ class Symbol(str):
     __slots__ = ()
 
 
-class Timestamp(int):
+class AmqpTimestamp(int):
     """Milliseconds since the Unix epoch, signed 64 bit."""
 
     __slots__ = ()
@@ -132,7 +132,7 @@ _FIXED: dict[int, _Parser] = {
     0x80: _unpack(">Q"),  # ulong
     0x81: _unpack(">q"),  # long
     0x82: _unpack(">d"),
-    0x83: lambda data: Timestamp(int.from_bytes(data, "big", signed=True)),
+    0x83: lambda data: AmqpTimestamp(int.from_bytes(data, "big", signed=True)),
     0x84: lambda data: Decimal(bytes(data)),
     0x94: lambda data: Decimal(bytes(data)),
     0x98: lambda data: uuid.UUID(bytes=bytes(data)),

@@ -21,7 +21,7 @@ from coldstream.plans.repair import Known
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FoundChunk:
     """A chunk, and the name of the source that has it."""
 
     chunk: Chunk
@@ -39,13 +39,13 @@ class Assembled:
             fragment byte for byte; or two sources have all of it alike.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[FoundChunk, ...]
     missing: tuple[tuple[int, int], ...]
     proved: bool
 
-    def runs(self) -> Iterator[list[Part]]:
+    def runs(self) -> Iterator[list[FoundChunk]]:
         """Parts without a gap between them."""
-        run: list[Part] = []
+        run: list[FoundChunk] = []
         for part in self.parts:
             if run and run[-1].chunk.header.next_offset != part.chunk.header.chunk_id:
                 yield run
@@ -74,12 +74,12 @@ class Fragment:
 class Sources:
     """Chunks that hold by themselves, by their ids; the first source that has one wins."""
 
-    chunks: dict[int, list[Part]] = field(default_factory=dict)
+    chunks: dict[int, list[FoundChunk]] = field(default_factory=dict)
 
     def add(self, name: str, found: Iterable[Chunk]) -> None:
         """Put a source behind those before it."""
         for chunk in found:
-            self.chunks.setdefault(chunk.header.chunk_id, []).append(Part(chunk, name))
+            self.chunks.setdefault(chunk.header.chunk_id, []).append(FoundChunk(chunk, name))
 
 
 def assemble(known: Known, sources: Sequence[Sources]) -> Assembled:
@@ -113,7 +113,7 @@ def _covered(assembled: Assembled) -> int:
 
 
 def _assembled(known: Known, sources: Sequence[Sources]) -> tuple[Assembled, int]:
-    parts: list[Part] = []
+    parts: list[FoundChunk] = []
     missing: list[tuple[int, int]] = []
     at, epoch = known.first_offset, known.lowest_epoch
     starts = sorted({each for source in sources for each in source.chunks} | set(known.records))
@@ -144,7 +144,7 @@ def _assembled(known: Known, sources: Sequence[Sources]) -> tuple[Assembled, int
     return Assembled(tuple(parts), tuple(missing), proved), crc
 
 
-def fragment_of(run: Sequence[Part], known: Known, *, epoch: int, floor: int) -> Fragment:
+def fragment_of(run: Sequence[FoundChunk], known: Known, *, epoch: int, floor: int) -> Fragment:
     """The object of a run of chunks, with the epoch, and so the rights, of what it replaces."""
     chunks = [part.chunk for part in run]
     first = chunks[0].header

@@ -21,7 +21,7 @@ MAX_WINDOW = 2**17
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Cluster:
     """Neighbouring candidates that no other one overlaps.
 
     Attributes:
@@ -61,7 +61,7 @@ class Clusters:
         """How far what is held reaches; what begins there or behind it overlaps nothing of it."""
         return 0 if self._waiting is None else int(self._waiting["next_offset"].max())
 
-    def take(self, rows: NDArray[np.void]) -> Iterator[Piece]:
+    def take(self, rows: NDArray[np.void]) -> Iterator[Cluster]:
         """Take the next candidates; give what nothing that follows can overlap.
 
         Args:
@@ -89,14 +89,14 @@ class Clusters:
         if last:
             yield from _pieces(rows[:last], cuts)
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterator[Cluster]:
         """There are no more: the rest."""
         rest, self._waiting = self._waiting, None
         if rest is not None:
-            yield Piece(rest, plain=len(rest) == 1)
+            yield Cluster(rest, plain=len(rest) == 1)
 
 
-def _pieces(rows: NDArray[np.void], cuts: NDArray[np.intp]) -> Iterator[Piece]:
+def _pieces(rows: NDArray[np.void], cuts: NDArray[np.intp]) -> Iterator[Cluster]:
     """Pieces of rows that are cut before the numbers in `cuts`, the last of which is their end."""
     begins = np.concatenate([np.zeros(1, cuts.dtype), cuts[:-1]])
     single = cuts - begins == 1
@@ -104,4 +104,4 @@ def _pieces(rows: NDArray[np.void], cuts: NDArray[np.intp]) -> Iterator[Piece]:
     # A stretch goes on where both sides of a cut are single ones that join.
     seams = np.flatnonzero(~(single[1:] & single[:-1] & (firsts[1:] == nexts[:-1]))) + 1
     for begin, end in zip([0, *seams.tolist()], [*seams.tolist(), len(cuts)], strict=True):
-        yield Piece(rows[int(begins[begin]) : int(cuts[end - 1])], plain=bool(single[begin]))
+        yield Cluster(rows[int(begins[begin]) : int(cuts[end - 1])], plain=bool(single[begin]))

@@ -26,7 +26,7 @@ from coldstream.manifest.tree import Fetch, leaf_at
 from coldstream.names import DataKey, GroupKey, MarkKey, RootKey
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """What an object is to its stream."""
 
     REFERENCED = "referenced"
@@ -59,34 +59,35 @@ class Kind(StrEnum):
 
 _KEPT = frozenset(
     {
-        Kind.REFERENCED,
-        Kind.PENDING,
-        Kind.UNIQUE,
-        Kind.FOREIGN,
-        Kind.RECORD,
-        Kind.QUARANTINED,
+        ObjectKind.REFERENCED,
+        ObjectKind.PENDING,
+        ObjectKind.UNIQUE,
+        ObjectKind.FOREIGN,
+        ObjectKind.RECORD,
+        ObjectKind.QUARANTINED,
     }
 )
 _MEANINGS = {
-    Kind.REFERENCED: "the manifest refers to it",
-    Kind.PENDING: "may be appended or adopted yet: it, a part of it, or a root that names it",
-    Kind.UNIQUE: "holds chunks that the manifest lacks, of another timeline or over a hole: kept"
-    " for a person",
-    Kind.FOREIGN: "its key is not one of ours: never touched",
-    Kind.RECORD: "what collect has seen: needed for its proofs",
-    Kind.RETIRED: "wholly below the first offset: retention took it",
-    Kind.SUPERSEDED: "another object holds its offsets",
-    Kind.FENCED: "of a deposed writer; the manifest or the quarantine holds its last chunk from"
-    " another upload",
-    Kind.OLD_HOLE: "a hole that the manifest does not need",
-    Kind.OLD_ROOT: "a root before the current one, or one that lost the race for its version",
-    Kind.OLD_GROUP: "a group outside the tree",
-    Kind.OLD_RECORD: "a record that a later one has replaced",
-    Kind.STRAGGLER: "of a stream that was deleted",
-    Kind.QUARANTINED: "a claim has cut it off; it may be the last copy of messages that the cluster"
-    " has lost",
-    Kind.OLD_QUARANTINE: "a quarantine record that a later one has replaced, or that no root names",
-    Kind.DROPPED: "a claim has cut it off, and a person has given it up",
+    ObjectKind.REFERENCED: "the manifest refers to it",
+    ObjectKind.PENDING: "may be appended or adopted yet: it, a part of it, or a root that names it",
+    ObjectKind.UNIQUE: "holds chunks that the manifest lacks, of another timeline or over a hole: "
+    "kept for a person",
+    ObjectKind.FOREIGN: "its key is not one of ours: never touched",
+    ObjectKind.RECORD: "what collect has seen: needed for its proofs",
+    ObjectKind.RETIRED: "wholly below the first offset: retention took it",
+    ObjectKind.SUPERSEDED: "another object holds its offsets",
+    ObjectKind.FENCED: "of a deposed writer; the manifest or the quarantine holds its last chunk "
+    "from another upload",
+    ObjectKind.OLD_HOLE: "a hole that the manifest does not need",
+    ObjectKind.OLD_ROOT: "a root before the current one, or one that lost the race for its version",
+    ObjectKind.OLD_GROUP: "a group outside the tree",
+    ObjectKind.OLD_RECORD: "a record that a later one has replaced",
+    ObjectKind.STRAGGLER: "of a stream that was deleted",
+    ObjectKind.QUARANTINED: "a claim has cut it off; it may be the last copy of messages that the "
+    "cluster has lost",
+    ObjectKind.OLD_QUARANTINE: "a quarantine record that a later one has replaced, or that no root "
+    "names",
+    ObjectKind.DROPPED: "a claim has cut it off, and a person has given it up",
 }
 
 #: Asked about a fragment.
@@ -103,7 +104,7 @@ def classify_data(
     over_hole: Asked = lambda _: False,
     record: QuarantineRecord = _NOTHING_CUT,
     modified_ms: int = 0,
-) -> Kind:
+) -> ObjectKind:
     """What a fragment or a hole is that no lost timeline names.
 
     Args:
@@ -117,7 +118,7 @@ def classify_data(
         modified_ms: when S3 took the object.
     """
     if leaf is not None and leaf.data_key(key.stream) == key:
-        return Kind.REFERENCED
+        return ObjectKind.REFERENCED
     claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
     cut_off = record.first_cut(key, iter(claims)) is not None
     dead = key.next_offset <= root.first_offset
@@ -125,25 +126,25 @@ def classify_data(
     # goes with its offsets. Where one began the stream anew, offsets below are not retired ones.
     recorded = record.first_cut(key, iter(())) is not None
     if dead and not recorded:
-        return Kind.RETIRED
+        return ObjectKind.RETIRED
     ahead = key.next_offset > root.next_offset
     if key.kind == "hole":
-        return Kind.PENDING if ahead and not cut_off else Kind.OLD_HOLE
+        return ObjectKind.PENDING if ahead and not cut_off else ObjectKind.OLD_HOLE
     if not dead and over_hole(key):
         # Data always wins: it may be the only copy of what was thought to be lost.
-        return Kind.PENDING if ahead else Kind.UNIQUE
+        return ObjectKind.PENDING if ahead else ObjectKind.UNIQUE
     accepted = root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
     given_up = cut_off and record.gives_up(key, modified_ms, iter(claims))
     if ahead:
         # From the next offset on it can be appended. If it begins below, or the ledger refuses it,
         # it never will be as it is, but it may be the only copy of its end until the agent has cut
         # it again.
-        return Kind.DROPPED if given_up and not accepted else Kind.PENDING
+        return ObjectKind.DROPPED if given_up and not accepted else ObjectKind.PENDING
     if accepted and not dead:
-        return Kind.SUPERSEDED
+        return ObjectKind.SUPERSEDED
     if given_up:
-        return Kind.DROPPED
-    return Kind.FENCED if holds(key) else Kind.UNIQUE
+        return ObjectKind.DROPPED
+    return ObjectKind.FENCED if holds(key) else ObjectKind.UNIQUE
 
 
 def survives(before: CatalogItem, now: CatalogItem) -> bool:
@@ -167,7 +168,7 @@ def survives(before: CatalogItem, now: CatalogItem) -> bool:
     )
 
 
-def classify_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
+def classify_group(key: GroupKey, root: Root, fetch: Fetch) -> ObjectKind:
     """What a group is: whether the path to its first live offset leads through it."""
     offset = max(key.first_offset, root.first_offset)
     entries = root.entries
@@ -175,14 +176,14 @@ def classify_group(key: GroupKey, root: Root, fetch: Fetch) -> Kind:
         entry = entries[number]
         if entry.kind.level == key.level:
             same = (entry.uid, entry.first_offset) == (key.uid, key.first_offset)
-            return Kind.REFERENCED if same else Kind.OLD_GROUP
+            return ObjectKind.REFERENCED if same else ObjectKind.OLD_GROUP
         if entry.kind.level < key.level:
             break
         entries = fetch(entry).entries
-    return Kind.OLD_GROUP
+    return ObjectKind.OLD_GROUP
 
 
-def classify_root(key: RootKey, *, version: int, current: bool) -> Kind:
+def classify_root(key: RootKey, *, version: int, current: bool) -> ObjectKind:
     """What a root is.
 
     Args:
@@ -191,10 +192,10 @@ def classify_root(key: RootKey, *, version: int, current: bool) -> Kind:
         current: whether the item names this very object.
     """
     if current:
-        return Kind.REFERENCED
+        return ObjectKind.REFERENCED
     # One above the item's version may be about to land. It also may never: then it stays until
     # another root of its version has landed, for whoever adopts the newest root of the bucket.
-    return Kind.OLD_ROOT if key.version <= version else Kind.PENDING
+    return ObjectKind.OLD_ROOT if key.version <= version else ObjectKind.PENDING
 
 
 def refers(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
@@ -215,7 +216,7 @@ def named_by(root: Root, key: DataKey | GroupKey, fetch: Fetch) -> bool:
         CorruptDataError, NotFoundError: a group on the way is damaged or gone.
     """
     if isinstance(key, GroupKey):
-        return classify_group(key, root, fetch) is Kind.REFERENCED
+        return classify_group(key, root, fetch) is ObjectKind.REFERENCED
     leaf = leaf_at(root, max(key.first_offset, root.first_offset), fetch)
     return leaf is not None and leaf.data_key(key.stream) == key
 

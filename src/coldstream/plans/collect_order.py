@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListPosition:
     """How far a run has come.
 
     Attributes:
@@ -37,7 +37,7 @@ class Place:
     start: str = ""
 
     @classmethod
-    def parse(cls, cursor: str | None) -> Place | None:
+    def parse(cls, cursor: str | None) -> ListPosition | None:
         """The place that a cursor stands for; None for the begin, and for what is no cursor."""
         name, colon, rest = (cursor or "").partition(":")
         name, _, size = name.partition("@")
@@ -52,7 +52,7 @@ class Place:
         size = f"@{len(self.start)}" if self.start else ""
         return f"{self.phase}{size}:{self.start}{self.after}"
 
-    def at(self, phase: Phase, after: str) -> Place:
+    def at(self, phase: Phase, after: str) -> ListPosition:
         """The same run, elsewhere."""
         return replace(self, phase=phase, after=after)
 

@@ -20,7 +20,7 @@ MIN_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SmallFragment:
     """A small fragment of the manifest, with its trailer."""
 
     entry: Entry
@@ -28,7 +28,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CopySpan:
     """Bytes [start, end) of the object of piece number `piece`."""
 
     piece: int
@@ -45,7 +45,7 @@ class Span:
 class PartPlan:
     """One part of the new object: one span to copy inside S3, or spans to read and join."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[CopySpan, ...]
     copy: bool
 
 
@@ -60,8 +60,8 @@ def small(entry: Entry, target_size: int) -> bool:
 
 
 def choose(
-    runs: Iterable[Sequence[Piece]], *, target_size: int, last_is_open: bool
-) -> list[tuple[Piece, ...]]:
+    runs: Iterable[Sequence[SmallFragment]], *, target_size: int, last_is_open: bool
+) -> list[tuple[SmallFragment, ...]]:
     """Pieces that are worth a fragment, each tuple to become one.
 
     Args:
@@ -70,7 +70,7 @@ def choose(
         last_is_open: whether the last run ends where the manifest ends, so that it may go on.
     """
     all_runs = list(runs)
-    chosen: list[tuple[Piece, ...]] = []
+    chosen: list[tuple[SmallFragment, ...]] = []
     for number, run in enumerate(all_runs):
         open_end = last_is_open and number == len(all_runs) - 1
         begin = 0
@@ -88,7 +88,7 @@ def choose(
     return chosen
 
 
-def _end_of_bin(run: Sequence[Piece], begin: int, target_size: int) -> int:
+def _end_of_bin(run: Sequence[SmallFragment], begin: int, target_size: int) -> int:
     size = run[begin].trailer.data_size
     end = begin + 1
     while end < len(run):
@@ -127,21 +127,21 @@ def layout(data_sizes: Sequence[int], *, min_part: int) -> tuple[PartPlan, ...]:
         min_part: smallest part but the last, bytes.
     """
     parts: list[PartPlan] = []
-    waiting: list[Span] = []
+    waiting: list[CopySpan] = []
     for number, size in enumerate(data_sizes):
         start = 0 if number == 0 else len(HEADER)  # the first piece brings its header along
         end = len(HEADER) + size
         missing = min_part - sum(span.size for span in waiting) if waiting else 0
         cut = start + max(0, missing)
         if end - cut < min_part:
-            waiting.append(Span(number, start, end))
+            waiting.append(CopySpan(number, start, end))
             continue
         if cut > start:
-            waiting.append(Span(number, start, cut))
+            waiting.append(CopySpan(number, start, cut))
         if waiting:
             parts.append(PartPlan(tuple(waiting), copy=False))
             waiting = []
-        parts.append(PartPlan((Span(number, cut, end),), copy=True))
+        parts.append(PartPlan((CopySpan(number, cut, end),), copy=True))
     parts.append(PartPlan(tuple(waiting), copy=False))
     return tuple(parts)
 

@@ -20,7 +20,7 @@ from coldstream.fragment import MAX_FRAGMENT_SIZE, FragmentIndex, IndexRecord
 from coldstream.manifest.entries import MAX_RECORDS
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.osiris.chunk import Chunk, chunk_at
-from coldstream.plans.assemble import Fragment, Part, fragment_of
+from coldstream.plans.assemble import FoundChunk, Fragment, fragment_of
 from coldstream.plans.repair import Known
 from coldstream.soundness.chunk import holds_by_itself
 
@@ -195,5 +195,5 @@ def part_of(run: list[Chunk], index: FragmentIndex, floor: int) -> Fragment:
         lowest_epoch=trailer.first_chunk_epoch,
         highest_epoch=trailer.last_chunk_epoch,
     )
-    parts = [Part(chunk, "the bucket") for chunk in run]
+    parts = [FoundChunk(chunk, "the bucket") for chunk in run]
     return fragment_of(parts, known, epoch=trailer.epoch, floor=floor)

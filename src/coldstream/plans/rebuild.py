@@ -29,7 +29,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream.names import MAX_OFFSET
-from coldstream.plans.clusters import MAX_WINDOW, Clusters, Piece
+from coldstream.plans.clusters import MAX_WINDOW, Cluster, Clusters
 from coldstream.plans.grow import Growth
 from coldstream.plans.key_columns import (
     UNKNOWN_MAX_TIMESTAMP,
@@ -40,8 +40,8 @@ from coldstream.plans.rebuild_choice import Choice, Sound, Trailers, merged
 from coldstream.plans.rebuild_ledger import ledger_of_keys
 from coldstream.plans.rebuild_rows import (
     Found,
+    ListedRows,
     Row,
-    Rows,
     across,
     entry_of,
     name_of,
@@ -141,7 +141,7 @@ class Rebuild:
         self.told = Told()
         self._choice = Choice(self._reader, ledger, trailers, sound, self.told)
         self._by_trailers = trailers is not None
-        self._rows = Rows(self._reader, ledger, ())
+        self._rows = ListedRows(self._reader, ledger, ())
         self._region: Clusters | None = None
         self._words: dict[tuple[int, int, int, int, bool], tuple[Entry, Word]] = {}
         self._undeclared: set[tuple[int, int, int, int, bool]] = set()  # holes without an object
@@ -168,7 +168,7 @@ class Rebuild:
             InternalError: the keys are not sorted.
             As the trees, the trailers and the data are read.
         """
-        self._rows = Rows(self._reader, self._ledger, pages)
+        self._rows = ListedRows(self._reader, self._ledger, pages)
         if self._sections is None:
             if self._first is not None:
                 deque(self._rows.below(self._first), maxlen=0)
@@ -310,7 +310,7 @@ class Rebuild:
         self._words.clear()
         self._gone.clear()
 
-    def _through(self, piece: Piece) -> Iterator[Node]:
+    def _through(self, piece: Cluster) -> Iterator[Node]:
         """The cheapest way to the end of a piece."""
         candidates = [self._candidate(entry_of(row)) for row in piece.rows]
         steps = self._choice.through(
@@ -343,7 +343,7 @@ class Rebuild:
             yield from self._run(piece, holes)
         self._widest = max(self._widest, clusters.widest)
 
-    def _run(self, piece: Piece, holes: Sequence[Candidate]) -> Iterator[Node]:
+    def _run(self, piece: Cluster, holes: Sequence[Candidate]) -> Iterator[Node]:
         if self._beyond is not None:
             return
         if piece.plain and not self._by_trailers and self._at in (None, piece.first):

@@ -32,7 +32,7 @@ MAX_EPOCHS = 20_000
 
 
 @dataclass(slots=True)
-class _Epoch:
+class _UploadsOfEpoch:
     first_offset: int
     first: list[Listed] = field(default_factory=list)
     last: deque[Listed] = field(default_factory=lambda: deque(maxlen=_ASKED))
@@ -49,7 +49,7 @@ class Witnesses:
     def __init__(self, reader: KeyReader, *, above: int = 0) -> None:
         self._reader = reader
         self._above = above
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, _UploadsOfEpoch] = {}
 
     def add(self, page: Sequence[Row]) -> None:
         """Look at a page of LIST; pages come in their order.
@@ -61,7 +61,7 @@ class Witnesses:
         found = found[found["epoch"] > self._above]
         for epoch in np.unique(found["epoch"]).tolist():
             rows = found[found["epoch"] == epoch]
-            known = self._epochs.setdefault(epoch, _Epoch(int(rows["first_offset"][0])))
+            known = self._epochs.setdefault(epoch, _UploadsOfEpoch(int(rows["first_offset"][0])))
             known.first += [self._listed(row) for row in rows[: _ASKED - len(known.first)]]
             known.last.extend(self._listed(row) for row in rows[-_ASKED:])
         if len(self._epochs) > MAX_EPOCHS:

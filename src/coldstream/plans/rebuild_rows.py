@@ -53,7 +53,7 @@ class Found:
         )
 
 
-class Rows:
+class ListedRows:
     """Pages of LIST as they are asked for.
 
     Args:

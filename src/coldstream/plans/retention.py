@@ -18,7 +18,7 @@ from coldstream.manifest.tree import Fetch, head_of, leaves_backwards
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionLimits:
     """Limits of one stream; None where there is none.
 
     Attributes:
@@ -81,7 +81,7 @@ class Retention:
 
 
 def may_be_due(
-    rule: Rule, *, first_timestamp: int, total_size: int, fragments: int, now_ms: int
+    rule: RetentionLimits, *, first_timestamp: int, total_size: int, fragments: int, now_ms: int
 ) -> bool:
     """Whether a look at the root can be worth it, from what the catalog item says."""
     return fragments > 1 and (
@@ -90,7 +90,7 @@ def may_be_due(
     )
 
 
-def plan_retention(root: Root, rule: Rule, *, now_ms: int, fetch: Fetch) -> Retention:
+def plan_retention(root: Root, rule: RetentionLimits, *, now_ms: int, fetch: Fetch) -> Retention:
     """What goes of `root` by `rule`.
 
     Args:
@@ -100,7 +100,7 @@ def plan_retention(root: Root, rule: Rule, *, now_ms: int, fetch: Fetch) -> Rete
         fetch: gives the groups of the tree; those on one path are asked for, and those that
             neither rule settles as a whole.
     """
-    if rule == Rule() or root.fragments < 2:
+    if rule == RetentionLimits() or root.fragments < 2:
         return Retention((), root)
     scan = _Scan(root, rule, now_ms, fetch)
     ranges = _joined(scan.retired())
@@ -116,7 +116,7 @@ def plan_retention(root: Root, rule: Rule, *, now_ms: int, fetch: Fetch) -> Rete
 
 
 class _Scan:
-    def __init__(self, root: Root, rule: Rule, now_ms: int, fetch: Fetch) -> None:
+    def __init__(self, root: Root, rule: RetentionLimits, now_ms: int, fetch: Fetch) -> None:
         self._root = root
         self._fetch = fetch
         self._most = rule.max_bytes

@@ -44,7 +44,7 @@ def splice(
         return Rebalance(root, ())
     if replacements[0].first_offset < root.first_offset:
         raise InternalError("a replacement of dead data", offset=replacements[0].first_offset)
-    edit = _Edit(branching, fetch, uids, root.first_offset)
+    edit = _Splice(branching, fetch, uids, root.first_offset)
     entries = Entries.of(edit.rewritten(list(root.entries), list(replacements)))
     balanced = rebalance(replace(root, entries=entries, head=None), branching, uids)
     made = {node.uid: node for node in (*edit.nodes, *balanced.nodes)}
@@ -57,7 +57,7 @@ def splice(
     return Rebalance(replace(balanced.root, head=head), nodes)
 
 
-class _Edit:
+class _Splice:
     def __init__(self, branching: int, fetch: Fetch, uids: Iterator[int], first: int) -> None:
         self._branching = branching
         self._fetch = fetch

@@ -45,7 +45,7 @@ def substitute(
         starts = [*(each.first_offset for each in new), old.next_offset]
         if ends != starts:
             raise InternalError("a replacement does not fit", offset=old.first_offset)
-    edit = _Edit(changes, branching, fetch, uids, root.first_offset)
+    edit = _Substitution(changes, branching, fetch, uids, root.first_offset)
     entries = edit.rewritten(root.entries)
     if edit.left:
         first = min(each.first_offset for each in edit.left)
@@ -61,7 +61,7 @@ def substitute(
     return Rebalance(replace(balanced.root, head=head), nodes)
 
 
-class _Edit:
+class _Substitution:
     def __init__(
         self,
         changes: Mapping[Entry, Sequence[Entry]],

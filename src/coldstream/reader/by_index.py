@@ -86,7 +86,7 @@ def _kind(fragment: OpenFragment, number: int, store: ObjectStore) -> ChunkType:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ChunkLayout:
     """How the chunks of a fragment lie.
 
     Attributes:
@@ -100,7 +100,7 @@ class Layout:
     timestamps: list[int]
 
 
-def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> Layout | None:
+def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> ChunkLayout | None:
     """How the chunks of a planned fragment lie; None if they are nowhere any more.
 
     If the object is gone because a newer manifest has its chunks in another one (consolidation),
@@ -131,7 +131,9 @@ def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> Layout |
             manifest.after_missing(error, first)
 
 
-def _layout(entries: list[Entry], first: int, next_offset: int, objects: StreamObjects) -> Layout:
+def _layout(
+    entries: list[Entry], first: int, next_offset: int, objects: StreamObjects
+) -> ChunkLayout:
     ids: list[int] = []
     positions: list[int] = []
     timestamps: list[int] = []
@@ -149,4 +151,4 @@ def _layout(entries: list[Entry], first: int, next_offset: int, objects: StreamO
                 positions.append(position)
                 timestamps.append(timestamp)
                 position += numbers[1][number + 1] - numbers[1][number]
-    return Layout([*ids, next_offset], positions, timestamps)
+    return ChunkLayout([*ids, next_offset], positions, timestamps)

@@ -25,7 +25,7 @@ from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
-from coldstream.reader.fragments import Piece
+from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.pieces import pieces
@@ -162,7 +162,7 @@ class RangeRead:
         self._asked = asked
         self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
 
-    def found(self) -> Generator[Piece | Gap | CorruptRange, None, None]:
+    def found(self) -> Generator[FetchedChunks | Gap | CorruptRange, None, None]:
         """What the range holds, in order; closing it ends the threads that fetch ahead.
 
         A fragment whose trailer or index is damaged is one `CorruptRange`, and the read goes on
@@ -178,7 +178,7 @@ class RangeRead:
             try:
                 ahead = pieces(manifest.root, self.position, self.end, self._objects)
                 with closing(ahead) as found:
-                    last: Piece | Gap | None = None
+                    last: FetchedChunks | Gap | None = None
                     for piece in found:
                         # Never before the first piece: what is refreshed must come further, too.
                         if last and _begins(piece, last) and manifest.grown_old():
@@ -232,7 +232,7 @@ class RangeRead:
         return CorruptRange(entry.first_offset, entry.next_offset, entry.min_timestamp, error)
 
 
-def _begins(piece: Piece | Gap, last: Piece | Gap) -> bool:
+def _begins(piece: FetchedChunks | Gap, last: FetchedChunks | Gap) -> bool:
     """Whether `piece` lies in another fragment or hole than the one before it."""
     return (
         isinstance(piece, Gap) or isinstance(last, Gap) or piece.fragment.path != last.fragment.path

@@ -57,7 +57,7 @@ class OpenFragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FetchedChunks:
     """Chunks `first` to `last` (included) of a fragment, fetched and checked.
 
     Attributes:
@@ -161,7 +161,7 @@ class Fragments:
         self._remember(entry.uid, opened)
         return opened
 
-    def whole(self, entry: Entry, start: int, end: int) -> Piece:
+    def whole(self, entry: Entry, start: int, end: int) -> FetchedChunks:
         """A small fragment by one GET, every byte of it checked.
 
         Args:
@@ -189,7 +189,7 @@ class Fragments:
         low, high = (fragment.index.chunk_of_offset(each) for each in (start, end - 1))
         return replace(piece, checked=piece.checked.part(low, high))
 
-    def chunks(self, fragment: OpenFragment, first: int, last: int) -> Piece:
+    def chunks(self, fragment: OpenFragment, first: int, last: int) -> FetchedChunks:
         """Chunks `first` to `last` (included) of a fragment by one GET.
 
         Raises:
@@ -231,11 +231,13 @@ class Fragments:
             number, window = lowest - 1, _TAIL_WINDOW
         return None
 
-    def _piece(self, fragment: OpenFragment, first: int, last: int, data: memoryview) -> Piece:
+    def _piece(
+        self, fragment: OpenFragment, first: int, last: int, data: memoryview
+    ) -> FetchedChunks:
         checked = check_chunks(data, fragment.records, first, last)
         if checked.error is not None:
             self._locate(checked.error, fragment, first)
-        return Piece(fragment, first, last, checked, checked.crc, len(data))
+        return FetchedChunks(fragment, first, last, checked, checked.crc, len(data))
 
     def _locate(self, error: ColdstreamError, fragment: OpenFragment, number: int) -> None:
         """Say where, as far as the error does not know yet."""

@@ -18,7 +18,7 @@ from coldstream.crc import combine
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.reader.fragments import OpenFragment, Piece, ranges
+from coldstream.reader.fragments import FetchedChunks, OpenFragment, ranges
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
@@ -32,7 +32,7 @@ def pieces(
     start: int,
     end: int,
     objects: StreamObjects,
-) -> Generator[Piece | Gap, None, None]:
+) -> Generator[FetchedChunks | Gap, None, None]:
     """What covers [start, end), in order, fetched ahead and checked.
 
     The tree is walked as the read goes on: groups are fetched when the plan comes to them. The CRC
@@ -45,7 +45,7 @@ def pieces(
     """
     settings = objects.settings
     with workers(settings.in_flight, settings.pool) as pool:
-        plan = _Plan(start, end, objects, pool)
+        plan = _Fetches(start, end, objects, pool)
         results = in_order(
             plan.fetches(root), pool, budget=objects.budget, in_flight=2 * settings.in_flight
         )
@@ -59,14 +59,14 @@ def pieces(
                 yield _completed(piece, crc)
 
 
-def _crc_so_far(crc: int | None, piece: Piece) -> int | None:
+def _crc_so_far(crc: int | None, piece: FetchedChunks) -> int | None:
     """CRC over the fragment's data up to the end of `piece`; None if not all of it was read."""
     if piece.crc is None or piece.first == 0:
         return piece.crc
     return None if crc is None else combine(crc, piece.crc, piece.size)
 
 
-def _completed(piece: Piece, crc: int | None) -> Piece:
+def _completed(piece: FetchedChunks, crc: int | None) -> FetchedChunks:
     """The piece; if it ends its fragment and the CRC of all that is wrong, an error instead."""
     trailer = piece.fragment.trailer
     if crc is None or piece.last + 1 < trailer.chunks or crc == trailer.data_crc:
@@ -82,7 +82,7 @@ def _completed(piece: Piece, crc: int | None) -> Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Fetches:
     """The fetches for [start, end)."""
 
     start: int
@@ -90,7 +90,7 @@ class _Plan:
     objects: StreamObjects
     pool: Executor
 
-    def fetches(self, root: Root) -> Iterator[Fetch[Piece | Gap]]:
+    def fetches(self, root: Root) -> Iterator[Fetch[FetchedChunks | Gap]]:
         """In order; waits for the index of a large fragment when its turn has come."""
         settings, fragments = self.objects.settings, self.objects.fragments
         sizes = _doubling(settings.first_range_size, settings.range_size)
@@ -135,7 +135,7 @@ class _Plan:
 
     def _ranges(
         self, opened: Future[OpenFragment], sizes: Iterator[int]
-    ) -> Iterator[Fetch[Piece | Gap]]:
+    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
         try:
             fragment = opened.result()
         except ColdstreamError as error:
@@ -156,9 +156,9 @@ def _doubling(first: int, last: int) -> Iterator[int]:
     yield from repeat(last)
 
 
-def _told(gap: Gap) -> Piece | Gap:
+def _told(gap: Gap) -> FetchedChunks | Gap:
     return gap
 
 
-def _failed(error: ColdstreamError) -> Piece | Gap:
+def _failed(error: ColdstreamError) -> FetchedChunks | Gap:
     raise error

@@ -69,7 +69,7 @@ class CheckedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """The result of verifying a stream.
 
     Attributes:

@@ -37,7 +37,7 @@ from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.inspection import Inspected, inspect_data, inspect_trailer
 from coldstream.reader.prefetch import Fetch, in_order, workers
-from coldstream.reader.report import CheckedRange, Findings, RangeStatus, Report
+from coldstream.reader.report import CheckedRange, Findings, RangeStatus, VerifyReport
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.listing import SizesInOrder
 from coldstream.remote.nodes import NodeCache, fetcher
@@ -59,7 +59,7 @@ def verify_stream(
     progress: Progress = lambda done, total: None,
     settings: ReaderSettings | None = None,
     budget: MemoryBudget = PROCESS_BUDGET,
-) -> Report:
+) -> VerifyReport:
     """Check a stream's catalog item, its root, and every object the root refers to.
 
     If objects are missing and the manifest has moved on and refers to none of them any more, it was
@@ -114,7 +114,7 @@ class _Verifier:
         self._budget = budget
         self._fragments = Fragments(store, prefix, stream, settings)
 
-    def verify(self, item: CatalogItem) -> Report:
+    def verify(self, item: CatalogItem) -> VerifyReport:
         """Check what one state of the item refers to."""
         if not item.root_key:
             return self._report(item, Findings())
@@ -148,7 +148,7 @@ class _Verifier:
             self._progress(min(done, root.total_size), root.total_size)
         return self._report(item, findings, chunks=chunks, messages=messages, groups=groups)
 
-    def still_refers(self, item: CatalogItem, report: Report) -> bool:
+    def still_refers(self, item: CatalogItem, report: VerifyReport) -> bool:
         """Whether the root of `item` refers to an object that `report` misses."""
         where = (self._prefix, self._stream, self._fetch(NodeCache()))
         try:
@@ -225,7 +225,7 @@ class _Verifier:
             inspect_data(found, self._fragments, range_size=self._settings.range_size)
         return found
 
-    def _rootless(self, item: CatalogItem, status: RangeStatus, problem: str) -> Report:
+    def _rootless(self, item: CatalogItem, status: RangeStatus, problem: str) -> VerifyReport:
         """The report when there is no root to go by: everything below it is in doubt."""
         place = (item.first_offset, item.next_offset)
         findings = Findings()
@@ -243,8 +243,8 @@ class _Verifier:
         chunks: int = 0,
         messages: int = 0,
         groups: int = 0,
-    ) -> Report:
-        return Report(
+    ) -> VerifyReport:
+        return VerifyReport(
             stream=self._stream,
             deep=self._deep,
             version=item.version,

@@ -16,7 +16,7 @@ MAX_TIMESTAMP = "maximum timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TrailerDifference:
     """One value of a trailer that somebody else says otherwise.
 
     Attributes:
@@ -41,7 +41,7 @@ class Difference:
 
 def differences(
     trailer: Trailer, key: DataKey, entry: Entry, floor: int | None
-) -> Iterator[Difference]:
+) -> Iterator[TrailerDifference]:
     """Everything that a trailer says otherwise than its key, its manifest entry or the ledger.
 
     Args:
@@ -59,7 +59,7 @@ def differences(
         (MAX_TIMESTAMP, stated.max_timestamp, entry.max_timestamp),
     ):
         if ours != theirs:
-            yield Difference(FindingKind.TRAILER_ENTRY, field, ours, "manifest", theirs)
+            yield TrailerDifference(FindingKind.TRAILER_ENTRY, field, ours, "manifest", theirs)
     yield from _differ_from_ledger(trailer, floor)
 
 
@@ -94,16 +94,16 @@ def trailer_agrees(
     ]
 
 
-def _differ_from_key(trailer: Trailer, key: DataKey) -> Iterator[Difference]:
+def _differ_from_key(trailer: Trailer, key: DataKey) -> Iterator[TrailerDifference]:
     for field, ours, theirs in (
         ("first offset", trailer.first_offset, key.first_offset),
         ("next offset", trailer.next_offset, key.next_offset),
         ("epoch", trailer.epoch, key.epoch),
     ):
         if ours != theirs:
-            yield Difference(FindingKind.TRAILER_KEY, field, ours, "key", theirs)
+            yield TrailerDifference(FindingKind.TRAILER_KEY, field, ours, "key", theirs)
 
 
-def _differ_from_ledger(trailer: Trailer, floor: int | None) -> Iterator[Difference]:
+def _differ_from_ledger(trailer: Trailer, floor: int | None) -> Iterator[TrailerDifference]:
     if floor is not None and floor != trailer.floor:
-        yield Difference(FindingKind.TRAILER_LEDGER, "floor", trailer.floor, "ledger", floor)
+        yield TrailerDifference(FindingKind.TRAILER_LEDGER, "floor", trailer.floor, "ledger", floor)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from coldstream.spark.query import Work
+    from coldstream.spark.query import TaskWork
 
 __all__ = ["register", "stream_dataframe"]
 
@@ -71,7 +71,9 @@ def stream_dataframe(spark: SparkSession, **options: str | int | bool) -> DataFr
     return numbers.mapInArrow(_reading(works), spark_schema(parsed.rows, columns))
 
 
-def _reading(works: list[Work]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reading(
+    works: list[TaskWork],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from coldstream.spark.read import read
 

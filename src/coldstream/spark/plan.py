@@ -48,7 +48,7 @@ _PART = struct.Struct(">IQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EntryPart:
     """A byte range of what lies below one entry.
 
     Attributes:
@@ -77,7 +77,7 @@ class Split:
         parts: in offset order within each stream.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[EntryPart, ...]
 
     @property
     def size(self) -> int:
@@ -104,7 +104,7 @@ class Sizes:
 
 def select(
     root: Root, window: Window, fetch: Fetch, *, stream: int = 0, reads: int = MAX_READS
-) -> tuple[list[Part], int]:
+) -> tuple[list[EntryPart], int]:
     """The entries that may hold what is asked for, in offset order, and how many groups it took.
 
     Args:
@@ -117,7 +117,7 @@ def select(
     window = window.between(root.first_offset, root.next_offset)
     if window.empty:
         return [], 0
-    chosen: dict[tuple[int, ...], Part] = {}
+    chosen: dict[tuple[int, ...], EntryPart] = {}
     partly: list[tuple[int, tuple[int, ...]]] = []  # a heap of groups, the largest first
 
     def choose(entries: Iterable[Entry], path: tuple[int, ...], dead: int) -> None:
@@ -127,7 +127,7 @@ def select(
             if not window.overlaps(entry):
                 continue
             place = (*path, number)
-            chosen[place] = Part(entry, start, entry.size, stream)
+            chosen[place] = EntryPart(entry, start, entry.size, stream)
             if entry.kind.level and not window.contains(entry, first_offset=root.first_offset):
                 heapq.heappush(partly, (start - entry.size, place))
 
@@ -141,7 +141,7 @@ def select(
     return [chosen[place] for place in sorted(chosen)], used
 
 
-def cut(parts: Sequence[Part], sizes: Sizes) -> list[Split]:
+def cut(parts: Sequence[EntryPart], sizes: Sizes) -> list[Split]:
     """Cut parts into splits of even size; every byte and every hole is in exactly one.
 
     With B bytes in all there are n = ceil(B / partition_bytes) splits, or as many as there may be.
@@ -153,7 +153,7 @@ def cut(parts: Sequence[Part], sizes: Sizes) -> list[Split]:
         return []
     count = min(max(1, -(-total // sizes.partition_bytes)), sizes.max_partitions)
     splits: list[Split] = []
-    here: list[Part] = []
+    here: list[EntryPart] = []
     position = 0  # of the next part's first byte, among all bytes
     number = 1  # of the next cut
 
@@ -205,7 +205,7 @@ def plan(
     Raises:
         What a fetch raises.
     """
-    parts: list[Part] = []
+    parts: list[EntryPart] = []
     for number, (root, window, fetch) in enumerate(zip(roots, windows, fetches, strict=True)):
         found, used = select(root, window, fetch, stream=number, reads=reads)
         parts += found
@@ -213,7 +213,7 @@ def plan(
     return cut(parts, sizes)
 
 
-def leaves(part: Part, window: Window, fetch: Fetch) -> Iterator[Part]:
+def leaves(part: EntryPart, window: Window, fetch: Fetch) -> Iterator[EntryPart]:
     """The fragments and holes of a part that may hold what is asked for, in offset order.
 
     What has no bytes (a hole) lies at one byte position, and belongs to the part that goes on
@@ -227,7 +227,9 @@ def leaves(part: Part, window: Window, fetch: Fetch) -> Iterator[Part]:
     yield from _below(part, part.entry, 0, window, fetch)
 
 
-def _below(part: Part, entry: Entry, begin: int, window: Window, fetch: Fetch) -> Iterator[Part]:
+def _below(
+    part: EntryPart, entry: Entry, begin: int, window: Window, fetch: Fetch
+) -> Iterator[EntryPart]:
     """What of `entry`, whose bytes begin at `begin` of those of the part's entry, is in `part`."""
     if not window.overlaps(entry):
         return
@@ -240,7 +242,7 @@ def _below(part: Part, entry: Entry, begin: int, window: Window, fetch: Fetch) -
             inside = part.start <= begin < part.end or (at_the_end and begin == part.end)
         if inside:
             start, stop = max(part.start - begin, 0), min(part.end - begin, entry.size)
-            yield Part(entry, start, stop, part.stream)
+            yield EntryPart(entry, start, stop, part.stream)
         return
     # A group that ends where the part begins may have a hole there.
     if part.start <= end and (begin < part.end or (at_the_end and begin == part.end)):
@@ -249,7 +251,7 @@ def _below(part: Part, entry: Entry, begin: int, window: Window, fetch: Fetch) -
             begin += child.size
 
 
-def chunks_of(positions: Sequence[int], part: Part) -> tuple[int, int]:
+def chunks_of(positions: Sequence[int], part: EntryPart) -> tuple[int, int]:
     """Which chunks of a fragment belong to a part of it: number of the first, one past the last.
 
     Args:
@@ -266,7 +268,7 @@ def _chunks_before(positions: Sequence[int], byte: int) -> int:
     return max(1, bisect_left(positions, byte - len(HEADER)))
 
 
-def whole(part: Part) -> bool:
+def whole(part: EntryPart) -> bool:
     """Whether a part is all of its entry."""
     return part.start <= 0 and part.end >= part.entry.size
 
@@ -291,5 +293,5 @@ def decode_split(data: bytes) -> Split:
     for at in range(_COUNT.size, len(data), size):
         stream, start, end = _PART.unpack_from(data, at)
         (entry,) = Entries(data[at + _PART.size : at + size])
-        parts.append(Part(entry, start, end, stream))
+        parts.append(EntryPart(entry, start, end, stream))
     return Split(tuple(parts))

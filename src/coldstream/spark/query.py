@@ -1,7 +1,7 @@
 """The driver's part of a batch query: which streams, which manifests, which splits.
 
-What travels to the workers (`Task`, `PlannedStream`, `Work`) holds names and numbers only, never a
-connection.
+What travels to the workers (`QueryTask`, `PlannedStream`, `TaskWork`) holds names and numbers only,
+never a connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coldstream.reader.objects import StreamObjects
 from coldstream.remote.roots import Snapshots, root_at
 from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Rows
-from coldstream.spark.plan import Part, Sizes, Split, encode_split, plan
+from coldstream.spark.plan import EntryPart, Sizes, Split, encode_split, plan
 from coldstream.spark.streams import meant
 from coldstream.spark.window import MOST, Window
 
@@ -74,7 +74,7 @@ class PlannedStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class QueryTask:
     """The part of a query that all its tasks have in common.
 
     Attributes:
@@ -97,10 +97,10 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskWork:
     """What one task gets: the query with the streams that it has to do with, and its split."""
 
-    task: Task
+    task: QueryTask
     split: bytes
 
 
@@ -115,7 +115,7 @@ class Planned:
 
 def plan_query(
     options: Options, columns: Sequence[str], window: Window, remote: Remote
-) -> list[Work]:
+) -> list[TaskWork]:
     """All tasks of a query; the manifest of each stream is looked at once.
 
     Args:
@@ -131,7 +131,7 @@ def plan_query(
         CorruptDataError: a manifest is damaged.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
-    task = Task(
+    task = QueryTask(
         options.place,
         (),
         tuple(columns),
@@ -161,26 +161,26 @@ def splits_of(streams: Sequence[Planned], sizes: Sizes) -> list[Split]:
     )
 
 
-def works(task: Task, streams: Sequence[Planned], splits: Sequence[Split]) -> list[Work]:
+def works(task: QueryTask, streams: Sequence[Planned], splits: Sequence[Split]) -> list[TaskWork]:
     """What each task gets, with only the streams that it reads."""
     planned = tuple(each.stream for each in streams)
     if len(planned) <= 1:
         alone = replace(task, streams=planned)
-        return [Work(alone, encode_split(split)) for split in splits]
+        return [TaskWork(alone, encode_split(split)) for split in splits]
     return [_own(task, planned, split) for split in splits]
 
 
-def lost_work(task: Task, stream: Planned, gap: Gap) -> Work:
+def lost_work(task: QueryTask, stream: Planned, gap: Gap) -> TaskWork:
     """A task that tells of offsets that were gone before it was planned."""
-    return Work(replace(task, streams=(stream.stream,), gaps=(gap,)), encode_split(Split(())))
+    return TaskWork(replace(task, streams=(stream.stream,), gaps=(gap,)), encode_split(Split(())))
 
 
-def _own(task: Task, planned: Sequence[PlannedStream], split: Split) -> Work:
+def _own(task: QueryTask, planned: Sequence[PlannedStream], split: Split) -> TaskWork:
     numbers = sorted({part.stream for part in split.parts})
     renumbered = {number: new for new, number in enumerate(numbers)}
-    parts: list[Part] = [replace(part, stream=renumbered[part.stream]) for part in split.parts]
+    parts: list[EntryPart] = [replace(part, stream=renumbered[part.stream]) for part in split.parts]
     own = replace(task, streams=tuple(planned[number] for number in numbers))
-    return Work(own, encode_split(Split(tuple(parts))))
+    return TaskWork(own, encode_split(Split(tuple(parts))))
 
 
 def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote) -> Planned:

@@ -18,12 +18,12 @@ from coldstream.errors import CorruptDataError, LostRangeError
 from coldstream.reader.by_index import enough
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Split, decode_split
-from coldstream.spark.query import Task
+from coldstream.spark.query import QueryTask
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 from coldstream.spark.views import chunk_rows, fragment_rows, tracking_rows
 
 
-def read(task: Task, split: bytes) -> Iterator[pa.RecordBatch]:
+def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of an encoded split, with the adapters of this process.
 
     A batch is valid until the next one is asked for.
@@ -35,7 +35,7 @@ def read(task: Task, split: bytes) -> Iterator[pa.RecordBatch]:
     yield from read_split(task, decode_split(split), connect(task.place))
 
 
-def read_split(task: Task, split: Split, remote: Remote) -> Iterator[pa.RecordBatch]:
+def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.RecordBatch]:
     """The rows of a split.
 
     Args:
@@ -101,7 +101,7 @@ def decoded(decoder: Decoder, found: Sound | Damaged) -> Iterator[pa.RecordBatch
             yield from decoder.unreadable(damage, first, next_offset)
 
 
-def judged(found: Iterator[Found], task: Task, stream: str) -> Iterator[Found]:
+def judged(found: Iterator[Found], task: QueryTask, stream: str) -> Iterator[Found]:
     """The same, unless a loss or damage is to stop the query.
 
     Raises:

@@ -23,7 +23,7 @@ from coldstream.spark.filters import expect_filters, filters_came, push
 from coldstream.spark.options import Options, parse_options, refuse_for
 from coldstream.spark.query import plan_query
 from coldstream.spark.schema import columns_of, default_columns, spark_schema
-from coldstream.spark.streaming import Partition, StreamReader
+from coldstream.spark.streaming import BatchPartition, MicroBatchReader
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class RabbitmqStream(DataSource):
             InvalidInputError: an option or a column is not for this.
         """
         refuse_for(self._options, streaming=True, given=self.options)
-        return StreamReader(self._options, columns_of(self._options.rows, schema))
+        return MicroBatchReader(self._options, columns_of(self._options.rows, schema))
 
 
 class BatchReader(DataSourceReader):
@@ -95,13 +95,13 @@ class BatchReader(DataSourceReader):
         filters_came()
         remote = connect(self._options.place)
         return [
-            Partition(work)
+            BatchPartition(work)
             for work in plan_query(self._options, self._columns, self._window, remote)
         ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one split; of none where there is nothing to read."""
-        return partition.read() if isinstance(partition, Partition) else iter(())
+        return partition.read() if isinstance(partition, BatchPartition) else iter(())
 
 
 class FilteringReader(BatchReader):

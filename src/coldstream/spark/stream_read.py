@@ -17,16 +17,16 @@ from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.reader.by_index import Layout, chunks_by_index, layout
+from coldstream.reader.by_index import ChunkLayout, chunks_by_index, layout
 from coldstream.reader.follow import Followed, RangeRead
-from coldstream.reader.fragments import Piece
+from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.prefetch import Fetch, in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.roots import Snapshots
 from coldstream.soundness.chunks import Checked
-from coldstream.spark.plan import Part, chunks_of, leaves, whole
+from coldstream.spark.plan import EntryPart, chunks_of, leaves, whole
 from coldstream.spark.query import PlannedStream
 from coldstream.spark.window import Window
 
@@ -44,7 +44,7 @@ class Sound:
     """
 
     checked: Checked
-    piece: Piece | None
+    piece: FetchedChunks | None
     first: int
     next_offset: int
 
@@ -93,13 +93,13 @@ class StreamRead:
         self.objects = StreamObjects.of(remote.store, remote.prefix, planned.stream, settings)
         self._snapshots = Snapshots(remote.store, remote.catalog, remote.prefix)
 
-    def leaves(self, parts: Sequence[Part]) -> Iterator[Part]:
+    def leaves(self, parts: Sequence[EntryPart]) -> Iterator[EntryPart]:
         """The fragments and holes of parts of this stream that may hold what is asked for."""
         alive = self.planned.alive
         for part in parts:
             yield from leaves(part, alive, self.objects.groups)
 
-    def found(self, parts: Sequence[Part], *, by_index: bool = False) -> Iterator[Found]:
+    def found(self, parts: Sequence[EntryPart], *, by_index: bool = False) -> Iterator[Found]:
         """All that parts of this stream hold of what is asked for, in offset order.
 
         Args:
@@ -121,7 +121,7 @@ class StreamRead:
             else:
                 yield from self._read(span)
 
-    def _headers(self, span: Span) -> Generator[Found, None, bool]:
+    def _headers(self, span: EntrySpan) -> Generator[Found, None, bool]:
         """A span by the indexes of its fragments; whether that is worth trying again."""
         offsets = span.first, span.next_offset
         fetches = (
@@ -141,10 +141,10 @@ class StreamRead:
                     position = next_offset
                 else:
                     return True
-        yield from self._read(Span(span.entries[number:], position, span.next_offset))
+        yield from self._read(EntrySpan(span.entries[number:], position, span.next_offset))
         return span.entries[number].kind is EntryKind.HOLE
 
-    def _read(self, span: Span) -> Iterator[Found]:
+    def _read(self, span: EntrySpan) -> Iterator[Found]:
         read = RangeRead(self.objects, self._manifest(span.entries), span.first, span.next_offset)
         with closing(read.found()) as found:
             for each in found:
@@ -156,7 +156,9 @@ class StreamRead:
                 else:
                     yield from self._sound_and_damaged(each, read.position, read.end)
 
-    def _sound_and_damaged(self, piece: Piece, first: int, next_offset: int) -> Iterator[Found]:
+    def _sound_and_damaged(
+        self, piece: FetchedChunks, first: int, next_offset: int
+    ) -> Iterator[Found]:
         for part in piece.sound_and_damaged(first):
             if isinstance(part, Checked):
                 yield Sound(part, piece, first, next_offset)
@@ -174,16 +176,16 @@ class StreamRead:
         load = partial(self._snapshots.load, self.planned.stream)
         return Followed(load, plan=(root, self.planned.root_key))
 
-    def _layout(self, entry: Entry) -> Layout | None:
+    def _layout(self, entry: Entry) -> ChunkLayout | None:
         return layout(entry, self._manifest([entry]), self.objects)
 
     def _damaged(
-        self, span: Span, first: int, next_offset: int, error: CorruptDataError
+        self, span: EntrySpan, first: int, next_offset: int, error: CorruptDataError
     ) -> Damaged:
         damage = CorruptRange(first, next_offset, self._time_of(span, first), error)
         return Damaged(damage, first, next_offset)
 
-    def _lost(self, span: Span, first: int, next_offset: int, reason: GapReason) -> Lost:
+    def _lost(self, span: EntrySpan, first: int, next_offset: int, reason: GapReason) -> Lost:
         gap = Gap(first, next_offset, reason)
         whole = gap
         if reason is GapReason.HOLE and self.planned.bounds is not None:
@@ -192,7 +194,7 @@ class StreamRead:
         row = whole if whole.first_offset == first else None
         return Lost(gap, self._time_of(span, first), row)
 
-    def _whole_hole(self, span: Span, gap: Gap, bounds: tuple[int, int]) -> Gap:
+    def _whole_hole(self, span: EntrySpan, gap: Gap, bounds: tuple[int, int]) -> Gap:
         """A hole as the query would find it without its filters."""
         for entry in span.entries:
             if entry.first_offset <= gap.first_offset < entry.next_offset:
@@ -200,7 +202,7 @@ class StreamRead:
                 return Gap(first, min(entry.next_offset, bounds[1]), gap.reason)
         return gap
 
-    def _time_of(self, span: Span, offset: int) -> int:
+    def _time_of(self, span: EntrySpan, offset: int) -> int:
         """A time for what cannot be read: the lowest of its fragment that is asked for.
 
         So that a filter on time neither hides damage, nor gets rows that it does not match.
@@ -212,7 +214,7 @@ class StreamRead:
 
 
 @dataclass(slots=True)
-class Span:
+class EntrySpan:
     """Offsets [first, next_offset) that lie in these fragments and holes, which join.
 
     Attributes:
@@ -229,15 +231,15 @@ class Span:
     unreadable: CorruptDataError | None = None
     lost: bool = False
 
-    def joins(self, other: Span) -> bool:
+    def joins(self, other: EntrySpan) -> bool:
         """Whether `other` can be read in one go with it."""
         plain = self.unreadable is None is other.unreadable and not (self.lost or other.lost)
         return plain and self.next_offset == other.first and len(self.entries) < _MAX_ENTRIES
 
 
 def spans(
-    parts: Iterable[Part], window: Window, layout_of: Callable[[Entry], Layout | None]
-) -> Iterator[Span]:
+    parts: Iterable[EntryPart], window: Window, layout_of: Callable[[Entry], ChunkLayout | None]
+) -> Iterator[EntrySpan]:
     """What the leaves of a split hold of what is asked for, joined where it joins.
 
     Args:
@@ -249,7 +251,7 @@ def spans(
         NotFoundError: a fragment is gone, and no newer manifest explains it.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
-    open_span: Span | None = None
+    open_span: EntrySpan | None = None
     for part in parts:
         for span in _of(part, window, layout_of):
             if open_span is not None and open_span.joins(span):
@@ -264,11 +266,13 @@ def spans(
         yield open_span
 
 
-def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None]) -> Iterator[Span]:
+def _of(
+    part: EntryPart, window: Window, layout_of: Callable[[Entry], ChunkLayout | None]
+) -> Iterator[EntrySpan]:
     entry = part.entry
     if entry.kind is EntryKind.HOLE or (whole(part) and window.all_times_of(entry)):
         for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
-            yield Span([entry], first, next_offset)
+            yield EntrySpan([entry], first, next_offset)
         return
     try:
         found = layout_of(entry)
@@ -276,19 +280,19 @@ def _of(part: Part, window: Window, layout_of: Callable[[Entry], Layout | None])
         # Nobody can say which offsets lie in which bytes: whoever has the first byte tells of all.
         if part.start <= 0:
             for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
-                yield Span([entry], first, next_offset, error)
+                yield EntrySpan([entry], first, next_offset, error)
         return
     if found is None:
         # Gone for good. Whoever has the first byte reads on and will be told; all others tell, too,
         # because some may have read their part in time.
         for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
-            yield Span([entry], first, next_offset, lost=part.start > 0)
+            yield EntrySpan([entry], first, next_offset, lost=part.start > 0)
         return
     begin, end = chunks_of(found.positions, part)
     ids = found.chunk_ids
     for low, high in _runs(found.timestamps, begin, end, window):
         for first, next_offset in window.offsets.within(ids[low], ids[high]):
-            yield Span([entry], first, next_offset)
+            yield EntrySpan([entry], first, next_offset)
 
 
 def _runs(timestamps: list[int], begin: int, end: int, window: Window) -> Iterator[tuple[int, int]]:

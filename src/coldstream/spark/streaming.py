@@ -33,7 +33,15 @@ from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.remote.roots import RootCache, Snapshot, Snapshots
 from coldstream.spark.advance import Backlog, Limits, Position, advance, parse_position
 from coldstream.spark.options import Options
-from coldstream.spark.query import Planned, PlannedStream, Task, Work, lost_work, splits_of, works
+from coldstream.spark.query import (
+    Planned,
+    PlannedStream,
+    QueryTask,
+    TaskWork,
+    lost_work,
+    splits_of,
+    works,
+)
 from coldstream.spark.read import read
 from coldstream.spark.streams import Gone, is_gone, meant, rest_of
 from coldstream.spark.window import Window
@@ -48,19 +56,19 @@ _WHERE_THEY_ARE = (
 )
 
 
-class Partition(InputPartition):
+class BatchPartition(InputPartition):
     """One task's work."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TaskWork) -> None:
         super().__init__(work)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows, in a worker."""
-        work: Work = self.value
+        work: TaskWork = self.value
         return read(work.task, work.split)
 
 
-class StreamReader(DataSourceStreamReader):
+class MicroBatchReader(DataSourceStreamReader):
     """Plans the batches of a streaming query in the driver, reads their partitions in workers.
 
     Args:
@@ -110,7 +118,7 @@ class StreamReader(DataSourceStreamReader):
         self._position = until
         if start == end:
             return []
-        task = Task(
+        task = QueryTask(
             self._options.place,
             (),
             self._columns,
@@ -118,7 +126,7 @@ class StreamReader(DataSourceStreamReader):
             fail_on_corrupt=self._options.fail_on_corrupt,
         )
         planned: list[Planned] = []
-        lost: list[Work] = []
+        lost: list[TaskWork] = []
         for stream, next_offset in until.streams.items():
             first = begin.streams.get(stream, until.began.get(stream, next_offset))
             if first < next_offset or until.epochs.get(stream) != begin.epochs.get(stream):
@@ -126,11 +134,11 @@ class StreamReader(DataSourceStreamReader):
                 planned.append(one)
                 lost += [lost_work(task, one, gap) for gap in gaps]
         splits = splits_of(planned, self._options.sizes)
-        return [Partition(work) for work in (*lost, *works(task, planned, splits))]
+        return [BatchPartition(work) for work in (*lost, *works(task, planned, splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
-        assert isinstance(partition, Partition)
+        assert isinstance(partition, BatchPartition)
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.osiris.chunk import ChunkType
 from coldstream.osiris.tracking import TrackingType, parse_tracking
 from coldstream.spark.options import Rows
-from coldstream.spark.plan import Part
+from coldstream.spark.plan import EntryPart
 from coldstream.spark.query import PlannedStream
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 
@@ -115,7 +115,7 @@ def tracking_rows(
 
 
 def fragment_rows(
-    stream: StreamRead, parts: Sequence[Part], names: Sequence[str]
+    stream: StreamRead, parts: Sequence[EntryPart], names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """A row for each fragment and hole; reads nothing but the manifest."""
     schema = view_schema(Rows.FRAGMENTS, names)
@@ -200,7 +200,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
                 }
 
 
-def _fragments(stream: StreamRead, parts: Sequence[Part]) -> Iterator[Row]:
+def _fragments(stream: StreamRead, parts: Sequence[EntryPart]) -> Iterator[Row]:
     planned = stream.planned
     for part in stream.leaves(parts):
         entry = part.entry

@@ -191,7 +191,7 @@ def claim(
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ClaimStep:
     """A step to a claim: what is to be appended first, the claim itself, or that it has landed.
 
     Attributes:
@@ -233,7 +233,7 @@ class _Claiming:
         self._ends = Ends(context, stream, thorough=True, time_left=lambda: True)
         self._planned: Truncation | None = None
 
-    def step(self, pause: Callable[[int], None], attempts: int) -> _Step:
+    def step(self, pause: Callable[[int], None], attempts: int) -> _ClaimStep:
         """Commit the next step to the claim; which one it was.
 
         Raises:
@@ -248,23 +248,23 @@ class _Claiming:
             terms=lambda step: step.terms,
         ).change
 
-    def _plan(self, loaded: Snapshot) -> _Step:
+    def _plan(self, loaded: Snapshot) -> _ClaimStep:
         if loaded.item.epoch >= self._epoch:
             _check_not_fenced(loaded, self._epoch)
-            return _Step(loaded.root, loaded)
+            return _ClaimStep(loaded.root, loaded)
         self._planned = None
         extension = extend(
             self._context, self._stream, loaded.root, limit=self._limit, left=self._ends.left
         )
         if extension.more:
-            return _Step(extension.root)
+            return _ClaimStep(extension.root)
         if self._ends.go_on(extension, stalled=True):
-            return _Step(loaded.root)  # the floor would shut out for ever what reaches over it
+            return _ClaimStep(loaded.root)  # the floor would shut out for ever what reaches over it
         if self._ends.out_of_time:
             raise ConflictError("fragments overlap without end", stream=self._stream)
         return self._claim(loaded, extension)
 
-    def _claim(self, loaded: Snapshot, extension: Extension) -> _Step:
+    def _claim(self, loaded: Snapshot, extension: Extension) -> _ClaimStep:
         context, stream, root = self._context, self._stream, extension.root
         cut = divergence(context, stream, root, self._log, alone=self._alone)
         first_written = ""
@@ -274,7 +274,7 @@ class _Claiming:
             )
             first_written = self._planned.first_written
         root = plan_claim(root, self._epoch, recorded=_recorded(context, stream, root))
-        return _Step(root, terms=Terms(claim=True, first_written=first_written))
+        return _ClaimStep(root, terms=Terms(claim=True, first_written=first_written))
 
     def claimed(self, loaded: Snapshot) -> Claimed:
         """What a claim that has landed did; the history of the log is the manifest's.

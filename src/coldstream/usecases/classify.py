@@ -19,7 +19,7 @@ from coldstream.names import (
     parse_metadata_key,
 )
 from coldstream.plans.collect import (
-    Kind,
+    ObjectKind,
     classify_data,
     classify_group,
     classify_root,
@@ -82,7 +82,7 @@ class Classifier:
         classifier._item, classifier._root = loaded.item, loaded.root
         return classifier
 
-    def kind(self, row: ObjectInfo) -> Kind:
+    def kind(self, row: ObjectInfo) -> ObjectKind:
         """What an object is.
 
         Raises:
@@ -96,7 +96,7 @@ class Classifier:
             try:
                 key = parse_metadata_key(path, prefix)
             except InvalidInputError:
-                return Kind.FOREIGN
+                return ObjectKind.FOREIGN
         item, kept = self._item, self._quarantine
         match key:
             case DataKey():
@@ -104,23 +104,23 @@ class Classifier:
             case GroupKey():
                 kind = classify_group(key, self._root, self._fetch)
                 if kind.garbage and kept.names(key):
-                    kind = Kind.QUARANTINED
+                    kind = ObjectKind.QUARANTINED
             case RootKey():
                 kind = classify_root(key, version=item.version, current=path == item.root_key)
-                return Kind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
+                return ObjectKind.QUARANTINED if kind.garbage and path in kept.root_keys else kind
             case QuarantineKey():
                 if path in kept.record_keys:
-                    return Kind.REFERENCED
-                return Kind.PENDING if self._rivals is None else Kind.OLD_QUARANTINE
+                    return ObjectKind.REFERENCED
+                return ObjectKind.PENDING if self._rivals is None else ObjectKind.OLD_QUARANTINE
             case MarkKey():
-                return Kind.RECORD
+                return ObjectKind.RECORD
         if kind.garbage and (
             self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
         ):
-            return Kind.PENDING
+            return ObjectKind.PENDING
         return kind
 
-    def _data(self, key: DataKey, row: ObjectInfo) -> Kind:
+    def _data(self, key: DataKey, row: ObjectInfo) -> ObjectKind:
         root, kept = self._root, self._quarantine
         # A leaf that reaches over the first offset begins below it, and is live all the same.
         leaf = leaf_at(root, max(key.first_offset, root.first_offset), self._fetch)
@@ -133,8 +133,8 @@ class Classifier:
             record=kept.record,
             modified_ms=row.modified_ms,
         )
-        if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):
-            return Kind.QUARANTINED
+        if kind is not ObjectKind.REFERENCED and (row.key in kept.listed or kept.names(key)):
+            return ObjectKind.QUARANTINED
         return kind
 
     def _holds_last_chunk(self, key: DataKey, path: str) -> bool:

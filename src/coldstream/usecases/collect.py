@@ -20,20 +20,20 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.names import list_start, metadata_prefix, stream_prefix
-from coldstream.plans.collect import Kind, mature, replaced, survives
-from coldstream.plans.collect_order import Phase, Place, draw
+from coldstream.plans.collect import ObjectKind, mature, replaced, survives
+from coldstream.plans.collect_order import ListPosition, Phase, draw
 from coldstream.ports import Deleter, ObjectInfo
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.classify import Classifier
-from coldstream.usecases.marks import State, list_records, read_header, seen_in, write_record
+from coldstream.usecases.marks import ProofState, list_records, read_header, seen_in, write_record
 
 _AT_ONCE = 1000  # keys in one DeleteObjects request
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
 
 # What somebody has decided to let go: a legal hold stops that.
-_HELD = frozenset({Kind.RETIRED, Kind.DROPPED})
+_HELD = frozenset({ObjectKind.RETIRED, ObjectKind.DROPPED})
 _ROWS_AT_ONCE = 100  # looked at between two looks at the clock
 #: Proofs of one batch, each of which a claim has undone.
 _PROOFS = 5
@@ -77,10 +77,10 @@ class Collection:
     """
 
     stream: str
-    found: dict[Kind, Count] = field(default_factory=dict)
+    found: dict[ObjectKind, Count] = field(default_factory=dict)
     waiting: Count = field(default_factory=Count)
     provable: Count = field(default_factory=Count)
-    deleted: dict[Kind, Count] = field(default_factory=dict)
+    deleted: dict[ObjectKind, Count] = field(default_factory=dict)
     held: Count = field(default_factory=Count)
     refused: Count = field(default_factory=Count)
     busy: Count = field(default_factory=Count)
@@ -128,14 +128,16 @@ def collect(
         CorruptDataError: the manifest is damaged: nothing is deleted.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(context, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held, time_left)
+    step = _CollectStep(
+        context, deleter, stream, grace_ms, run_ms, now_ms, dry_run, held, time_left
+    )
     return step.run(cursor, time_to_list or time_left)
 
 
-_Candidate = tuple[ObjectInfo, Kind]
+_Candidate = tuple[ObjectInfo, ObjectKind]
 
 
-class _Step:
+class _CollectStep:
     def __init__(
         self,
         context: Context,
@@ -160,7 +162,7 @@ class _Step:
         self._loaded = load(context, stream)
         self._classifier = Classifier(context, self._loaded, time_left=time_left)
         self._places: dict[str, str] = {}
-        self._state = State.of(self._loaded.item)
+        self._state = ProofState.of(self._loaded.item)
         #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
         self._listed_by = self._loaded.item.version
         self._records = mature(list_records(context, stream), now_ms=now_ms, grace_ms=grace_ms)
@@ -172,7 +174,7 @@ class _Step:
         done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
-                kind = Kind.OLD_RECORD if row.key in done else self._classifier.kind(row)
+                kind = ObjectKind.OLD_RECORD if row.key in done else self._classifier.kind(row)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:
@@ -191,7 +193,7 @@ class _Step:
         a root refers to that may be adopted one day waits for a later run anyway (`rivals`).
         """
         nodes = metadata_prefix(self._context.prefix, self._stream)
-        place = Place.parse(cursor) or self._begin()
+        place = ListPosition.parse(cursor) or self._begin()
         for phase in place.phases():
             prefix = (
                 nodes if phase is Phase.NODES else stream_prefix(self._context.prefix, self._stream)
@@ -214,15 +216,15 @@ class _Step:
                     break
                 yield None, place.at(phase, after).text
 
-    def _begin(self) -> Place:
+    def _begin(self) -> ListPosition:
         """Where a run begins: anywhere in a long stream, so that each part comes first some day."""
         item = self._loaded.item
         if item.fragments <= MAX_CANDIDATES:
-            return Place()
+            return ListPosition()
         offset = item.first_offset + draw(self._stream, self._run_ms) % (
             item.next_offset - item.first_offset
         )
-        return Place(start=list_start(self._context.prefix, self._stream, offset))
+        return ListPosition(start=list_start(self._context.prefix, self._stream, offset))
 
     def _seen(self, rows: Mapping[str, ObjectInfo], limit_ms: int) -> set[str]:
         """Those of `rows` that a record of at least a grace time ago names.
@@ -253,7 +255,7 @@ class _Step:
 
     def _delete(self, candidates: Sequence[_Candidate]) -> None:
         ripe_ms = self._now_ms - self._grace_ms
-        marks = {row.key: row for row, kind in candidates if kind is not Kind.OLD_RECORD}
+        marks = {row.key: row for row, kind in candidates if kind is not ObjectKind.OLD_RECORD}
         ripe = {key: row for key, row in marks.items() if row.modified_ms <= ripe_ms}
         proved: set[str] = set()
         if self._dry_run:
@@ -277,7 +279,7 @@ class _Step:
             certain = [
                 (row, kind)
                 for row, kind in candidates
-                if kind is Kind.OLD_RECORD or row.key in proved
+                if kind is ObjectKind.OLD_RECORD or row.key in proved
             ]
             self._delete_in_batches(certain)
 
@@ -322,7 +324,7 @@ class _Step:
         """
         for _ in range(_PROOFS):
             fresh = load(self._context, self._stream)
-            if State.of(fresh.item) != self._state:
+            if ProofState.of(fresh.item) != self._state:
                 raise ConflictError("the stream's state changed", stream=self._stream)
             if fresh.item.version == self._listed_by:
                 return self._without_held(batch)
@@ -335,7 +337,7 @@ class _Step:
             batch = [
                 (row, kind)
                 for row, kind in batch
-                if kind is Kind.OLD_RECORD or self._classifier.kind(row).garbage
+                if kind is ObjectKind.OLD_RECORD or self._classifier.kind(row).garbage
             ]
             now = self._context.catalog.get(self._stream)
             if now is not None and survives(fresh.item, now):
@@ -354,10 +356,13 @@ class _Step:
                 self.report.held.add(row.size)
         return [each for each in batch if each[1] not in _HELD]
 
-    def _count(self, counts: dict[Kind, Count], kind: Kind, size: int) -> None:
+    def _count(self, counts: dict[ObjectKind, Count], kind: ObjectKind, size: int) -> None:
         counts.setdefault(kind, Count()).add(size)
 
-    def _name(self, kind: Kind, key: str) -> None:
-        names = {Kind.UNIQUE: self.report.unique, Kind.FOREIGN: self.report.foreign}.get(kind)
+    def _name(self, kind: ObjectKind, key: str) -> None:
+        names = {
+            ObjectKind.UNIQUE: self.report.unique,
+            ObjectKind.FOREIGN: self.report.foreign,
+        }.get(kind)
         if names is not None and len(names) < 100:
             names.append(key)

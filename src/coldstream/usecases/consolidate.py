@@ -21,9 +21,9 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import DataKey
 from coldstream.plans.consolidate import (
+    CopySpan,
     PartPlan,
-    Piece,
-    Span,
+    SmallFragment,
     choose,
     layout,
     merged_index,
@@ -77,7 +77,7 @@ class _Made:
     """A new fragment that has been PUT, and what it is to replace."""
 
     entry: Entry
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SmallFragment, ...]
     copied: int
 
 
@@ -109,11 +109,11 @@ def consolidate(
     Raises:
         As `amend`; damage of single fragments is told in the result instead.
     """
-    step = _Step(context, composer, stream, target_size, branching, pause)
+    step = _ConsolidateStep(context, composer, stream, target_size, branching, pause)
     return step.run(cursor, dry_run, time_left)
 
 
-class _Step:
+class _ConsolidateStep:
     def __init__(
         self,
         context: Context,
@@ -177,11 +177,11 @@ class _Step:
         # The last run stays even if it is empty: whether it is the manifest's end matters.
         return [run for run in runs[:-1] if len(run) > 1] + runs[-1:], None
 
-    def _pieces(self, run: Sequence[Entry], pool: Executor) -> Iterator[list[Piece]]:
+    def _pieces(self, run: Sequence[Entry], pool: Executor) -> Iterator[list[SmallFragment]]:
         """A run with its trailers; cut in two where one cannot be read."""
-        pieces: list[Piece] = []
+        pieces: list[SmallFragment] = []
         for entry, found in zip(run, pool.map(self._piece, run), strict=True):
-            if isinstance(found, Piece):
+            if isinstance(found, SmallFragment):
                 pieces.append(found)
                 continue
             self.report.failed.append(found.located(stream=self._stream, offset=entry.first_offset))
@@ -189,14 +189,14 @@ class _Step:
             pieces = []
         yield pieces
 
-    def _piece(self, entry: Entry) -> Piece | ColdstreamError:
+    def _piece(self, entry: Entry) -> SmallFragment | ColdstreamError:
         try:
             trailer = trailer_of(self._context.store, self._context.prefix, self._stream, entry)
         except (CorruptDataError, NotFoundError) as error:
             return error
-        return Piece(entry, trailer)
+        return SmallFragment(entry, trailer)
 
-    def _make(self, pieces: tuple[Piece, ...]) -> _Made:
+    def _make(self, pieces: tuple[SmallFragment, ...]) -> _Made:
         """PUT the fragment that `pieces` become."""
         with self._context.pool(_AT_ONCE) as pool:
             indexes = list(pool.map(self._index, pieces))
@@ -226,7 +226,7 @@ class _Step:
         copied = sum(part.size for part in parts if isinstance(part, CopyPart))
         return _Made(entry, pieces, copied)
 
-    def _index(self, piece: Piece) -> FragmentIndex:
+    def _index(self, piece: SmallFragment) -> FragmentIndex:
         trailer, path = piece.trailer, self._path(piece.entry)
         begin = trailer.index_position
         try:
@@ -237,16 +237,16 @@ class _Step:
                 stream=self._stream, offset=piece.entry.first_offset, key=path
             ) from None
 
-    def _part(self, plan: PartPlan, pieces: Sequence[Piece], pool: Executor) -> Part:
+    def _part(self, plan: PartPlan, pieces: Sequence[SmallFragment], pool: Executor) -> Part:
         if not plan.copy:
             return BytesPart(self._joined(plan, pieces, pool))
         span = plan.spans[0]
         return CopyPart(self._path(pieces[span.piece].entry), span.start, span.end)
 
-    def _joined(self, plan: PartPlan, pieces: Sequence[Piece], pool: Executor) -> bytes:
+    def _joined(self, plan: PartPlan, pieces: Sequence[SmallFragment], pool: Executor) -> bytes:
         return b"".join(pool.map(lambda span: self._read(span, pieces), plan.spans))
 
-    def _read(self, span: Span, pieces: Sequence[Piece]) -> bytes:
+    def _read(self, span: CopySpan, pieces: Sequence[SmallFragment]) -> bytes:
         piece = pieces[span.piece]
         path = self._path(piece.entry)
         data = bytes(self._context.store.get(path, span.start, span.end))
@@ -296,7 +296,7 @@ class _Step:
         for each in valid:
             self._tell(each.pieces, each.entry.size, each.copied)
 
-    def _tell(self, pieces: Sequence[Piece], size: int, copied: int) -> None:
+    def _tell(self, pieces: Sequence[SmallFragment], size: int, copied: int) -> None:
         self.report.merges += 1
         self.report.pieces += len(pieces)
         self.report.bytes += size

@@ -161,7 +161,7 @@ def sweep(
 
 
 @dataclass(slots=True)
-class Swept:
+class SweptPrefix:
     """What one pass over a prefix did.
 
     Attributes:
@@ -181,7 +181,7 @@ class Swept:
 
 def sweep_prefix(
     context: Context, deleter: Deleter, stream: str, *, time_left: Callable[[], bool]
-) -> Swept:
+) -> SweptPrefix:
     """Delete all that lies below a stream's prefix, whatever its key, once from begin to end.
 
     What S3 does not delete (Object Lock, say) stops nothing behind it. Each page begins behind the
@@ -190,7 +190,7 @@ def sweep_prefix(
     Raises:
         UnavailableError, PermissionDeniedError: the listing.
     """
-    swept, after = Swept(), ""
+    swept, after = SweptPrefix(), ""
     under = stream_prefix(context.prefix, stream)
     while True:
         rows = context.store.list(under, start_after=after, limit=context.page_size)

@@ -25,7 +25,7 @@ _PAGES = 100
 
 
 @dataclass(slots=True)
-class _Epoch:
+class _EpochEvidence:
     first: list[Listed] = field(default_factory=list)
     last: deque[Listed] = field(default_factory=lambda: deque(maxlen=_ASKED))
 
@@ -49,7 +49,7 @@ def uploaded_floors(context: Context, stream: str, roots: Sequence[Root]) -> Map
     claims = disputed(roots)
     if not claims:
         return {}
-    epochs: dict[int, _Epoch] = {each: _Epoch() for each in claims}
+    epochs: dict[int, _EpochEvidence] = {each: _EpochEvidence() for each in claims}
     listing = context.data_pages(stream, min(min(each) for each in claims.values()))
     for each in chain.from_iterable(islice(listing, _PAGES)):
         seen = epochs.get(each.data_key.epoch)

@@ -26,7 +26,7 @@ _FENCED = "the ledger does not accept it"
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class ChainGap:
     """Offsets behind the chain of a stream in which no acceptable fragment begins.
 
     Attributes:
@@ -58,7 +58,7 @@ class Gap:
 
 def find_gap(
     context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
-) -> tuple[CommitReport, Gap | None]:
+) -> tuple[CommitReport, ChainGap | None]:
     """Commit all that continues the manifest, then look whether the local log still reaches it.
 
     The end of the resolved chain counts, not that of the manifest: what is uploaded and only waits
@@ -87,7 +87,7 @@ def find_gap(
     raise ConflictError("the chain goes on at every look", stream=stream, offset=report.next_offset)
 
 
-def _gap(context: Context, stream: str, report: CommitReport, local_first: int) -> Gap | None:
+def _gap(context: Context, stream: str, report: CommitReport, local_first: int) -> ChainGap | None:
     """The gap behind a manifest; None if a fragment has come that continues it."""
     root, end = report.root, report.next_offset
     refused = {each.key: each.reason for each in report.refused}
@@ -114,7 +114,7 @@ def _gap(context: Context, stream: str, report: CommitReport, local_first: int) 
         else:
             next_offset, follows = key.first_offset, True
             break
-    return Gap(
+    return ChainGap(
         first_offset=end,
         next_offset=next_offset,
         epoch=root.ledger.epoch,
@@ -143,7 +143,7 @@ def _listed_from(context: Context, stream: str, offset: int) -> Iterator[Listed]
     return chain.from_iterable(context.data_pages(stream, offset))
 
 
-def declare(context: Context, stream: str, gap: Gap) -> list[DataKey]:
+def declare(context: Context, stream: str, gap: ChainGap) -> list[DataKey]:
     """PUT holes over a gap, one for each part; the caller knows that nobody has the range any more.
 
     Nothing is committed: the holes wait until a fragment follows them.

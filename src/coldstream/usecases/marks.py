@@ -42,7 +42,7 @@ _DAMAGE = (zlib.error, RecursionError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ProofState:
     """The state of a stream that a record was made under: only that very state makes it a proof.
 
     The revision alone would not do: a table that is restored twice from one backup counts the same
@@ -53,13 +53,13 @@ class State:
     token: int
 
     @classmethod
-    def of(cls, item: CatalogItem) -> State:
+    def of(cls, item: CatalogItem) -> ProofState:
         """The state that an item is in."""
         return cls(item.revision, item.state_token)
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RecordHeader:
     """What a record says of itself.
 
     Attributes:
@@ -69,7 +69,7 @@ class Header:
         count: of its keys.
     """
 
-    state: State
+    state: ProofState
     first: str
     last: str
     count: int
@@ -90,7 +90,7 @@ def list_records(context: Context, stream: str) -> list[Record]:
 
 
 def write_record(
-    context: Context, stream: str, *, run_ms: int, state: State, keys: Collection[str]
+    context: Context, stream: str, *, run_ms: int, state: ProofState, keys: Collection[str]
 ) -> Record:
     """Write down what is unreferenced now, at least one key; gives the record with S3's own time.
 
@@ -118,7 +118,7 @@ def write_record(
     raise NotFoundError("a record that was just written is not listed", stream=stream, key=path)
 
 
-def read_header(context: Context, stream: str, record: Record) -> Header:
+def read_header(context: Context, stream: str, record: Record) -> RecordHeader:
     """What a record says of itself, from its first kilobytes.
 
     Raises:
@@ -165,7 +165,7 @@ def seen_in(context: Context, stream: str, record: Record, wanted: Collection[st
     return found
 
 
-def _header(data: bytes, stream: str, under: str) -> tuple[Header, bytes]:
+def _header(data: bytes, stream: str, under: str) -> tuple[RecordHeader, bytes]:
     """The header, and what of `data` comes after it.
 
     Raises:
@@ -211,7 +211,7 @@ def _blocks(data: bytes) -> Iterator[bytes]:
         raise ValueError("more than its header and its keys")
 
 
-def _parsed(line: bytes, stream: str, under: str) -> Header:
+def _parsed(line: bytes, stream: str, under: str) -> RecordHeader:
     document = json.loads(line)
     if document["version"] != VERSION or document["stream"] != stream:
         raise ValueError("not a record of this version and stream")
@@ -222,7 +222,7 @@ def _parsed(line: bytes, stream: str, under: str) -> Header:
         raise ValueError("a header with another number of keys than any record has")
     if not (numbers and isinstance(first, str) and isinstance(last, str)):
         raise ValueError("a header with other fields")
-    return Header(State(revision, token), under + first, under + last, count)
+    return RecordHeader(ProofState(revision, token), under + first, under + last, count)
 
 
 def _unreadable(exc: Exception, stream: str, path: str) -> CorruptDataError:

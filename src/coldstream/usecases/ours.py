@@ -15,7 +15,7 @@ _PAGE = 1000
 _MAX_PAGES = 10
 
 
-class Tier(Protocol):
+class ListedTier(Protocol):
     """Where to look."""
 
     @property
@@ -51,7 +51,7 @@ def behind(key: str) -> str:
     return f"{name}0" if slash else name
 
 
-def first_of_ours(tier: Tier, stream: str) -> str | None:
+def first_of_ours(tier: ListedTier, stream: str) -> str | None:
     """Key of a fragment, a hole or an object of metadata of the stream; None if there is none.
 
     Objects with other keys say nothing of the stream: whoever may PUT can leave some anywhere.
@@ -75,7 +75,7 @@ def first_of_ours(tier: Tier, stream: str) -> str | None:
     return None
 
 
-def holds_ours(tier: Tier, stream: str) -> bool:
+def holds_ours(tier: ListedTier, stream: str) -> bool:
     """Whether there is a fragment, a hole or an object of metadata of the stream.
 
     Raises:

@@ -37,7 +37,7 @@ from coldstream.usecases.claim import foreign
 from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
-from coldstream.usecases.rebuild_state import State, known_state
+from coldstream.usecases.rebuild_state import KnownStream, known_state
 from coldstream.usecases.surviving import surviving_record
 
 
@@ -238,7 +238,7 @@ def _made(
     branching: int,
     accept_less: bool,
     spool: Spool,
-) -> tuple[State, RebuildReport]:
+) -> tuple[KnownStream, RebuildReport]:
     """The manifest as it would be, its groups in `spool`, if it may land.
 
     Raises:
@@ -250,7 +250,9 @@ def _made(
     return state, report
 
 
-def _pass(context: Context, state: State, branching: int, trailers: bool, spool: Spool) -> Rebuilt:
+def _pass(
+    context: Context, state: KnownStream, branching: int, trailers: bool, spool: Spool
+) -> Rebuilt:
     stream, first, next_offset = state.stream, state.first_offset, state.next_offset
     plan = Rebuild(
         context.prefix,
@@ -276,7 +278,7 @@ def _pass(context: Context, state: State, branching: int, trailers: bool, spool:
     return replace(rebuilt, root=_with_last_chunk(rebuilt.root, state.root))
 
 
-def _report(state: State, rebuilt: Rebuilt, spool: Spool) -> RebuildReport:
+def _report(state: KnownStream, rebuilt: Rebuilt, spool: Spool) -> RebuildReport:
     return RebuildReport(
         stream=state.stream,
         landed=False,
@@ -318,7 +320,7 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
     raise error
 
 
-def _record_key(context: Context, state: State) -> str:
+def _record_key(context: Context, state: KnownStream) -> str:
     """Key of the quarantine record that the new root names.
 
     That of the item's own root. Where nobody knows that root, what all records say together: a

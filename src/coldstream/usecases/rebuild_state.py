@@ -26,7 +26,7 @@ _SAME = 32
 
 
 @dataclass(slots=True)
-class State:
+class KnownStream:
     """What is known of a stream.
 
     Attributes:
@@ -74,7 +74,7 @@ class State:
 
 def known_state(
     context: Context, stream: str, item: CatalogItem | None, *, by_trailers: bool
-) -> State:
+) -> KnownStream:
     """Find out what is known of a stream.
 
     Ledger, first offset and next offset come from the item, if it is of this table: it has them
@@ -94,7 +94,7 @@ def known_state(
     """
     roots = list(list_roots(context, stream))
     own = bool(item and item.root_key and item.table_id == context.catalog.table_id())
-    state = State(stream, item, own, versions=tuple(each.key.version for each in roots))
+    state = KnownStream(stream, item, own, versions=tuple(each.key.version for each in roots))
     _find_root(context, state, roots)
     root = state.root
     if own and item is not None:
@@ -111,7 +111,7 @@ def known_state(
     return state
 
 
-def _find_root(context: Context, state: State, roots: Sequence[ListedRoot]) -> None:
+def _find_root(context: Context, state: KnownStream, roots: Sequence[ListedRoot]) -> None:
     """The item's own root, or else the newest one that can be read; and those behind it."""
     damaged: list[str] = []
     order: list[str] = []
@@ -145,7 +145,7 @@ def _parsed(context: Context, path: str) -> Root | None:
         return None
 
 
-def _guess(context: Context, stream: str, state: State, *, by_trailers: bool) -> None:
+def _guess(context: Context, stream: str, state: KnownStream, *, by_trailers: bool) -> None:
     """What epochs above those that are known have claimed, by their fragments."""
     base = state.ledger
     witnesses = Witnesses(KeyReader(context.prefix, stream), above=base.epoch)

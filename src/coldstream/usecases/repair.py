@@ -36,7 +36,7 @@ _BYTES_AT_ONCE = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _RepairPlan:
     """A repair with what is written for it."""
 
     repair: Repair
@@ -84,8 +84,8 @@ def repair(
         CorruptDataError: the manifest itself is damaged: rebuild it first.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _Step(context, stream, replicas, lost, ranges, tell)
-    waiting: list[_Plan] = []
+    step = _RepairStep(context, stream, replicas, lost, ranges, tell)
+    waiting: list[_RepairPlan] = []
     for plan in step.look():
         if plan.repair.action is Action.LEAVE or dry_run:
             continue
@@ -100,7 +100,7 @@ def repair(
     return step.report
 
 
-class _Step:
+class _RepairStep:
     def __init__(
         self,
         context: Context,
@@ -119,7 +119,7 @@ class _Step:
         self._fetch = context.fetch(stream)
         self.report = RepairReport(stream)
 
-    def look(self) -> Iterator[_Plan]:
+    def look(self) -> Iterator[_RepairPlan]:
         """Plans for everything in the ranges that is not as it should be."""
         loaded = load(self._context, self._stream)
         self.report.version = loaded.item.version
@@ -132,7 +132,7 @@ class _Step:
                 self._tell(_in_words(plan.repair))
                 yield plan
 
-    def write(self, plan: _Plan, ledger: Ledger) -> tuple[Entry, ...]:
+    def write(self, plan: _RepairPlan, ledger: Ledger) -> tuple[Entry, ...]:
         """PUT what replaces a fragment; the entries for it.
 
         Raises:
@@ -182,7 +182,7 @@ class _Step:
     def _put(self, entry: Entry, data: bytes, write_id: str) -> None:
         self._context.store.put(self.path(entry), data, write_id=write_id)
 
-    def _plan(self, loaded: Snapshot, finder: Finder, leaf: Entry) -> _Plan | None:
+    def _plan(self, loaded: Snapshot, finder: Finder, leaf: Entry) -> _RepairPlan | None:
         """What to do about one fragment or hole; None if it is as it should be."""
         key, path = leaf.data_key(self._stream), self.path(leaf)
         floor = loaded.root.ledger.floor(leaf.epoch)
@@ -199,7 +199,7 @@ class _Step:
                 leaf, path, Action.RESTATE, {OWN: len(known.records)}, (), proved=True,
                 why="the manifest's entry is not what its object says",
             )  # fmt: skip
-            return _Plan(repair, known, Assembled((), (), proved=True), restated)
+            return _RepairPlan(repair, known, Assembled((), (), proved=True), restated)
         epoch = _epoch_of(leaf, loaded.root.ledger)
         known = finder.bounded(leaf, known, leaf.epoch if epoch is None else epoch)
         assembled = assemble(known, finder.sources(leaf, known, data))
@@ -220,7 +220,7 @@ class _Step:
             leaf, path, action, assembled.taken_from(), assembled.missing, assembled.proved,
             why=words,
         )  # fmt: skip
-        return _Plan(repair, known, assembled)
+        return _RepairPlan(repair, known, assembled)
 
     def _asked_for(self, missing: Sequence[tuple[int, int]]) -> bool:
         """Whether all that is missing lies in the ranges: more is never given up."""
@@ -235,7 +235,9 @@ class _Step:
                 return False
         return True
 
-    def _plan_hole(self, finder: Finder, leaf: Entry, key: DataKey, path: str) -> _Plan | None:
+    def _plan_hole(
+        self, finder: Finder, leaf: Entry, key: DataKey, path: str
+    ) -> _RepairPlan | None:
         """A hole over offsets that some source has: data always wins."""
         nothing = memoryview(b"")
         known = finder.bounded(leaf, known_of(nothing, leaf, key), leaf.epoch)
@@ -247,7 +249,7 @@ class _Step:
             leaf, path, action, assembled.taken_from(), assembled.missing,
             why="the manifest has a hole here, and some of it was found",
         )  # fmt: skip
-        return _Plan(repair, known, assembled)
+        return _RepairPlan(repair, known, assembled)
 
     def _read(self, leaf: Entry, key: DataKey, path: str) -> tuple[memoryview, str]:
         """The object as far as it is there, and in a word what is wrong with that."""
@@ -266,8 +268,8 @@ class _Step:
 def _commit(
     context: Context,
     stream: str,
-    step: _Step,
-    plans: Sequence[_Plan],
+    step: _RepairStep,
+    plans: Sequence[_RepairPlan],
     branching: int,
     pause: Callable[[int], None],
 ) -> None:
@@ -311,7 +313,7 @@ def _commit(
     ]
 
 
-def _with_last_chunk(done: Rebalance, plans: Sequence[_Plan]) -> Rebalance:
+def _with_last_chunk(done: Rebalance, plans: Sequence[_RepairPlan]) -> Rebalance:
     """The root remembers the last chunk of what was found, if none behind it is remembered.
 
     Where a hole at the end of a manifest is filled, a claim would else compare the chunk before it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.plans.policy import Effective, PolicySet, effective
-from coldstream.plans.retention import Retention, Retired, Rule, plan_retention
+from coldstream.plans.retention import Retention, RetentionLimits, Retired, plan_retention
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot
 from coldstream.usecases.amend import amend
@@ -87,7 +87,11 @@ def retain(
 
     def plan(loaded: Snapshot) -> _Planned:
         rules = effective(policies, stream, loaded.item.name)
-        rule = Rule() if rules.retains else Rule(rules.max_age_ms, rules.max_bytes)
+        rule = (
+            RetentionLimits()
+            if rules.retains
+            else RetentionLimits(rules.max_age_ms, rules.max_bytes)
+        )
         fetch = context.fetch(stream)
         return _Planned(plan_retention(loaded.root, rule, now_ms=now_ms, fetch=fetch), rules)
 

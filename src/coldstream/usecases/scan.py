@@ -19,7 +19,7 @@ from coldstream.plans.collect_order import draw
 from coldstream.plans.consolidate import may_be_worth_it
 from coldstream.plans.delete import is_overdue
 from coldstream.plans.policy import PolicySet, effective
-from coldstream.plans.retention import Rule, may_be_due
+from coldstream.plans.retention import RetentionLimits, may_be_due
 from coldstream.ports import Catalog, CatalogPage, ObjectStore
 from coldstream.usecases.ours import behind, holds_ours
 
@@ -268,7 +268,7 @@ def _wanted(
             total_size=item.total_size, fragments=item.fragments, target_size=target_size
         )
     return not rules.hold and may_be_due(
-        Rule(rules.max_age_ms, rules.max_bytes),
+        RetentionLimits(rules.max_age_ms, rules.max_bytes),
         first_timestamp=item.first_timestamp,
         total_size=item.total_size,
         fragments=item.fragments,

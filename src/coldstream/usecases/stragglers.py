@@ -7,7 +7,7 @@ from collections.abc import Callable
 from coldstream.errors import ConflictError, PermissionDeniedError, UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import stream_prefix
-from coldstream.plans.collect import Kind
+from coldstream.plans.collect import ObjectKind
 from coldstream.ports import Deleter
 from coldstream.remote.context import Context
 from coldstream.usecases.collect import Collection, Count
@@ -57,9 +57,9 @@ def sweep_stragglers(
         except (PermissionDeniedError, UnavailableError) as exc:
             report.trouble = report.trouble or exc.located(stream=stream)
         for row in rows:
-            report.found.setdefault(Kind.STRAGGLER, Count()).add(row.size)
+            report.found.setdefault(ObjectKind.STRAGGLER, Count()).add(row.size)
             if row.key in gone:
-                report.deleted.setdefault(Kind.STRAGGLER, Count()).add(row.size)
+                report.deleted.setdefault(ObjectKind.STRAGGLER, Count()).add(row.size)
             elif not dry_run:
                 report.refused.add(row.size)
         if len(rows) < context.page_size:

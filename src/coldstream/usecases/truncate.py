@@ -20,7 +20,7 @@ from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import last_bytes, leaf_at, over_hole
 from coldstream.osiris.chunk import Chunk, iter_chunks
-from coldstream.plans.assemble import Part, fragment_of
+from coldstream.plans.assemble import FoundChunk, fragment_of
 from coldstream.plans.overlap import LOOK_BYTES, look_from
 from coldstream.plans.repair import Known
 from coldstream.plans.resolve import Listed
@@ -158,7 +158,7 @@ def _beginning(context: Context, stream: str, root: Root, old: Entry, cut: Cut) 
         highest_epoch=trailer.last_chunk_epoch,
     )
     made = fragment_of(
-        [Part(chunk, "own object") for chunk in chunks], known, epoch=old.epoch, floor=floor
+        [FoundChunk(chunk, "own object") for chunk in chunks], known, epoch=old.epoch, floor=floor
     )
     new = Entry(
         first_offset=made.trailer.first_offset,

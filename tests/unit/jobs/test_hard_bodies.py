@@ -18,9 +18,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rules import Partition, Rule
+from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.run import StreamNow, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, MAX_DEPTH, columns_of, grown
 from coldstream.jobs.materialise.task import TaskResult, encode_result, parse_result
@@ -28,7 +28,7 @@ from coldstream.jobs.materialise.transform import first_schema
 from tests.support.memory_table import MemoryTable
 from tests.unit.jobs.test_materialise_run import BILLS, ORDERS, Site, Store
 
-JSON = Rule(".*", "db.t", body="json")
+JSON = TableRule(".*", "db.t", body="json")
 PLAIN = b'{"n":1}'
 
 
@@ -57,7 +57,7 @@ class IcebergSite(Site):
             catalog,
             name,
             location=f"file://{self.root}/warehouse/{name}",
-            partition=Partition.DAY,
+            partition=TablePartition.DAY,
             columns=columns,
             files=StoredFiles(),
             new_id=lambda: f"{next(self.ids):016x}",
@@ -76,7 +76,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture(params=["memory", "iceberg"])
 def site_of(request: pytest.FixtureRequest, tmp_path: Path) -> MakeSite:
-    def make(*bodies: bytes, rule: Rule = JSON) -> Site:
+    def make(*bodies: bytes, rule: TableRule = JSON) -> Site:
         streams: dict[str, list[bytes | None]] = {ORDERS: list(bodies)}
         if request.param == "memory":
             return Site(streams, rule)
@@ -278,7 +278,7 @@ def _function(monkeypatch: pytest.MonkeyPatch, **columns: tuple[pa.DataType, Any
     monkeypatch.setitem(sys.modules, "mine", module)
 
 
-MINE = Rule(".*", "db.t", body="mine:f")
+MINE = TableRule(".*", "db.t", body="mine:f")
 
 
 def test_a_column_that_a_function_makes_since_lately_is_added(
@@ -345,9 +345,9 @@ def test_a_table_that_was_filled_with_another_body_is_refused_and_told_what_to_d
     site_of: MakeSite, monkeypatch: pytest.MonkeyPatch, was: str, is_now: str, column: str
 ) -> None:
     _function(monkeypatch, a=(pa.int64(), 1))
-    site = site_of(PLAIN, rule=Rule(".*", "db.t", body=was))
+    site = site_of(PLAIN, rule=TableRule(".*", "db.t", body=was))
     site.run()
-    site.rule = Rule(".*", "db.t", body=is_now)
+    site.rule = TableRule(".*", "db.t", body=is_now)
     site.bodies[ORDERS].append(PLAIN)
 
     for dry_run in (True, False):
@@ -391,6 +391,6 @@ def test_a_deleted_stream_that_a_table_never_began_is_none_of_its_business() -> 
 
 def test_a_dry_run_tells_of_a_deleted_stream_too() -> None:
     site = Deleted({ORDERS: [b"x"] * 30})
-    site.run(window=Window(first=0, next_offset=10))
+    site.run(window=BackfillWindow(first=0, next_offset=10))
     site.gone = True
     assert site.run(dry_run=True).deleted == {ORDERS: [[10, 30]]}

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.json_body import parse_bodies
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import Table
 from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite
 
@@ -40,7 +40,7 @@ def site(tmp_path: Path, catalog: Callable[[], SqlCatalog]) -> TableSite:
             catalog(),
             name,
             location=f"file://{tmp_path}/warehouse/{name}",
-            partition=Partition.DAY,
+            partition=TablePartition.DAY,
             columns=COLUMNS,
             files=StoredFiles(),
             new_id=lambda: f"{next(ids):016x}",

@@ -10,20 +10,20 @@ import pytest
 
 from coldstream import names
 from coldstream.adapters.place import Place
-from coldstream.errors import InternalError, InvalidInputError, Kind, UnavailableError
+from coldstream.errors import ErrorKind, InternalError, InvalidInputError, UnavailableError
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
-from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import StreamNow, TableReport
 from coldstream.jobs.materialise.spark_engine import SparkEngine
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root
 from coldstream.remote.roots import Snapshot
 
-RULES = (Rule("a.*", "db.first"), Rule("b.*", "db.second"), Rule("c.*", "db.third"))
+RULES = (TableRule("a.*", "db.first"), TableRule("b.*", "db.second"), TableRule("c.*", "db.third"))
 THERE: Any = SimpleNamespace(bucket="b", table="t", prefix="", region="", endpoint="")
 
 
@@ -34,7 +34,7 @@ class PySparkError(Exception):
 PySparkError.__module__ = "pyspark.errors"
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[Report, Exception]:
+def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[JobReport, Exception]:
     """A job of three tables, of which the second fails."""
 
     def fill(runner: Any, rules: Any, pair: str, streams: Any, settings: Any) -> TableReport:
@@ -47,7 +47,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[Report, Exc
     monkeypatch.setattr(job, "rules_of", lambda *_: RULES)
     monkeypatch.setattr(job, "open_tables", lambda rule, *_: rule.table)
     monkeypatch.setattr(job, "_fill", fill)
-    report = Report("materialise")
+    report = JobReport("materialise")
     spark: Any = None
     with pytest.raises(Exception) as caught:
         job.run(spark, THERE, _given(), report)
@@ -79,8 +79,8 @@ def test_our_own_error_keeps_its_kind_also_from_a_worker(monkeypatch: pytest.Mon
     told = PySparkError("Traceback ...\ncoldstream.errors.CorruptDataError: bad (key k)\n")
     report, workers = _run(monkeypatch, told)
 
-    assert getattr(own, "kind", None) is Kind.UNAVAILABLE
-    assert getattr(workers, "kind", None) is Kind.CORRUPT_DATA
+    assert getattr(own, "kind", None) is ErrorKind.UNAVAILABLE
+    assert getattr(workers, "kind", None) is ErrorKind.CORRUPT_DATA
     assert workers.__cause__ is told
     assert report.facts["tables"]["db.second"] == {"error": "bad (key k)"}
 
@@ -101,8 +101,8 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
     )
     place = Place(bucket="b", table="t", prefix="", region="", endpoint="")
 
-    plain, _ = job._streams(RULES, place, Window())
-    back_fill, _ = job._streams(RULES, place, Window(first=0, overwrite=True))
+    plain, _ = job._streams(RULES, place, BackfillWindow())
+    back_fill, _ = job._streams(RULES, place, BackfillWindow(first=0, overwrite=True))
 
     assert plain["db.second"] == [StreamNow("b", "b", 50, 50, deleted=True)]
     assert list(back_fill) == ["db.first"]
@@ -111,7 +111,7 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
 def test_what_a_deleted_stream_takes_along_is_told_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    report = Report("materialise")
+    report = JobReport("materialise")
     done = TableReport("db.t", lost_offsets=20, deleted={"b": [[30, 50]]})
     whole = TableReport("db.t")
     whole.add(done)

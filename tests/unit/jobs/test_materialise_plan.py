@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.plan import Wanted, Window, wanted, windows
+from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
 
 
 def _wanted(
-    covered: list[tuple[int, int]], *, start: str = "first", window: Window | None = None
+    covered: list[tuple[int, int]], *, start: str = "first", window: BackfillWindow | None = None
 ) -> Wanted:
     """Of a stream that holds [100, 500)."""
-    return wanted(Ranges.of(covered), 100, 500, start=start, window=window or Window())
+    return wanted(Ranges.of(covered), 100, 500, start=start, window=window or BackfillWindow())
 
 
 @pytest.mark.parametrize(
@@ -49,27 +49,27 @@ def test_a_stream_that_has_nothing_new_gives_nothing_to_do() -> None:
 
 
 def test_a_back_fill_reads_what_the_table_has_not() -> None:
-    found = _wanted([(200, 300)], window=Window(first=0, next_offset=400))
+    found = _wanted([(200, 300)], window=BackfillWindow(first=0, next_offset=400))
     assert found.read.spans == ((100, 200), (300, 400))
     assert not found.lost
     assert not found.replaces
 
 
 def test_an_overwrite_reads_all_of_its_window_and_says_what_it_replaces() -> None:
-    found = _wanted([(100, 300)], window=Window(first=150, next_offset=400, overwrite=True))
+    found = _wanted([(100, 300)], window=BackfillWindow(first=150, next_offset=400, overwrite=True))
     assert found.read.spans == ((150, 400),)
     assert found.replaces.spans == ((150, 300),)
 
 
 def test_an_end_without_a_beginning_stops_there() -> None:
-    assert _wanted([(100, 200)], window=Window(next_offset=260)).read.spans == ((200, 260),)
+    assert _wanted([(100, 200)], window=BackfillWindow(next_offset=260)).read.spans == ((200, 260),)
 
 
 def test_a_window_that_says_nothing_sensible_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="needs --from"):
-        Window(overwrite=True)
+        BackfillWindow(overwrite=True)
     with pytest.raises(InvalidInputError, match="no range"):
-        Window(first=5, next_offset=5)
+        BackfillWindow(first=5, next_offset=5)
 
 
 def test_windows_are_limited_by_bytes_and_by_number_and_leave_nothing_out() -> None:

@@ -13,8 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import IcebergTable
-from coldstream.jobs.materialise.plan import Window
-from coldstream.jobs.materialise.run import Piece, Tables
+from coldstream.jobs.materialise.plan import BackfillWindow
+from coldstream.jobs.materialise.run import Tables, TaskPiece
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from tests.unit.jobs.iceberg_history import compact, current, set_back
@@ -38,7 +38,7 @@ class _Disk(Engine):
     """Tasks in this process that write to a disk."""
 
     def perform(
-        self, pieces: Sequence[Piece], rules: TaskRules, row_limit: int | None = None
+        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
     ) -> list[TaskResult]:
         return [
             perform(
@@ -116,6 +116,6 @@ def test_dead_letters_that_were_rolled_back_alone_come_back_by_an_overwrite(
     set_back(site.catalog(), _DEAD, early[_DEAD])
     assert site.run().planned == {}
     assert site.content() != _expected(site.bodies)
-    overwrite: dict[str, Any] = {"window": Window(first=0, overwrite=True)}
+    overwrite: dict[str, Any] = {"window": BackfillWindow(first=0, overwrite=True)}
     site.run(window_bytes=10**9, **overwrite)
     assert site.content() == _expected(site.bodies)

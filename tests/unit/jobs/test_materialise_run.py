@@ -16,16 +16,16 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError
 from coldstream.jobs.materialise.maintain import Kept, maintain
-from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rules import Rule
-from coldstream.jobs.materialise.run import Piece, Runner, Settings, StreamNow, Tables
+from coldstream.jobs.materialise.rules import TableRule
+from coldstream.jobs.materialise.run import Runner, RunSettings, StreamNow, Tables, TaskPiece
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from coldstream.jobs.materialise.transform import first_schema
-from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
 from tests.support.memory_table import MemoryTable, Version
@@ -115,15 +115,15 @@ class Engine:
     forgetful: bool = False
     pieces_left: int = 10**9
 
-    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
         return [
-            Piece(stream.stream, (start, min(start + self.piece, next_offset)), None, 1)
+            TaskPiece(stream.stream, (start, min(start + self.piece, next_offset)), None, 1)
             for first, next_offset in ranges
             for start in range(first, next_offset, self.piece)
         ]
 
     def perform(
-        self, pieces: Sequence[Piece], rules: TaskRules, row_limit: int | None = None
+        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
     ) -> list[TaskResult]:
         self.store.clock.tick()
         results = []
@@ -148,7 +148,7 @@ class Site:
     """A bucket with streams and tables."""
 
     bodies: dict[str, list[bytes | None]]
-    rule: Rule = field(default_factory=lambda: Rule(".*", "db.t"))
+    rule: TableRule = field(default_factory=lambda: TableRule(".*", "db.t"))
     store: Store = field(default_factory=Store)
     ids: Iterator[int] = field(default_factory=lambda: count(10**6))
     first: int = 0
@@ -179,7 +179,7 @@ class Site:
         )
         streams = [self.now(s) for s in self.bodies]
         settings.setdefault("window_bytes", 3)
-        return runner.fill(self.rule, self.tables, streams, Settings(**settings))
+        return runner.fill(self.rule, self.tables, streams, RunSettings(**settings))
 
     def now(self, stream: str) -> StreamNow:
         return StreamNow(stream, stream, self.first, len(self.bodies[stream]), ledger=self.ledger)
@@ -236,7 +236,7 @@ def test_a_run_that_is_killed_anywhere_and_run_again_gives_the_same_table(body: 
         for stream, each in bodies.items():
             fields = [b'{"n":"%d","f%d":1}' % (n, n // 60) for n in range(len(each))]
             bodies[stream] = [b if b == b"broken" else f for b, f in zip(each, fields, strict=True)]
-    rule = Rule(".*", "db.t", body=body)
+    rule = TableRule(".*", "db.t", body=body)
     whole = Site(dict(bodies), rule)
     whole.run()
     expected = whole.content()
@@ -305,10 +305,10 @@ def test_what_retention_took_before_the_table_had_it_is_lost_and_counted_once() 
 
 
 def test_a_back_fill_closes_the_gap_before_a_table_that_began_late() -> None:
-    site = Site({ORDERS: _bodies(100)}, Rule(".*", "db.t", start="60"))
+    site = Site({ORDERS: _bodies(100)}, TableRule(".*", "db.t", start="60"))
     site.run()
     assert len(site.content()[0]) == 38
-    site.run(window=Window(first=0, next_offset=100))
+    site.run(window=BackfillWindow(first=0, next_offset=100))
     assert site.content() == _expected(site.bodies)
 
 
@@ -317,7 +317,7 @@ def test_an_overwrite_makes_rows_and_dead_letters_of_its_range_anew() -> None:
     site.run()
     site.bodies[ORDERS] = [b"new" if 30 <= n < 70 else b for n, b in enumerate(_bodies(100))]
     site.bodies[ORDERS][50] = b"broken"
-    site.run(window=Window(first=30, next_offset=70, overwrite=True))
+    site.run(window=BackfillWindow(first=30, next_offset=70, overwrite=True))
     assert site.content() == _expected(site.bodies)
 
 
@@ -337,7 +337,7 @@ def test_rows_of_a_history_that_was_cut_off_are_told_and_nothing_is_mixed_with_t
     site = cut_off_at_60(length)
     before = site.content()
 
-    for window in (Window(), Window(), Window(first=0, next_offset=length)):
+    for window in (BackfillWindow(), BackfillWindow(), BackfillWindow(first=0, next_offset=length)):
         report = site.run(window=window)
         assert report.cut_off == {ORDERS: [[60, 100]]}
         assert (report.planned, report.commits) == ({}, 0)
@@ -357,7 +357,7 @@ def test_a_stream_that_was_cut_off_does_not_stop_the_others() -> None:
 def test_an_overwrite_from_the_cut_on_makes_the_rows_anew_and_the_table_goes_on() -> None:
     site = cut_off_at_60(130)
 
-    report = site.run(window=Window(first=60, overwrite=True))
+    report = site.run(window=BackfillWindow(first=60, overwrite=True))
     site.bodies[ORDERS] += [b"new"] * 20
     after = site.run()
 
@@ -369,7 +369,9 @@ def test_an_overwrite_from_the_cut_on_makes_the_rows_anew_and_the_table_goes_on(
 def test_an_overwrite_that_would_leave_some_of_them_does_nothing() -> None:
     short, late = cut_off_at_60(99), cut_off_at_60(130)
     for site, first, next_offset in ((short, 60, None), (late, 70, None), (late, 60, 90)):
-        report = site.run(window=Window(first=first, next_offset=next_offset, overwrite=True))
+        report = site.run(
+            window=BackfillWindow(first=first, next_offset=next_offset, overwrite=True)
+        )
 
         assert report.cut_off == {ORDERS: [[60, 100]]}
         assert report.commits == 0
@@ -381,11 +383,11 @@ def test_an_overwrite_that_is_killed_half_way_is_asked_for_again() -> None:
     engine.pieces_left = 2
 
     with pytest.raises(Killed):
-        site.run(engine, window=Window(first=60, overwrite=True), window_bytes=1)
+        site.run(engine, window=BackfillWindow(first=60, overwrite=True), window_bytes=1)
     (stale,) = site.run().cut_off[ORDERS]
     assert (60 < stale[0] < 100, stale[1]) == (True, 100)
 
-    site.run(window=Window(first=stale[0], overwrite=True))
+    site.run(window=BackfillWindow(first=stale[0], overwrite=True))
     assert site.run().cut_off == {}
     assert site.content() == _expected(site.bodies)
 
@@ -395,7 +397,7 @@ def test_what_retention_has_taken_of_the_new_history_goes_from_the_table_too() -
     site.first = 80
 
     assert site.run().cut_off == {ORDERS: [[60, 100]]}
-    site.run(window=Window(first=60, overwrite=True))
+    site.run(window=BackfillWindow(first=60, overwrite=True))
 
     assert site.run().cut_off == {}
     rows = [(n, body) for _, n, body in site.content()[0]]
@@ -439,7 +441,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing() -> None:
 
 def test_a_json_table_grows_by_the_fields_of_later_bodies_and_loses_none() -> None:
     bodies: list[bytes | None] = [json.dumps({"n": str(n)}).encode() for n in range(60)]
-    site = Site({ORDERS: bodies}, Rule(".*", "db.t", body="json"))
+    site = Site({ORDERS: bodies}, TableRule(".*", "db.t", body="json"))
     site.run()
     late = {"n": "60", "price": 1.5, "tags": ["a"], "who": {"name": "x", "age": 3}}
     site.bodies[ORDERS] = [*bodies, json.dumps(late).encode()]
@@ -453,7 +455,7 @@ def test_a_json_table_grows_by_the_fields_of_later_bodies_and_loses_none() -> No
 def _maintain(site: Site, **settings: Any) -> Kept:
     def writer(loaded: Loaded, stream: str) -> TableWriter:
         columns = columns_of(site.rule.body)
-        layout = Layout(loaded.location, loaded.schema, site.rule.partition, columns)
+        layout = FileLayout(loaded.location, loaded.schema, site.rule.partition, columns)
         return TableWriter(layout, stream, site.store, lambda: f"{next(site.ids):016x}")
 
     settings = {"keep_days": None, "now_ms": 0, "target_bytes": 2**20} | settings

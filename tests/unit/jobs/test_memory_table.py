@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite
 from tests.support.memory_table import MemoryTable, StoreFiles, Version
 
@@ -25,7 +25,7 @@ def site() -> TableSite:
             versions[name],
             store,
             f"s3://tables/{name}",
-            partition=Partition.DAY,
+            partition=TablePartition.DAY,
             columns=COLUMNS,
             files=StoreFiles(store),
             new_id=lambda: f"{next(ids):016x}",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.rules import Partition, Rule, parse_rules, rule_for
+from coldstream.jobs.materialise.rules import TablePartition, TableRule, parse_rules, rule_for
 
 
 def _document(*tables: dict[str, Any]) -> str:
@@ -23,7 +23,7 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
         )
     )
     first, second = rules
-    assert (first.body, first.partition) == ("json", Partition.HOUR)
+    assert (first.body, first.partition) == ("json", TablePartition.HOUR)
     assert (second.keep_days, second.start) == (7, "first")
     assert rule_for(rules, "orders.eu") is first
     assert rule_for(rules, "orders.us") is second
@@ -65,4 +65,4 @@ def test_rules_that_share_a_table_agree_on_it() -> None:
     rules = parse_rules(
         _document({"streams": "a", "table": "a.b"}, {"streams": "b", "table": "a.b", "start": "5"})
     )
-    assert rules[1] == Rule("b", "a.b", start="5")
+    assert rules[1] == TableRule("b", "a.b", start="5")

@@ -17,8 +17,8 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.rules import Partition
-from coldstream.jobs.materialise.sweep import Swept, key_of, plan_sweep, sweep
+from coldstream.jobs.materialise.rules import TablePartition
+from coldstream.jobs.materialise.sweep import SweptTable, key_of, plan_sweep, sweep
 from coldstream.jobs.materialise.table import Append, Loaded, Versions
 from coldstream.ports import ObjectInfo
 from coldstream_devkit.suites.table import (
@@ -59,7 +59,7 @@ class _Site:
             self.versions,
             self.store,
             "s3://tables/shop/orders",
-            partition=Partition.DAY,
+            partition=TablePartition.DAY,
             columns=COLUMNS,
             files=StoreFiles(self.store),
             new_id=lambda: f"{next(_IDS):016x}",
@@ -84,7 +84,7 @@ class _Site:
         new = written(self.files, loaded, batch)
         self.table.append(loaded, Append(f"swap-{next(_IDS)}", new, removes=old))
 
-    def sweep(self, days: int, **more: Any) -> Swept | None:
+    def sweep(self, days: int, **more: Any) -> SweptTable | None:
         before_ms = self.clock.ms - days * _DAY_MS
         return sweep(self.table, SCHEMA, self.opened, before_ms=before_ms, **more)
 
@@ -110,7 +110,7 @@ def test_replaced_files_go_when_they_have_been_out_of_the_table_for_long_enough(
     assert len(site.keys()) == 2
     site.clock.ms += 2 * _DAY_MS
 
-    assert site.sweep(3) == Swept()  # written long ago, but replaced two days ago
+    assert site.sweep(3) == SweptTable()  # written long ago, but replaced two days ago
     assert len(site.keys()) == 2
     site.clock.ms += 2 * _DAY_MS
     told = site.sweep(3, dry_run=True)
@@ -120,7 +120,7 @@ def test_replaced_files_go_when_they_have_been_out_of_the_table_for_long_enough(
     assert (told.files, told.bytes > 0) == (1, True)
     assert len(site.keys()) == 1
     assert offsets(site.files, "") == list(range(100))
-    assert site.sweep(3) == Swept()
+    assert site.sweep(3) == SweptTable()
 
 
 def test_files_of_a_run_that_died_go_and_those_of_one_under_way_stay(site: _Site) -> None:
@@ -150,7 +150,7 @@ def test_nothing_but_files_of_this_table_is_looked_at(site: _Site) -> None:
         site.store.put(key, b"?", write_id=key)
     site.clock.ms += 400 * _DAY_MS
 
-    assert site.sweep(3) == Swept()
+    assert site.sweep(3) == SweptTable()
     assert set(others) <= set(site.keys("shop/"))
 
 
@@ -260,7 +260,7 @@ def test_a_table_that_was_copied_to_another_bucket_keeps_its_files(site: _Site) 
 
     table: Any = Copied()
     before_ms = site.clock.ms - 3 * _DAY_MS
-    assert sweep(table, SCHEMA, site.opened, before_ms=before_ms) == Swept()
+    assert sweep(table, SCHEMA, site.opened, before_ms=before_ms) == SweptTable()
     assert len(site.keys()) == 1
 
 
@@ -283,7 +283,7 @@ def test_what_is_written_while_a_table_is_asked_is_not_looked_at(site: _Site) ->
     table: Any = Busy()
     told = sweep(table, SCHEMA, site.opened, before_ms=site.clock.ms - 3 * _DAY_MS)
 
-    assert told == Swept()
+    assert told == SweptTable()
     assert offsets(site.files, "") == list(range(200))
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from coldstream.errors import CorruptDataError
-from coldstream.osiris import BodyKind, Message, decode_message, encode_data, to_jsonable
+from coldstream.osiris import AmqpMessage, BodyKind, decode_message, encode_data, to_jsonable
 from coldstream.osiris import amqp as module
 from coldstream.osiris.amqp import Header, Properties
 from coldstream.osiris.amqp_types import (
@@ -17,10 +17,10 @@ from coldstream.osiris.amqp_types import (
     FREE_CLAIM,
     MAX_DEPTH,
     AmqpMap,
+    AmqpTimestamp,
     Decimal,
     Described,
     Symbol,
-    Timestamp,
     Value,
     ValueReader,
 )
@@ -67,7 +67,7 @@ def read(buf: bytes) -> Value:
         ("7401020304", Decimal(bytes.fromhex("01020304"))),
         ("840102030405060708", Decimal(bytes.fromhex("0102030405060708"))),
         ("94" + "00" * 16, Decimal(bytes(16))),
-        ("83ffffffffffffffff", Timestamp(-1)), ("98" + ID.hex, ID),
+        ("83ffffffffffffffff", AmqpTimestamp(-1)), ("98" + ID.hex, ID),
         ("a00161", b"a"), ("b00000000161", b"a"), ("a102c3a9", "é"), ("b100000002c3a9", "é"),
         ("a30161", Symbol("a")), ("b30000000161", Symbol("a")),
         ("45", ()), ("c00100", ()), ("c003024041", (None, True)),
@@ -196,7 +196,7 @@ WHOLE = b"".join(
 def test_every_section_decodes() -> None:
     annotations = {"x-routing": "k", 5: None}
 
-    assert decode_message(WHOLE) == Message(
+    assert decode_message(WHOLE) == AmqpMessage(
         header=Header(durable=True, priority=4),
         delivery_annotations=annotations,
         message_annotations=annotations,
@@ -206,7 +206,7 @@ def test_every_section_decodes() -> None:
             to="to",
             correlation_id=2**64 - 1,
             content_type=Symbol("text/plain"),
-            creation_time=Timestamp(1000),
+            creation_time=AmqpTimestamp(1000),
         ),
         application_properties={"region": "emea"},
         body_kind=BodyKind.DATA,
@@ -228,7 +228,9 @@ def test_bodies_of_every_kind_decode() -> None:
     assert decode_message(BODY + section(0x75, b"\xa0\x00")).body == (b"hi", b"")
     assert decode_message(BODY + BODY).data == b"hihi"
     assert decode_message(sequence + sequence).body == ((None,), (None,))
-    assert decode_message(section(0x77, b"\x40")) == Message(body_kind=BodyKind.VALUE, body=None)
+    assert decode_message(section(0x77, b"\x40")) == AmqpMessage(
+        body_kind=BodyKind.VALUE, body=None
+    )
     assert decode_message(HEADER).body_kind is BodyKind.NONE
     assert decode_message(section(0x77, b"\x40")).data == b""
 
@@ -320,7 +322,7 @@ def test_json_marks_what_it_has_no_type_for() -> None:
         b"\xff", math.inf, 1.5, Decimal(b"\x01\x02"), Described(Symbol("d"), 1),
         AmqpMap((("a", 1),)), AmqpMap(((1, "a"),)), AmqpMap((("a", 1), ("a", 2))), (),
     )  # fmt: skip
-    found = to_jsonable(Message(body_kind=BodyKind.VALUE, body=body))
+    found = to_jsonable(AmqpMessage(body_kind=BodyKind.VALUE, body=body))
 
     assert json.loads(json.dumps(found, allow_nan=False)) == {
         "body_kind": "value",
@@ -330,5 +332,5 @@ def test_json_marks_what_it_has_no_type_for() -> None:
             {"map": [["a", 1], ["a", 2]]}, [],
         ],
     }  # fmt: skip
-    assert to_jsonable(Message(header=Header())) == {"header": {}, "body_kind": "none"}
+    assert to_jsonable(AmqpMessage(header=Header())) == {"header": {}, "body_kind": "none"}
     assert to_jsonable(decode_message(BODY + BODY))["body"] == ["hi", "hi"]

@@ -9,7 +9,7 @@ from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
 from coldstream.manifest.walk import object_path
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream_devkit.bucket import compare, referenced
 from coldstream_devkit.steps import immutability, nothing_leaked, publish_before_delete
 from tests.support.tier import PREFIX, Tier, chunk
@@ -71,7 +71,7 @@ def test_what_lies_below_a_missing_group_cannot_be_known(tier: Tier, root: Root)
 def test_fragments_below_the_first_offset_are_not_referred_to(tier: Tier, root: Root) -> None:
     leaves = tier.leaves("s", root)
     size = sum(each.size for each in leaves[3:])
-    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
+    plan = plan_retention(root, RetentionLimits(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
     after = tier.commit("s", plan.root)
 
     leaked = {each.key for each in found(tier, after)}

@@ -14,7 +14,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
 from coldstream.manifest.walk import object_path
 from coldstream.osiris.chunk import iter_chunks
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.plans.splice import splice
 from coldstream.reader import First, Gap, GapReason, Offset, ReaderSettings, Timestamp
 from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
@@ -62,7 +62,7 @@ class Stream:
         """All but the last `fragments` go."""
         size = sum(e.size for e in self.tier.leaves("s", self.root)[-fragments:])
         fetch = self.tier.fetch("s")
-        plan = plan_retention(self.root, Rule(max_bytes=size), now_ms=0, fetch=fetch)
+        plan = plan_retention(self.root, RetentionLimits(max_bytes=size), now_ms=0, fetch=fetch)
         self.change(self.tier.commit("s", plan.root))
 
 

@@ -18,7 +18,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.reader import Gap, GapReason, ReaderSettings
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.objects import StreamObjects
@@ -172,7 +172,7 @@ def test_a_planned_read_is_told_what_retention_has_taken() -> None:
     root = stream_of(tier)
     planned = Planned(tier, root)
     size = sum(entry.size for entry in list(root.entries)[2:])
-    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
+    plan = plan_retention(root, RetentionLimits(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
     tier.commit("s", plan.root)
     tier.store.delete([tier.key(root, "s", number) for number in range(2)])
 

@@ -13,22 +13,22 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 from coldstream.reader import MemoryBudget
-from coldstream.reader.report import CheckedRange, RangeStatus, Report, joined
+from coldstream.reader.report import CheckedRange, RangeStatus, VerifyReport, joined
 from coldstream.reader.verify import verify_stream
 from tests.support.tier import FIXTURES, PREFIX, SMALL, Tier, chunk
 
 
-def verify(tier: Tier, stream: str = "s", *, deep: bool = True) -> Report:
+def verify(tier: Tier, stream: str = "s", *, deep: bool = True) -> VerifyReport:
     return verify_stream(
         tier.store, tier.catalog, PREFIX, stream, deep=deep, settings=SMALL, budget=MemoryBudget()
     )
 
 
-def ranges(report: Report) -> list[tuple[int, int, str]]:
+def ranges(report: VerifyReport) -> list[tuple[int, int, str]]:
     return [(each.first_offset, each.next_offset, str(each.status)) for each in report.ranges]
 
 
-def broken(report: Report) -> set[Invariant]:
+def broken(report: VerifyReport) -> set[Invariant]:
     return {each.invariant for each in report.violations}
 
 

@@ -13,10 +13,10 @@ from coldstream.manifest.invariants import Invariant
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
 from coldstream.manifest.walk import object_path
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.ports import ObjectInfo
 from coldstream.reader import MemoryBudget, report
-from coldstream.reader.report import Report
+from coldstream.reader.report import VerifyReport
 from coldstream.reader.verify import verify_stream
 from coldstream.remote.listing import SizesInOrder
 from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
@@ -24,13 +24,13 @@ from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
 FRAGMENTS = 45
 
 
-def verify(tier: Tier, *, deep: bool = False) -> Report:
+def verify(tier: Tier, *, deep: bool = False) -> VerifyReport:
     return verify_stream(
         tier.store, tier.catalog, PREFIX, "s", deep=deep, settings=SMALL, budget=MemoryBudget()
     )
 
 
-def ranges(found: Report) -> list[tuple[int, int, str]]:
+def ranges(found: VerifyReport) -> list[tuple[int, int, str]]:
     return [(each.first_offset, each.next_offset, str(each.status)) for each in found.ranges]
 
 
@@ -50,7 +50,7 @@ def groups_of(tier: Tier, root: Root) -> list[Entry]:
 
 def retained(tier: Tier, root: Root, fragments: int) -> Root:
     size = sum(e.size for e in tier.leaves("s", root)[-fragments:])
-    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
+    plan = plan_retention(root, RetentionLimits(max_bytes=size), now_ms=0, fetch=tier.fetch("s"))
     return tier.commit("s", plan.root)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.run import Outcome, first_error
+from coldstream.jobs.scrub.run import ScrubOutcome, first_error
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 from tests.support.corruptions import (
     CORRUPTIONS,
@@ -18,7 +18,7 @@ from tests.support.scrub_site import BY_RANGES, SMALL, a_tier, scrub_all
 QUICK = Effort(quick=True, in_flight=3)
 
 
-def found(outcome: Outcome, planted: Planted) -> list[Finding]:
+def found(outcome: ScrubOutcome, planted: Planted) -> list[Finding]:
     return [
         each
         for each in outcome.findings
@@ -29,7 +29,7 @@ def found(outcome: Outcome, planted: Planted) -> list[Finding]:
     ]
 
 
-def elsewhere(outcome: Outcome, planted: Planted) -> list[str]:
+def elsewhere(outcome: ScrubOutcome, planted: Planted) -> list[str]:
     """Findings that are more than notes, at offsets that are sound."""
     first, next_offset = planted.around or (planted.first, planted.next_offset)
     return [

@@ -8,7 +8,7 @@ import pytest
 
 from coldstream.jobs.scrub.run import perform_here, run
 from coldstream.jobs.scrub.state import ScrubState
-from coldstream.jobs.scrub.work import Task, scrub
+from coldstream.jobs.scrub.work import ScrubTask, scrub
 from coldstream.soundness.findings import Finding, FindingKind
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
@@ -42,7 +42,7 @@ def findings(remote: Remote, perform: Any = None, **changes: Any) -> list[Findin
     """Of a run so late that `collect` should have deleted all garbage long ago."""
     settings = settings_of(now_ms=2 * NOW_MS, **changes)
 
-    def task(each: Task) -> Any:
+    def task(each: ScrubTask) -> Any:
         return scrub(remote.memory, PREFIX, each, settings.effort, settings.ages)
 
     items = [remote.items.items[STREAM]]

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from coldstream.errors import UnavailableError
-from coldstream.jobs.scrub.run import Outcome, run
+from coldstream.jobs.scrub.run import ScrubOutcome, run
 from coldstream.jobs.scrub.state import ScrubState
-from coldstream.jobs.scrub.work import Task, scrub
+from coldstream.jobs.scrub.work import ScrubTask, scrub
 from coldstream.manifest.entries import Entries
 from coldstream.soundness.findings import FindingKind
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all, settings_of
 from tests.support.tier import PREFIX, Tier
 
 
-def with_change(tier: Tier, change: Any) -> Outcome:
+def with_change(tier: Tier, change: Any) -> ScrubOutcome:
     """A run during which something happens between the driver's plan and the first task."""
     settings = settings_of()
     task = partial(scrub, tier.store, PREFIX, effort=settings.effort, ages=settings.ages)
@@ -89,7 +89,7 @@ def test_a_store_that_does_not_answer_is_an_error_and_no_finding() -> None:
 
 def test_a_task_says_which_ranges_it_has_checked() -> None:
     tier = a_tier(tree=True)
-    seen: list[Task] = []
+    seen: list[ScrubTask] = []
     settings = settings_of(task_bytes=2000)
     task = partial(scrub, tier.store, PREFIX, effort=settings.effort, ages=settings.ages)
 

@@ -12,13 +12,13 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import CorruptDataError
 from coldstream.jobs.scrub.schedule import chosen, fragments_of, packed, units_of
 from coldstream.jobs.scrub.state import ScrubState, load_state, parse_state, save_state
-from coldstream.jobs.scrub.tree import Tree, read_tree
+from coldstream.jobs.scrub.tree import TreeTop, read_tree
 from tests.support.scrub_site import NOW_MS, STREAM, a_tier, root_of, scrub_all
 
 DAY = 86_400_000
 
 
-def tree_of(tier: object) -> Tree:
+def tree_of(tier: object) -> TreeTop:
     found, findings = read_tree(tier.store, tier.catalog.items[STREAM])  # type: ignore[attr-defined]
     assert findings == []
     return found
@@ -74,7 +74,7 @@ def test_every_fragment_is_in_exactly_one_task_however_small_the_tasks() -> None
     tier = a_tier(tree=True, fragments=60)
     tree, leaves = tree_of(tier), tier.leaves(STREAM, root_of(tier))
 
-    def children(_: Tree, entry: object) -> list[object]:
+    def children(_: TreeTop, entry: object) -> list[object]:
         return list(tier.fetch(STREAM)(entry).entries)  # type: ignore[arg-type]
 
     for size in (1, 500, 3000, 10**9):

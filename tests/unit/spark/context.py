@@ -15,7 +15,7 @@ from coldstream.columns.schema import select
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
-from coldstream.spark.query import Work, plan_query
+from coldstream.spark.query import TaskWork, plan_query
 from coldstream.spark.read import read_split
 from coldstream.spark.schema import arrow_schema, default_columns
 from coldstream.spark.window import Window
@@ -29,7 +29,7 @@ class Query:
     """A query over a tier, planned once and read as often as one likes."""
 
     remote: Remote
-    works: list[Work]
+    works: list[TaskWork]
     schema: pa.Schema
 
     def batches(self) -> list[list[pa.RecordBatch]]:

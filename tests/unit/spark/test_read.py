@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.spark.context import query, reference
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
@@ -20,11 +19,12 @@ from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeErro
 from coldstream.fragment import Buffer
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
-from coldstream.plans.retention import Rule, plan_retention
+from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.spark.window import Intervals, Window
 from coldstream_devkit.messages import any_chunks
 from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
+from tests.unit.spark.context import query, reference
 
 STREAM = "__orders_1"
 
@@ -407,7 +407,7 @@ def retain(tier: Tier, root: Any, *, fragments: int) -> None:
     size = sum(each.size for each in root.entries) - sum(
         root.entries[number].size for number in range(fragments)
     )
-    plan = plan_retention(root, Rule(max_bytes=size), now_ms=0, fetch=tier.fetch(STREAM))
+    plan = plan_retention(root, RetentionLimits(max_bytes=size), now_ms=0, fetch=tier.fetch(STREAM))
     assert plan.root.first_offset == root.entries[fragments].first_offset
     tier.commit(STREAM, plan.root)
     tier.store.delete([tier.key(root, STREAM, number) for number in range(fragments)])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.spark.context import WHERE, remote_of
 
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError
 from coldstream.manifest.catalog import QueueName, StreamState
@@ -20,9 +19,10 @@ from coldstream.spark.advance import Position, parse_position
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
 from coldstream.spark.read import read_split
-from coldstream.spark.streaming import Partition, StreamReader
+from coldstream.spark.streaming import BatchPartition, MicroBatchReader
 from tests.support.examples import examples
 from tests.support.tier import Tier, chunk
+from tests.unit.spark.context import WHERE, remote_of
 from tests.unit.spark.test_read import in_groups, small_chunks
 
 A, B = "__a_1", "__b_1"
@@ -46,7 +46,7 @@ class Spark:
     def restart(self) -> None:
         """A new process: all that is known is the checkpoint."""
         columns = ("stream", "offset", "error")
-        self.reader = StreamReader(self.options, columns, remote_of(self.tier))
+        self.reader = MicroBatchReader(self.options, columns, remote_of(self.tier))
         if self.offsets:
             last = self.offsets[-1]
             assert self.reader.partitions(last, last) == []
@@ -67,7 +67,7 @@ class Spark:
         start = self.offsets[number - 1] if number else self.reader.initialOffset()
         found = []
         for partition in self.reader.partitions(start, self.offsets[number]):
-            assert isinstance(partition, Partition)
+            assert isinstance(partition, BatchPartition)
             work = partition.value
             for batch in read_split(work.task, decode_split(work.split), remote_of(self.tier)):
                 found += [(r["stream"], r["offset"], r["error"]) for r in batch.to_pylist()]

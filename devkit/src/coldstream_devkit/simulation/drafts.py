@@ -34,7 +34,7 @@ from coldstream.usecases import amend, claim, commit_runs
 from coldstream.usecases import extend as extending
 from coldstream.usecases.divergence import divergence
 from coldstream.usecases.extend import Extension, extend
-from coldstream.usecases.holes import Gap
+from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
 from coldstream_devkit.simulation.cluster import ReplicaFiles
@@ -166,7 +166,7 @@ def _holes_like_data(self: resolving.Candidates) -> Resolution:
 
 def _gap_behind_the_manifest(
     context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
-) -> tuple[Any, Gap | None]:
+) -> tuple[Any, ChainGap | None]:
     """The gap between the manifest and the local log, whatever waits in the bucket."""
     del pause
     root = load(context, stream).root
@@ -175,7 +175,7 @@ def _gap_behind_the_manifest(
         return report, None
     epoch = root.ledger.epoch
     parts = ((root.next_offset, local_first, epoch),)
-    return report, Gap(root.next_offset, local_first, epoch, False, False, (), parts=parts)
+    return report, ChainGap(root.next_offset, local_first, epoch, False, False, (), parts=parts)
 
 
 def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:

@@ -284,7 +284,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "consolidate-crc": (
             "what is read to be joined is checked",
             lambda: edit(
-                consolidate._Step._read, "if crc32(whole) != piece.trailer.data_crc:", "if False:"
+                consolidate._ConsolidateStep._read,
+                "if crc32(whole) != piece.trailer.data_crc:",
+                "if False:",
             ),
         ),
         "consolidate-epoch": (
@@ -310,7 +312,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-state": (
             "a change of state makes all marks void",
             lambda: edit(
-                collect._Step._seen,
+                collect._CollectStep._seen,
                 "if header.state != self._state or header.first > last or header.last < first:",
                 "if header.first > last or header.last < first:",
             ),
@@ -318,7 +320,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "collect-young": (
             "a record proves nothing of objects that were young when it was written",
             lambda: edit(
-                collect._Step._seen,
+                collect._CollectStep._seen,
                 "proved.update(key for key in named if rows[key].modified_ms <= latest)",
                 "proved.update(named)",
             ),
@@ -327,7 +329,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "what a lost timeline names is kept",
             lambda: edit(
                 classify.Classifier._data,
-                "if kind is not Kind.REFERENCED and (row.key in kept.listed or kept.names(key)):",
+                "if kind is not ObjectKind.REFERENCED and "
+                "(row.key in kept.listed or kept.names(key)):",
                 "if False:",
             ),
         ),
@@ -355,8 +358,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a root above the item's version may be about to land",
             lambda: edit(
                 garbage.classify_root,
-                "return Kind.OLD_ROOT if key.version <= version else Kind.PENDING",
-                "return Kind.OLD_ROOT",
+                "return ObjectKind.OLD_ROOT if key.version <= version else ObjectKind.PENDING",
+                "return ObjectKind.OLD_ROOT",
             ),
         ),
         "collect-group": (

@@ -298,12 +298,12 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "two-marks": Mutant(
             "a record of a grace time ago must name what is deleted",
             2000,
-            lambda: [(collect._Step, "_seen", lambda self, rows, limit_ms: set(rows))],
+            lambda: [(collect._CollectStep, "_seen", lambda self, rows, limit_ms: set(rows))],
         ),
         "re-read": Mutant(
             "the item is read again right before each batch of deletes",
             None,
-            lambda: [(collect._Step, "_proved_again", lambda self, batch: list(batch))],
+            lambda: [(collect._CollectStep, "_proved_again", lambda self, batch: list(batch))],
         ),
         "rivals": Mutant(
             "what a root refers to that may be adopted yet is kept",

@@ -16,17 +16,17 @@ from coldstream.errors import ConflictError
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import (
     Append,
+    AppendOutcome,
     Loaded,
-    Outcome,
     StoredFile,
     Table,
     Versions,
     WrittenFile,
 )
-from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 
 COLUMNS = ("stream", "offset", "timestamp")
 SCHEMA = pa.schema(
@@ -76,7 +76,7 @@ def rows(offsets: Iterable[int], stream: str = STREAM) -> pa.RecordBatch:
 def written(site: TableSite, loaded: Loaded, batch: pa.RecordBatch) -> list[WrittenFile]:
     """The rows as files of the table, not committed."""
     stream = batch.column("stream")[0].as_py()
-    layout = Layout(loaded.location, loaded.schema, Partition.DAY, COLUMNS)
+    layout = FileLayout(loaded.location, loaded.schema, TablePartition.DAY, COLUMNS)
     writer = TableWriter(layout, stream, site.files, lambda: f"{next(_IDS):016x}")
     cast = pa.RecordBatch.from_arrays(batch.columns, schema=loaded.schema)
     return [*writer.write(cast), *writer.close()]
@@ -127,7 +127,7 @@ class TableSuite:
     def test_an_append_shows_its_rows_and_its_offsets_together(self, site: TableSite) -> None:
         table = site.open("db.t")
         loaded = table.load(SCHEMA)
-        assert table.append(loaded, append_of(site, loaded, 0, 250)) is Outcome.LANDED
+        assert table.append(loaded, append_of(site, loaded, 0, 250)) is AppendOutcome.LANDED
         after = site.open("db.t").load(SCHEMA)
         assert after.state.of(STREAM).spans == ((0, 250),)
         found = site.rows("db.t").sort_by("offset")
@@ -144,8 +144,8 @@ class TableSuite:
         first, second = site.open("db.t"), site.open("db.t")
         loaded, stale = first.load(SCHEMA), second.load(SCHEMA)
         ours, theirs = append_of(site, loaded, 0, 100), append_of(site, stale, 0, 100)
-        assert first.append(loaded, ours) is Outcome.LANDED
-        assert second.append(stale, theirs) is Outcome.CONFLICT
+        assert first.append(loaded, ours) is AppendOutcome.LANDED
+        assert second.append(stale, theirs) is AppendOutcome.CONFLICT
         with pytest.raises(ConflictError) as caught:
             _commit(second, theirs)
         assert (caught.value.stream, caught.value.offset) == (STREAM, 0)
@@ -242,7 +242,7 @@ class TableSuite:
         stale = table.load(SCHEMA)
         loaded = table.grow(stale, wider)
         assert site.open("db.t").grow(stale, wider).schema.equals(loaded.schema)
-        assert table.append(loaded, append_of_grown(site, loaded)) is Outcome.LANDED
+        assert table.append(loaded, append_of_grown(site, loaded)) is AppendOutcome.LANDED
 
     def test_replaced_offsets_are_there_once(self, site: TableSite) -> None:
         table = site.open("db.t")
@@ -277,7 +277,7 @@ class TableSuite:
         assert len(table.files(after)) == 2
         assert offsets(site, "db.t") == list(range(60))
         stale = replace(swap, id="swap-2")
-        assert table.append(after, stale) is Outcome.CONFLICT
+        assert table.append(after, stale) is AppendOutcome.CONFLICT
         assert offsets(site, "db.t") == list(range(60))
 
     def test_a_file_says_when_its_youngest_row_was_written(self, site: TableSite) -> None:
@@ -294,7 +294,7 @@ class TableSuite:
         (old,) = table.files(loaded)
         new = written(site, loaded, rows(range(100)))
         swap = Append(f"append-{next(_IDS)}", new, removes=[old.path])
-        assert table.append(loaded, swap) is Outcome.LANDED
+        assert table.append(loaded, swap) is AppendOutcome.LANDED
         orphan = written(site, loaded, rows(range(100, 200)))
 
         for before_ms, dry_run, kept in (
@@ -336,10 +336,10 @@ class _AnswerLost:
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         return self._table.grow(loaded, schema)
 
-    def append(self, loaded: Loaded, append: Append) -> Outcome:
+    def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         self.appends += 1
         outcome = self._table.append(loaded, append)
-        return Outcome.UNKNOWN if self.appends == 1 else outcome
+        return AppendOutcome.UNKNOWN if self.appends == 1 else outcome
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         return self._table.forget(loaded, before_ms, dry_run=dry_run)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from coldstream.errors import ConflictError, UnknownOutcomeError
-from coldstream.jobs.materialise.table import Append, Loaded, Outcome, Table
+from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, Table
 
 _ATTEMPTS = 20
 
@@ -35,7 +35,7 @@ def commit(
         ConflictError: another run has materialised some of these offsets; names stream and offset.
         UnknownOutcomeError: no attempt got an answer. Nothing is doubled when the job is run again.
     """
-    outcome = Outcome.CONFLICT
+    outcome = AppendOutcome.CONFLICT
     for attempt in range(1, _ATTEMPTS + 1):
         loaded = table.load(first_schema)
         if append.id in loaded.appended:
@@ -50,12 +50,12 @@ def commit(
                     offset=taken.spans[0][0],
                 )
         outcome = table.append(loaded, append)
-        if outcome is Outcome.LANDED:
+        if outcome is AppendOutcome.LANDED:
             return table.load(first_schema)
         pause(attempt)
     loaded = table.load(first_schema)
     if append.id in loaded.appended:
         return loaded
-    if outcome is Outcome.CONFLICT:
+    if outcome is AppendOutcome.CONFLICT:
         raise ConflictError(f"{table.name} was changed by others {_ATTEMPTS} times in a row")
     raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")

@@ -64,18 +64,18 @@ from coldstream.jobs.materialise.iceberg_state import (
 from coldstream.jobs.materialise.iceberg_versions import Unchanged, forgettable, referenced
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown, small
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import (
     Append,
+    AppendOutcome,
     Loaded,
-    Outcome,
     StoredFile,
     Versions,
     WrittenFile,
 )
-from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.names import check_stream
 
 _RETRIES = "commit.retry.num-retries"
@@ -84,9 +84,9 @@ _GROW_ATTEMPTS = 10
 _LONG = struct.Struct("<q")
 #: A summary names the next offset of so many streams; beyond that the state object has to do.
 _MAX_NAMED = 100
-_TRANSFORMS: Mapping[Partition, Transform[Any, Any]] = {
-    Partition.HOUR: HourTransform(),
-    Partition.DAY: DayTransform(),
+_TRANSFORMS: Mapping[TablePartition, Transform[Any, Any]] = {
+    TablePartition.HOUR: HourTransform(),
+    TablePartition.DAY: DayTransform(),
 }
 
 
@@ -120,7 +120,7 @@ class IcebergTable:
         name: str,
         *,
         location: str,
-        partition: Partition,
+        partition: TablePartition,
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
@@ -159,7 +159,7 @@ class IcebergTable:
             return self._loaded(self._catalog.load_table(self.name))
         raise UnavailableError(f"the columns of {self.name} changed all the time")
 
-    def append(self, loaded: Loaded, append: Append) -> Outcome:
+    def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         table: IcebergMetadata = loaded.handle
         state = loaded.state.with_more(append.covered, append.lost, append.epochs)
         pointer = find_pointer(self.name, table.metadata).url
@@ -183,12 +183,12 @@ class IcebergTable:
                 said = {APPEND_PROPERTY: append.id, STATE_PROPERTY: pointer}
                 change.set_properties({**said, **noted})
         except (CommitFailedException, ValidationException):
-            return Outcome.CONFLICT
+            return AppendOutcome.CONFLICT
         except _REFUSED:
             raise
         except Exception:  # no answer, or one nobody knows: the caller looks what the table says
-            return Outcome.UNKNOWN
-        return Outcome.LANDED
+            return AppendOutcome.UNKNOWN
+        return AppendOutcome.LANDED
 
     def _replaced(
         self, loaded: Loaded, replaces: Mapping[str, Ranges]
@@ -277,7 +277,7 @@ class IcebergTable:
         self, loaded: Loaded, file: DataFile, stream: str, ranges: Ranges
     ) -> list[WrittenFile]:
         columns = (self._stream, self._offset, self._time)
-        layout = Layout(loaded.location, loaded.schema, self._partition, columns)
+        layout = FileLayout(loaded.location, loaded.schema, self._partition, columns)
         writer = TableWriter(layout, stream, self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.file_path):

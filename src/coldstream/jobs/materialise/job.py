@@ -38,22 +38,22 @@ from coldstream.jobs.arguments import (
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
-from coldstream.jobs.materialise.plan import Window
+from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rules import (
-    Partition,
-    Rule,
+    TablePartition,
+    TableRule,
     check_rules,
     parse_rules,
     rule_for,
 )
-from coldstream.jobs.materialise.run import Runner, Settings, StreamNow, TableReport, Tables
+from coldstream.jobs.materialise.run import Runner, RunSettings, StreamNow, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.transform import first_schema
-from coldstream.jobs.materialise.write import Layout, TableWriter
-from coldstream.jobs.report import Report, raised_by_worker
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.report import JobReport, raised_by_worker
 from coldstream.manifest.catalog import StreamState
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
@@ -78,7 +78,9 @@ def old_enough(value: str) -> int:
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
-PARTITION = Argument("partition", one_of(*Partition), "Divide files by time of the chunk.", "day")
+PARTITION = Argument(
+    "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
+)
 START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
 KEEP_DAYS: Argument[int | None] = Argument(
     "keep-days", positive_number, "Remove rows of chunks older than this.", None
@@ -106,7 +108,7 @@ ARGUMENTS: tuple[Argument[Any], ...] = (
 )  # fmt: skip
 
 
-def rules_of(given: Given, place: Place) -> tuple[Rule, ...]:
+def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
     """The rules that the arguments give.
 
     Raises:
@@ -120,11 +122,11 @@ def rules_of(given: Given, place: Place) -> tuple[Rule, ...]:
     if not (given[STREAMS] and given[INTO]):
         raise InvalidInputError("--streams and --into belong together")
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
-    rule = Rule(
+    rule = TableRule(
         given[STREAMS],
         table,
         given[BODY],
-        Partition(given[PARTITION]),
+        TablePartition(given[PARTITION]),
         given[START],
         given[KEEP_DAYS],
     )
@@ -146,7 +148,7 @@ def _document(source: str, place: Place) -> str:
     return path.read_text()
 
 
-def run(spark: SparkSession, place: Place, given: Given, report: Report) -> None:
+def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> None:
     """Fill every table that a rule names.
 
     Raises:
@@ -155,8 +157,8 @@ def run(spark: SparkSession, place: Place, given: Given, report: Report) -> None
     rules = rules_of(given, place)
     if given[EXPIRE] is not None and not given[MAINTAIN]:
         raise InvalidInputError("--expire belongs to --maintain")
-    window = Window(given[FROM], given[TO], given[OVERWRITE])
-    settings = Settings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
+    window = BackfillWindow(given[FROM], given[TO], given[OVERWRITE])
+    settings = RunSettings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
     chosen, unread = _streams(rules, place, window)
     runner = Runner(
         SparkEngine(spark, place, partition_bytes=given[PARTITION_BYTES]),
@@ -212,7 +214,7 @@ def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
 
 
 def _streams(
-    rules: tuple[Rule, ...], place: Place, window: Window
+    rules: tuple[TableRule, ...], place: Place, window: BackfillWindow
 ) -> tuple[dict[str, list[StreamNow]], dict[str, ColdstreamError]]:
     """The streams by the table that they go into, and those that cannot be read.
 
@@ -227,7 +229,7 @@ def _streams(
         if rule is None:
             continue
         if item.state is StreamState.DELETED:
-            if window == Window():
+            if window == BackfillWindow():
                 chosen[rule.table].append(stream_deleted(item))
             continue
         try:
@@ -241,13 +243,13 @@ def _streams(
 
 def _fill(
     runner: Runner,
-    rules: tuple[Rule, ...],
+    rules: tuple[TableRule, ...],
     pair: Tables,
     streams: list[StreamNow],
-    settings: Settings,
+    settings: RunSettings,
 ) -> TableReport:
     """Streams of one table may have rules of their own, which differ in `start` only."""
-    by_rule: dict[Rule, list[StreamNow]] = defaultdict(list)
+    by_rule: dict[TableRule, list[StreamNow]] = defaultdict(list)
     for now in streams:
         rule = rule_for(rules, now.name)
         assert rule is not None
@@ -259,13 +261,13 @@ def _fill(
     return whole
 
 
-def _maintained(rule: Rule, pair: Tables, place: Place, given: Given) -> dict[str, Any]:
+def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> dict[str, Any]:
     files = StoredFiles(region=place.region, endpoint=place.endpoint)
     now_ms, expire = time.time_ns() // 10**6, given[EXPIRE]
 
     def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, Any]:
         def writer(loaded: Loaded, stream: str) -> TableWriter:
-            layout = Layout(
+            layout = FileLayout(
                 loaded.location, loaded.schema, rule.partition, columns, given[FILE_BYTES]
             )
             return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
@@ -296,7 +298,7 @@ def _maintained(rule: Rule, pair: Tables, place: Place, given: Given) -> dict[st
     }
 
 
-def _report_lag(report: Report, tables: dict[str, Any]) -> None:
+def _report_lag(report: JobReport, tables: dict[str, Any]) -> None:
     """How far behind now the stalest stream's newest row is, among those that had new ones."""
     times = [each["oldest_last_ms"] for each in tables.values() if each.get("oldest_last_ms")]
     if times:
@@ -304,7 +306,7 @@ def _report_lag(report: Report, tables: dict[str, Any]) -> None:
         report.count(names.METRIC_MATERIALISE_LAG, max(0.0, lag), MetricUnit.SECONDS)
 
 
-def _count(report: Report, table: str, done: TableReport) -> None:
+def _count(report: JobReport, table: str, done: TableReport) -> None:
     report.count(names.METRIC_ROWS_MATERIALISED, done.rows, table=table)
     report.count(names.METRIC_DEAD_LETTER_ROWS, done.dead_letters, table=table)
     report.count(names.METRIC_OFFSETS_LOST, done.lost_offsets, table=table)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from coldstream.errors import InternalError, UnknownOutcomeError
 from coldstream.jobs.materialise.table import (
     Append,
+    AppendOutcome,
     Loaded,
-    Outcome,
     StoredFile,
     Table,
     WrittenFile,
@@ -116,9 +116,9 @@ def swap(
     """
     append = Append(id_, new, removes=[each.path for each in old])
     outcome = table.append(loaded, append)
-    if outcome is Outcome.UNKNOWN and id_ not in table.load(loaded.schema).appended:
+    if outcome is AppendOutcome.UNKNOWN and id_ not in table.load(loaded.schema).appended:
         raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")
-    return outcome is not Outcome.CONFLICT
+    return outcome is not AppendOutcome.CONFLICT
 
 
 def maintain(

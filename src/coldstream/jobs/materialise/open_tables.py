@@ -12,7 +12,7 @@ from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.sweep import OpenBucket
@@ -46,7 +46,7 @@ def open_bucket(place: Place) -> OpenBucket:
     return opened
 
 
-def open_tables(rule: Rule, place: Place, warehouse: str) -> Tables:
+def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
     """The tables of a rule; nothing is read yet.
 
     Args:

@@ -31,7 +31,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BackfillWindow:
     """Part of a back-fill.
 
     Attributes:
@@ -58,7 +58,7 @@ def wanted(
     next_offset: int,
     *,
     start: str,
-    window: Window,
+    window: BackfillWindow,
     cut_off: Ranges = _NONE,
 ) -> Wanted:
     """What to do about a stream that holds [first_offset, next_offset).

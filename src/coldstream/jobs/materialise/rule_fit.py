@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import RESCUED, body_fields, columns_of, grown
 
 _CLASSES = (
@@ -27,7 +27,7 @@ _CLASSES = (
 )
 
 
-def with_rule(rule: Rule, present: pa.Schema, first: pa.Schema) -> pa.Schema:
+def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schema:
     """The columns of a table, and those that its rule needs beside them.
 
     Args:

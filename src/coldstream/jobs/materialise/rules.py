@@ -27,7 +27,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 DEAD_LETTERS = "_dead_letters"
 
 
-class Partition(StrEnum):
+class TablePartition(StrEnum):
     """How a table's files are divided: always by stream, and by the time of the chunk."""
 
     HOUR = "hour"
@@ -36,7 +36,7 @@ class Partition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TableRule:
     """One table and what goes into it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rule:
     streams: str
     table: str
     body: str = "raw"
-    partition: Partition = Partition.DAY
+    partition: TablePartition = TablePartition.DAY
     start: str = "first"
     keep_days: int | None = None
 
@@ -86,7 +86,7 @@ class Rule:
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
-def parse_rules(text: str) -> tuple[Rule, ...]:
+def parse_rules(text: str) -> tuple[TableRule, ...]:
     """Rules out of a document; see the top of this module.
 
     Raises:
@@ -110,13 +110,13 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     return check_rules(rules)
 
 
-def check_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     """Rules that name the same table must agree on what it is.
 
     Raises:
         InvalidInputError: two do not.
     """
-    by_table: dict[str, Rule] = {}
+    by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
         ours = (rule.body, rule.partition, rule.keep_days)
@@ -125,7 +125,7 @@ def check_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def rule_for(rules: Sequence[Rule], name: str) -> Rule | None:
+def rule_for(rules: Sequence[TableRule], name: str) -> TableRule | None:
     """The first rule that means a queue of this name."""
     return next((rule for rule in rules if rule.matches(name)), None)
 
@@ -140,7 +140,7 @@ _WORDS = {
 }
 
 
-def _rule(value: object) -> Rule:
+def _rule(value: object) -> TableRule:
     if not isinstance(value, Mapping):
         raise InvalidInputError("is no object")
     unknown = sorted(set(value) - set(_WORDS))
@@ -157,7 +157,9 @@ def _rule(value: object) -> Rule:
         arguments[_WORDS[word]] = each
     if "partition" in arguments:
         given = arguments["partition"]
-        if given not in list(Partition):
-            raise InvalidInputError(f"partition is one of {', '.join(Partition)}, not {given!r}")
-        arguments["partition"] = Partition(given)
-    return Rule(**arguments)
+        if given not in list(TablePartition):
+            raise InvalidInputError(
+                f"partition is one of {', '.join(TablePartition)}, not {given!r}"
+            )
+        arguments["partition"] = TablePartition(given)
+    return TableRule(**arguments)

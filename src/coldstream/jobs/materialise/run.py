@@ -16,15 +16,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.plan import Wanted, Window, wanted, windows
+from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import with_rule
-from coldstream.jobs.materialise.rules import Rule
+from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling, with_found
 from coldstream.jobs.materialise.transform import first_schema
-from coldstream.jobs.materialise.write import Layout
+from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
@@ -33,7 +33,7 @@ _MAX_TASKS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TaskPiece:
     """Work for one task.
 
     Attributes:
@@ -75,13 +75,13 @@ class StreamNow:
 class Engine(Protocol):
     """Does the reading and writing; on Spark in `spark_engine`."""
 
-    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
         """Cut what is to be read into tasks of even size, in the order of offsets."""
         ...
 
     def perform(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[TaskPiece],
         rules: TaskRules,
         row_limit: int | None = None,
     ) -> list[TaskResult]:
@@ -90,7 +90,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How a run goes about it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Settings:
         dry_run: only say what would be done.
     """
 
-    window: Window = field(default_factory=Window)
+    window: BackfillWindow = field(default_factory=BackfillWindow)
     window_bytes: int = 64 * 2**30
     target_bytes: int = 256 * 2**20
     sample_rows: int = 20_000
@@ -189,7 +189,7 @@ class Runner:
     say: Callable[[str], None]
 
     def fill(
-        self, rule: Rule, tables: Tables, streams: Sequence[StreamNow], settings: Settings
+        self, rule: TableRule, tables: Tables, streams: Sequence[StreamNow], settings: RunSettings
     ) -> TableReport:
         """Bring one table up to date with its streams.
 
@@ -274,7 +274,7 @@ class Runner:
         return loaded
 
     def _todo(
-        self, rule: Rule, loaded: Loaded, streams: Sequence[StreamNow], settings: Settings
+        self, rule: TableRule, loaded: Loaded, streams: Sequence[StreamNow], settings: RunSettings
     ) -> list[tuple[StreamNow, Wanted]]:
         todo = []
         for now in streams:
@@ -292,11 +292,11 @@ class Runner:
 
     def _learn(
         self,
-        rule: Rule,
+        rule: TableRule,
         tables: Tables,
         loaded: Loaded,
-        pieces: Sequence[Piece],
-        settings: Settings,
+        pieces: Sequence[TaskPiece],
+        settings: RunSettings,
         report: TableReport,
     ) -> Loaded:
         """Give a new table the columns that a sample of its bodies has."""
@@ -306,11 +306,11 @@ class Runner:
 
     def _perform(
         self,
-        rule: Rule,
+        rule: TableRule,
         tables: Tables,
         loaded: Loaded,
-        window: Sequence[Piece],
-        settings: Settings,
+        window: Sequence[TaskPiece],
+        settings: RunSettings,
         report: TableReport,
     ) -> tuple[list[TaskResult], Loaded]:
         """Do a window; again, where bodies had fields for which there was no column yet."""
@@ -341,9 +341,11 @@ class Runner:
         self.say(f"{report.table}: new columns {', '.join(new) or 'inside of others'}")
         return after
 
-    def _rules(self, rule: Rule, tables: Tables, loaded: Loaded, settings: Settings) -> TaskRules:
+    def _rules(
+        self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
+    ) -> TaskRules:
         dead = tables.dead.load(dead_schema())
-        rows = Layout(
+        rows = FileLayout(
             loaded.location,
             loaded.schema,
             rule.partition,

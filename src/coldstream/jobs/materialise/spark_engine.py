@@ -19,7 +19,7 @@ from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.run import Piece, StreamNow
+from coldstream.jobs.materialise.run import StreamNow, TaskPiece
 from coldstream.jobs.materialise.schema import READ_COLUMNS
 from coldstream.jobs.materialise.task import (
     BATCH_BYTES,
@@ -85,14 +85,14 @@ class SparkEngine:
         self._place = place
         self._sizes = Sizes(partition_bytes)
 
-    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[Piece]:
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
         if not ranges:
             return []
         remote, snapshot = connect(self._place), stream.snapshot
         assert isinstance(snapshot, Snapshot)
         root = snapshot.root
         groups = fetcher(remote.store, PROCESS_NODES, remote.prefix, stream.stream)
-        found: list[Piece] = []
+        found: list[TaskPiece] = []
         for first, next_offset in ranges:
             window = Window().between(first, next_offset)
             planned = PlannedStream(
@@ -105,7 +105,7 @@ class SparkEngine:
             )
             planned.check_offsets()
             found += (
-                Piece(
+                TaskPiece(
                     stream.stream,
                     (first, next_offset),
                     _Split(planned, encode_split(split)),
@@ -116,7 +116,7 @@ class SparkEngine:
         return found
 
     def perform(
-        self, pieces: Sequence[Piece], rules: TaskRules, row_limit: int | None = None
+        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
     ) -> list[TaskResult]:
         work = _working(self._place, [piece.split for piece in pieces], rules, row_limit)
         numbers = self._spark.range(0, len(pieces), 1, max(1, len(pieces)))

@@ -32,7 +32,7 @@ OpenBucket = Callable[[str], tuple[Lists, Deleter]]
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptTable:
     """What a sweep did to a table.
 
     Attributes:
@@ -74,7 +74,7 @@ def sweep(
     *,
     before_ms: int,
     dry_run: bool = False,
-) -> Swept | None:
+) -> SweptTable | None:
     """Forget the versions of a table that were replaced before a time, and delete their files.
 
     Args:
@@ -104,7 +104,7 @@ def sweep(
     doomed = plan_sweep(objects, needed, before_ms=before_ms)
     if not dry_run:
         _delete(deleter, [each.key for each in doomed])
-    return Swept(versions.forgotten, len(doomed), sum(each.size for each in doomed))
+    return SweptTable(versions.forgotten, len(doomed), sum(each.size for each in doomed))
 
 
 def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:

@@ -22,7 +22,7 @@ _NONE: Mapping[str, Ranges] = MappingProxyType({})
 _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
-class Outcome(StrEnum):
+class AppendOutcome(StrEnum):
     """How an append ended."""
 
     LANDED = "landed"
@@ -160,7 +160,7 @@ class Table(Protocol):
         """
         ...
 
-    def append(self, loaded: Loaded, append: Append) -> Outcome:
+    def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         """Make files part of the table if it is as it was when `loaded` was read.
 
         Also where only files go away. A file in `removes` that is no longer there is a conflict.

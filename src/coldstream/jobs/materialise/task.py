@@ -21,7 +21,7 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown
 from coldstream.jobs.materialise.table import WrittenFile
 from coldstream.jobs.materialise.transform import transform
-from coldstream.jobs.materialise.write import Layout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.reader.gap import Gap
 
 #: A batch becomes a row group.
@@ -51,8 +51,8 @@ class TaskRules:
     """
 
     body: str
-    rows: Layout
-    dead: Layout
+    rows: FileLayout
+    dead: FileLayout
 
 
 @dataclass(slots=True)

@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.jobs.materialise.files import Files
-from coldstream.jobs.materialise.rules import Partition
+from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import WrittenFile
 
-_UNIT_US = {Partition.HOUR: 3_600_000_000, Partition.DAY: 86_400_000_000}
+_UNIT_US = {TablePartition.HOUR: 3_600_000_000, TablePartition.DAY: 86_400_000_000}
 #: Files open at once; clocks that jump at a fail-over need two, more is a backlog of old events.
 _MAX_OPEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How a table's files are written.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layout:
 
     location: str
     schema: pa.Schema
-    partition: Partition
+    partition: TablePartition
     columns: tuple[str, str, str]
     target_bytes: int = 256 * 2**20
     compression_level: int = 1
@@ -72,7 +72,7 @@ class TableWriter:
     """
 
     def __init__(
-        self, layout: Layout, stream: str, files: Files, new_id: Callable[[], str]
+        self, layout: FileLayout, stream: str, files: Files, new_id: Callable[[], str]
     ) -> None:
         self._layout = layout
         self._stream = stream

@@ -15,14 +15,14 @@ from coldstream import names
 from coldstream.adapters.place import Place, Remote
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError
-from coldstream.jobs.report import Report
+from coldstream.jobs.report import JobReport
 from coldstream.jobs.scrub.findings import FINDINGS, findings_batch
 from coldstream.jobs.scrub.places import FileStore, StateStore
-from coldstream.jobs.scrub.run import Outcome, Settings, first_error, run
+from coldstream.jobs.scrub.run import ScrubOutcome, ScrubSettings, first_error, run
 from coldstream.jobs.scrub.state import load_state, save_state
-from coldstream.jobs.scrub.work import Scrubbed, Task, scrub
+from coldstream.jobs.scrub.work import Scrubbed, ScrubTask, scrub
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import Snapshot, SnapshotTables, part_file, register
+from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
 from coldstream.jobs.streams import all_items, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import MetricUnit
@@ -44,7 +44,7 @@ class Target:
         streams: regular expression that the directory or the queue must match as a whole.
     """
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     streams: str = ".*"
 
 
@@ -52,9 +52,9 @@ def run_job(
     spark: SparkSession,
     remote: Remote,
     target: Target,
-    settings: Settings,
+    settings: ScrubSettings,
     tables: SnapshotTables | None,
-    report: Report,
+    report: JobReport,
 ) -> ColdstreamError | None:
     """Scrub what is due, write findings and state, and say how it went.
 
@@ -94,7 +94,7 @@ def run_job(
     return first_error(outcome) or (damaged[0] if damaged else None)
 
 
-def state_store(snapshot: Snapshot) -> tuple[StateStore, str]:
+def state_store(snapshot: TableSnapshot) -> tuple[StateStore, str]:
     """The store and the beginning of the keys of the states below a snapshot's warehouse.
 
     Raises:
@@ -118,7 +118,7 @@ def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[Corrup
 
 
 def _perform(
-    spark: SparkSession, place: Place, settings: Settings, tasks: Sequence[Task]
+    spark: SparkSession, place: Place, settings: ScrubSettings, tasks: Sequence[ScrubTask]
 ) -> Iterable[Scrubbed]:
     """Do tasks in the workers; each gets only its own."""
     if not tasks:
@@ -131,16 +131,16 @@ def _perform(
     return found
 
 
-def _work(place: Place, settings: Settings, task: Task) -> Scrubbed:
+def _work(place: Place, settings: ScrubSettings, task: ScrubTask) -> Scrubbed:
     """In a worker."""
     return scrub(connect_in_worker(place).store, place.prefix, task, settings.effort, settings.ages)
 
 
 def _tell(
-    report: Report,
-    settings: Settings,
+    report: JobReport,
+    settings: ScrubSettings,
     items: Sequence[CatalogItem],
-    outcome: Outcome,
+    outcome: ScrubOutcome,
     damaged: Sequence[ColdstreamError],
 ) -> None:
     oldest = outcome.oldest_ms

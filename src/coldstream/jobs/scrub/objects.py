@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
-from coldstream.jobs.scrub.tree import Tree
+from coldstream.jobs.scrub.tree import TreeTop
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
@@ -24,7 +24,7 @@ from coldstream.names import (
     parse_data_key,
     parse_metadata_key,
 )
-from coldstream.plans.collect import Kind, classify_data, classify_group, classify_root
+from coldstream.plans.collect import ObjectKind, classify_data, classify_group, classify_root
 from coldstream.plans.repair import chunks_in, known_of
 from coldstream.ports import ObjectInfo, ObjectStore
 from coldstream.remote.listing import pages
@@ -59,7 +59,7 @@ def listed(store: ObjectStore, prefix: str, stream: str, first: int, next_offset
 
 def classify_listed(
     store: ObjectStore,
-    tree: Tree,
+    tree: TreeTop,
     prefix: str,
     rows: Sequence[ObjectInfo],
     leaves: Sequence[Entry],
@@ -86,8 +86,8 @@ def classify_listed(
         try:
             key = parse_data_key(row.key, prefix)
         except InvalidInputError:
-            words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
-            yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+            words = f"{ObjectKind.FOREIGN.meaning} ({row.size} bytes)"
+            yield _superfluous(tree, row, 0, 1, ObjectKind.FOREIGN, words, Severity.NOTE)
             continue
         if cut_off.keeps(row.key):
             continue
@@ -131,7 +131,7 @@ def _has_chunks(store: ObjectStore, row: ObjectInfo, key: DataKey, low: int, hig
 
 
 def _data_finding(
-    tree: Tree, root: Root, row: ObjectInfo, key: DataKey, cut_off: CutOff, ages: Ages
+    tree: TreeTop, root: Root, row: ObjectInfo, key: DataKey, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     # Whether a fragment that the ledger refuses is the only copy of something takes requests, and
     # `collect` says it; here it counts as such.
@@ -139,14 +139,14 @@ def _data_finding(
     kind = classify_data(
         key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms
     )
-    if kind is Kind.PENDING and not ages.overdue(row):
+    if kind is ObjectKind.PENDING and not ages.overdue(row):
         return
     severity = Severity.NOTE
     words = kind.meaning
-    if kind is Kind.UNIQUE:
+    if kind is ObjectKind.UNIQUE:
         words = "the ledger refuses it; `coldstream collect --dry-run` says whether it is a copy"
         severity = Severity.WRONG if ages.overdue(row) else Severity.NOTE
-    elif kind is Kind.PENDING:
+    elif kind is ObjectKind.PENDING:
         words = "reaches above the manifest and was never appended"
         severity = Severity.WRONG
     elif not ages.overdue(row):
@@ -154,7 +154,7 @@ def _data_finding(
     yield _superfluous(tree, row, key.first_offset, key.next_offset, kind, words, severity)
 
 
-def classify_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
+def classify_quarantine(tree: TreeTop, cut_off: CutOff) -> Iterator[Finding]:
     """What is wrong with the quarantine record, and with the manifests that it names."""
     for each in cut_off.problems:
         gone = isinstance(each.error, NotFoundError)
@@ -175,7 +175,7 @@ def classify_quarantine(tree: Tree, cut_off: CutOff) -> Iterator[Finding]:
 
 
 def classify_metadata(
-    tree: Tree, prefix: str, store: ObjectStore, fetch: Fetch, cut_off: CutOff, ages: Ages
+    tree: TreeTop, prefix: str, store: ObjectStore, fetch: Fetch, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     """Groups and foreign objects beside the roots that nothing refers to.
 
@@ -189,13 +189,13 @@ def classify_metadata(
 
 
 def _metadata_finding(
-    tree: Tree, prefix: str, row: ObjectInfo, fetch: Fetch, cut_off: CutOff, ages: Ages
+    tree: TreeTop, prefix: str, row: ObjectInfo, fetch: Fetch, cut_off: CutOff, ages: Ages
 ) -> Iterator[Finding]:
     try:
         key = parse_metadata_key(row.key, prefix)
     except InvalidInputError:
-        words = f"{Kind.FOREIGN.meaning} ({row.size} bytes)"
-        yield _superfluous(tree, row, 0, 1, Kind.FOREIGN, words, Severity.NOTE)
+        words = f"{ObjectKind.FOREIGN.meaning} ({row.size} bytes)"
+        yield _superfluous(tree, row, 0, 1, ObjectKind.FOREIGN, words, Severity.NOTE)
         return
     first, next_offset = tree.first_offset, tree.next_offset
     match key:
@@ -204,10 +204,10 @@ def _metadata_finding(
         case RootKey():
             current = row.key == tree.item.root_key
             kind = classify_root(key, version=tree.item.version, current=current)
-            if kind is Kind.OLD_ROOT and ages.overdue(row) and not cut_off.keeps(row.key):
+            if kind is ObjectKind.OLD_ROOT and ages.overdue(row) and not cut_off.keeps(row.key):
                 yield _superfluous(tree, row, first, next_offset, kind, kind.meaning, Severity.NOTE)
         case QuarantineKey():
-            kind = Kind.OLD_QUARANTINE
+            kind = ObjectKind.OLD_QUARANTINE
             if ages.overdue(row) and not cut_off.keeps(row.key):
                 yield _superfluous(tree, row, first, next_offset, kind, kind.meaning, Severity.NOTE)
         case GroupKey():
@@ -217,7 +217,7 @@ def _metadata_finding(
                 kind = classify_group(key, tree.root, fetch)
             except (CorruptDataError, NotFoundError):
                 return  # a group above it is damaged, and that is a finding of its own
-            if kind is Kind.OLD_GROUP and not cut_off.keeps(row.key):
+            if kind is ObjectKind.OLD_GROUP and not cut_off.keeps(row.key):
                 next_offset = key.first_offset + 1
                 yield _superfluous(
                     tree, row, key.first_offset, next_offset, kind, kind.meaning, Severity.NOTE
@@ -225,11 +225,11 @@ def _metadata_finding(
 
 
 def _superfluous(
-    tree: Tree,
+    tree: TreeTop,
     row: ObjectInfo,
     first: int,
     next_offset: int,
-    kind: Kind,
+    kind: ObjectKind,
     words: str,
     severity: Severity,
 ) -> Finding:

@@ -17,7 +17,7 @@ from functools import partial
 from coldstream.crc import combine
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import HEADER, TRAILER_SIZE, Buffer, Trailer
-from coldstream.jobs.scrub.tree import Tree
+from coldstream.jobs.scrub.tree import TreeTop
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.ports import ObjectStore
 from coldstream.reader.fragments import Fragments, OpenFragment, ranges
@@ -133,7 +133,7 @@ class Reading:
         self,
         store: ObjectStore,
         prefix: str,
-        tree: Tree,
+        tree: TreeTop,
         effort: Effort,
         pool: Executor,
     ) -> None:

@@ -10,10 +10,10 @@ from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.objects import Ages, still_true
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.schedule import Unit, chosen, fragments_of, packed, units_of
+from coldstream.jobs.scrub.schedule import ScrubUnit, chosen, fragments_of, packed, units_of
 from coldstream.jobs.scrub.state import ScrubState
-from coldstream.jobs.scrub.tree import Tree, read_group, read_tree
-from coldstream.jobs.scrub.work import Scrubbed, Task, join
+from coldstream.jobs.scrub.tree import TreeTop, read_group, read_tree
+from coldstream.jobs.scrub.work import Scrubbed, ScrubTask, join
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.walk import refers
@@ -27,7 +27,7 @@ _METADATA_A_TASK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ScrubSettings:
     """What a run of scrub is told.
 
     Attributes:
@@ -53,7 +53,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScrubOutcome:
     """What a run came to.
 
     Attributes:
@@ -95,7 +95,7 @@ class Outcome:
 
 
 #: Does tasks, in any order and place, and gives their results in the tasks' order.
-Perform = Callable[[Sequence[Task]], Iterable[Scrubbed]]
+Perform = Callable[[Sequence[ScrubTask]], Iterable[Scrubbed]]
 
 
 def run(
@@ -104,9 +104,9 @@ def run(
     prefix: str,
     items: Sequence[CatalogItem],
     state: ScrubState,
-    settings: Settings,
+    settings: ScrubSettings,
     perform: Perform,
-) -> Outcome:
+) -> ScrubOutcome:
     """Scrub streams, the longest unchecked ranges first, and say what is wrong.
 
     Args:
@@ -121,14 +121,14 @@ def run(
     Raises:
         UnavailableError, PermissionDeniedError: the store or the table; no answer is no finding.
     """
-    outcome = Outcome(state=state)
+    outcome = ScrubOutcome(state=state)
     trees, findings = _trees(store, items, outcome)
     children = _Children(store, prefix)
     units = [unit for tree in trees.values() for unit in units_of(tree, state, children)]
     if units:
         outcome.oldest_ms = min(unit.scrubbed_ms for unit in units)
 
-    def parts(unit: Unit) -> Sequence[Unit]:
+    def parts(unit: ScrubUnit) -> Sequence[ScrubUnit]:
         tree = trees[unit.stream]
         return fragments_of(unit, children(tree, unit.entry), tree.first_offset)
 
@@ -167,15 +167,15 @@ class _Children:
         self._prefix = prefix
         self.findings: list[Finding] = []
 
-    def __call__(self, tree: Tree, entry: Entry) -> Sequence[Entry]:
+    def __call__(self, tree: TreeTop, entry: Entry) -> Sequence[Entry]:
         found, findings = read_group(self._store, self._prefix, tree, entry)
         self.findings += findings
         return found
 
 
 def _trees(
-    store: ObjectStore, items: Sequence[CatalogItem], outcome: Outcome
-) -> tuple[dict[str, Tree], list[Finding]]:
+    store: ObjectStore, items: Sequence[CatalogItem], outcome: ScrubOutcome
+) -> tuple[dict[str, TreeTop], list[Finding]]:
     """The tops of all manifests that can be looked at."""
     live: list[CatalogItem] = []
     for item in items:
@@ -183,7 +183,7 @@ def _trees(
             live.append(item)
         else:
             outcome.failed[item.stream] = f"the stream is {item.state}"
-    trees: dict[str, Tree] = {}
+    trees: dict[str, TreeTop] = {}
     findings: list[Finding] = []
     with ThreadPoolExecutor(_ROOTS_AT_ONCE) as pool:
         for tree, found in pool.map(lambda item: read_tree(store, item), live):
@@ -192,16 +192,18 @@ def _trees(
     return trees, findings
 
 
-def _tasks(taken: Sequence[Unit], trees: dict[str, Tree], task_bytes: int) -> list[Task]:
+def _tasks(
+    taken: Sequence[ScrubUnit], trees: dict[str, TreeTop], task_bytes: int
+) -> list[ScrubTask]:
     # A worker needs of a tree what is the same for all its fragments, not the root's entries.
     light = {name: replace(tree, entries=(), root=None) for name, tree in trees.items()}
     tasks = [
-        Task(tuple(units), {unit.stream: light[unit.stream] for unit in units})
+        ScrubTask(tuple(units), {unit.stream: light[unit.stream] for unit in units})
         for units in packed(taken, task_bytes=task_bytes)
     ]
     everything = [tree for tree in trees.values() if tree.item.root_key]
     return tasks + [
-        Task((), {}, tuple(everything[at : at + _METADATA_A_TASK]))
+        ScrubTask((), {}, tuple(everything[at : at + _METADATA_A_TASK]))
         for at in range(0, len(everything), _METADATA_A_TASK)
     ]
 
@@ -223,7 +225,7 @@ def _confirmed(
     store: ObjectStore,
     catalog: Catalog,
     prefix: str,
-    trees: dict[str, Tree],
+    trees: dict[str, TreeTop],
     findings: Sequence[Finding],
 ) -> list[Finding]:
     """The findings that still hold for the manifests as they are now, in order."""
@@ -243,7 +245,7 @@ def _confirmed(
 
 
 def _refers_now(
-    store: ObjectStore, catalog: Catalog, prefix: str, tree: Tree
+    store: ObjectStore, catalog: Catalog, prefix: str, tree: TreeTop
 ) -> Callable[[Finding], bool] | None:
     """Tells whether the stream's present manifest refers to a finding's object.
 
@@ -271,17 +273,17 @@ def _refers_now(
 
 
 def perform_here(
-    scrub: Callable[[Task], Scrubbed],
+    scrub: Callable[[ScrubTask], Scrubbed],
 ) -> Perform:
     """Tasks one after the other in this process."""
 
-    def perform(tasks: Sequence[Task]) -> Iterable[Scrubbed]:
+    def perform(tasks: Sequence[ScrubTask]) -> Iterable[Scrubbed]:
         return map(scrub, tasks)
 
     return perform
 
 
-def first_error(outcome: Outcome) -> ColdstreamError | None:
+def first_error(outcome: ScrubOutcome) -> ColdstreamError | None:
     """The worst finding as an error, None if there are only notes."""
     if not outcome.bad:
         return None

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.jobs.scrub.state import ScrubState
-from coldstream.jobs.scrub.tree import Tree
+from coldstream.jobs.scrub.tree import TreeTop
 from coldstream.manifest.entries import Entry, EntryKind
 
 #: Gives the children of a group, as far as they can be read.
-Children = Callable[[Tree, Entry], Sequence[Entry]]
+Children = Callable[[TreeTop, Entry], Sequence[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ScrubUnit:
     """A part of one entry of a tree.
 
     Attributes:
@@ -45,26 +45,28 @@ class Unit:
         return (self.first, self.next_offset) == (self.entry.first_offset, self.entry.next_offset)
 
 
-def units_of(tree: Tree, state: ScrubState, children: Children) -> Iterator[Unit]:
+def units_of(tree: TreeTop, state: ScrubState, children: Children) -> Iterator[ScrubUnit]:
     """Everything alive of a stream, in the order of offsets."""
     for entry in _groups(tree, tree.live(), children):
         first = max(entry.first_offset, tree.first_offset)
         spans = state.of(tree.stream, first, entry.next_offset)
         if not entry.kind.level:
             when = min(each[2] for each in spans)
-            yield Unit(tree.stream, entry, entry.first_offset, entry.next_offset, when, entry.size)
+            yield ScrubUnit(
+                tree.stream, entry, entry.first_offset, entry.next_offset, when, entry.size
+            )
             continue
         for low, high, when in spans:
-            yield Unit(tree.stream, entry, low, high, when, _share(entry, low, high))
+            yield ScrubUnit(tree.stream, entry, low, high, when, _share(entry, low, high))
 
 
 def chosen(
-    units: Iterable[Unit],
+    units: Iterable[ScrubUnit],
     *,
     max_bytes: int,
     before_ms: int,
-    parts: Callable[[Unit], Sequence[Unit]],
-) -> list[Unit]:
+    parts: Callable[[ScrubUnit], Sequence[ScrubUnit]],
+) -> list[ScrubUnit]:
     """The units of a run.
 
     Args:
@@ -75,7 +77,7 @@ def chosen(
     """
     waiting = [each for each in units if each.scrubbed_ms < before_ms or not each.scrubbed_ms]
     waiting.sort(key=lambda each: (each.scrubbed_ms, each.stream, each.first))
-    taken: list[Unit] = []
+    taken: list[ScrubUnit] = []
     left = max_bytes
     for unit in waiting:
         # A whole group is as large as it says; of a part, and where the budget ends, each fragment
@@ -89,9 +91,11 @@ def chosen(
     return taken
 
 
-def packed(units: Iterable[Unit], *, task_bytes: int, task_units: int = 4096) -> list[list[Unit]]:
+def packed(
+    units: Iterable[ScrubUnit], *, task_bytes: int, task_units: int = 4096
+) -> list[list[ScrubUnit]]:
     """Tasks of about `task_bytes`; neighbours stay together."""
-    tasks: list[list[Unit]] = []
+    tasks: list[list[ScrubUnit]] = []
     size = 0
     for unit in sorted(units, key=lambda each: (each.stream, each.first)):
         for part in _halved(unit, task_bytes):
@@ -103,7 +107,7 @@ def packed(units: Iterable[Unit], *, task_bytes: int, task_units: int = 4096) ->
     return tasks
 
 
-def fragments_of(unit: Unit, children: Sequence[Entry], first_offset: int) -> list[Unit]:
+def fragments_of(unit: ScrubUnit, children: Sequence[Entry], first_offset: int) -> list[ScrubUnit]:
     """A part of a group as single fragments and holes.
 
     Args:
@@ -126,7 +130,7 @@ def fragments_of(unit: Unit, children: Sequence[Entry], first_offset: int) -> li
     ]
 
 
-def _groups(tree: Tree, entries: Iterable[Entry], children: Children) -> Iterator[Entry]:
+def _groups(tree: TreeTop, entries: Iterable[Entry], children: Children) -> Iterator[Entry]:
     """Entries of no higher level than groups of fragments, those that are alive."""
     for entry in entries:
         if entry.next_offset <= tree.first_offset:
@@ -141,7 +145,7 @@ def _share(entry: Entry, first: int, next_offset: int) -> int:
     return entry.size * (next_offset - first) // (entry.next_offset - entry.first_offset)
 
 
-def _halved(unit: Unit, task_bytes: int) -> Iterator[Unit]:
+def _halved(unit: ScrubUnit, task_bytes: int) -> Iterator[ScrubUnit]:
     """A part of a group in equal parts of at most `task_bytes`."""
     span = unit.next_offset - unit.first
     count = max(1, min(-(-unit.size // task_bytes), span)) if unit.entry.kind.level else 1

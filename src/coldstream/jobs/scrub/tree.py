@@ -32,7 +32,7 @@ _COUNTS = struct.Struct(">III")  # claims, key length and entries in a root, beh
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class TreeTop:
     """The top of a stream's manifest, as far as it can be read.
 
     Attributes:
@@ -63,13 +63,13 @@ class Tree:
         return tuple(each for each in self.entries if each.next_offset > self.first_offset)
 
 
-def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[Tree, list[Finding]]:
+def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
     """The root that an item names, and what is wrong with the two.
 
     Raises:
         UnavailableError, PermissionDeniedError: the store; no answer is no finding.
     """
-    empty = Tree(item, item.first_offset, item.next_offset, item.ledger, ())
+    empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
     if not item.root_key:
         return empty, []
 
@@ -94,7 +94,7 @@ def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[Tree, list[Finding
                  item.next_offset, each.message)
         for each in agreement(item, root)
     ]  # fmt: skip
-    tree = Tree(
+    tree = TreeTop(
         item,
         root.first_offset,
         root.next_offset,
@@ -107,7 +107,7 @@ def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[Tree, list[Finding
 
 
 def read_group(
-    store: ObjectStore, prefix: str, tree: Tree, entry: Entry
+    store: ObjectStore, prefix: str, tree: TreeTop, entry: Entry
 ) -> tuple[tuple[Entry, ...], list[Finding]]:
     """The children of a group as far as they can be read, and what is wrong with it.
 
@@ -162,7 +162,7 @@ def _credible(children: Sequence[Entry], entry: Entry) -> tuple[Entry, ...]:
     )
 
 
-def fenced(tree: Tree, entries: Sequence[Entry]) -> list[Finding]:
+def fenced(tree: TreeTop, entries: Sequence[Entry]) -> list[Finding]:
     """Fragments among `entries` that the ledger refuses."""
     return [
         Finding(
@@ -183,9 +183,9 @@ def fenced(tree: Tree, entries: Sequence[Entry]) -> list[Finding]:
     ]
 
 
-def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[Tree, list[Finding]]:
+def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
     """What a root that does not hold still says, and where its entries do not join."""
-    empty = Tree(item, item.first_offset, item.next_offset, item.ledger, ())
+    empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
     if len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE or not data.startswith(ROOT_MAGIC):
         return empty, []
     first, next_offset = _OFFSETS.unpack_from(data, 8)
@@ -204,7 +204,7 @@ def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[Tree, list[Finding]]
             _finding(item.stream, FindingKind.OFFSETS, item.root_key, low, high,
                      f"the entries end at {end}, the manifest at {item.next_offset}")
         )  # fmt: skip
-    return Tree(item, item.first_offset, item.next_offset, item.ledger, entries), problems
+    return TreeTop(item, item.first_offset, item.next_offset, item.ledger, entries), problems
 
 
 def _entries_of(data: bytes) -> tuple[Entry, ...]:

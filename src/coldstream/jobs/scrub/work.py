@@ -16,8 +16,8 @@ from coldstream.jobs.scrub.objects import (
     listed,
 )
 from coldstream.jobs.scrub.reading import Effort, Looked, Reading, ahead
-from coldstream.jobs.scrub.schedule import Unit, fragments_of
-from coldstream.jobs.scrub.tree import Tree, fenced, read_group
+from coldstream.jobs.scrub.schedule import ScrubUnit, fragments_of
+from coldstream.jobs.scrub.tree import TreeTop, fenced, read_group
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import head_of
 from coldstream.names import MAX_OFFSET
@@ -31,7 +31,7 @@ MOST_FINDINGS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ScrubTask:
     """Work for one worker; units in the order of streams and offsets.
 
     Attributes:
@@ -40,9 +40,9 @@ class Task:
         metadata: streams of which the objects outside of the manifest's data are looked at, too.
     """
 
-    units: tuple[Unit, ...]
-    trees: dict[str, Tree]
-    metadata: tuple[Tree, ...] = ()
+    units: tuple[ScrubUnit, ...]
+    trees: dict[str, TreeTop]
+    metadata: tuple[TreeTop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Scrubbed:
             self.untold += 1
 
 
-def scrub(store: ObjectStore, prefix: str, task: Task, effort: Effort, ages: Ages) -> Scrubbed:
+def scrub(store: ObjectStore, prefix: str, task: ScrubTask, effort: Effort, ages: Ages) -> Scrubbed:
     """Do a task.
 
     Args:
@@ -119,7 +119,7 @@ def scrub(store: ObjectStore, prefix: str, task: Task, effort: Effort, ages: Age
     return done
 
 
-def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterator[Finding]:
+def _outside(store: ObjectStore, prefix: str, tree: TreeTop, ages: Ages) -> Iterator[Finding]:
     """Roots, groups, and data below and above the manifest."""
     fetch = fetcher(store, NodeCache(), prefix, tree.stream)
     cut_off = CutOff(store, prefix, tree.quarantine_key, fetch)
@@ -157,7 +157,7 @@ def _outside(store: ObjectStore, prefix: str, tree: Tree, ages: Ages) -> Iterato
 class _Stream:
     """The units of one stream in a task."""
 
-    def __init__(self, store: ObjectStore, prefix: str, tree: Tree, done: Scrubbed) -> None:
+    def __init__(self, store: ObjectStore, prefix: str, tree: TreeTop, done: Scrubbed) -> None:
         self._store = store
         self._prefix = prefix
         self._tree = tree
@@ -165,7 +165,7 @@ class _Stream:
         fetch = fetcher(store, NodeCache(), prefix, tree.stream)
         self._cut_off = CutOff(store, prefix, tree.quarantine_key, fetch)
 
-    def blocks(self, units: Sequence[Unit], ages: Ages) -> Iterator[tuple[Entry, int | None]]:
+    def blocks(self, units: Sequence[ScrubUnit], ages: Ages) -> Iterator[tuple[Entry, int | None]]:
         """Fragments and holes in order, each with its size by LIST; None for what is not listed.
 
         Groups and listings are read, and judged, on the way.
@@ -200,7 +200,7 @@ class _Stream:
         )
         join(done, edge)
 
-    def _leaves(self, block: Sequence[Unit]) -> list[Entry]:
+    def _leaves(self, block: Sequence[ScrubUnit]) -> list[Entry]:
         """Fragments and holes of units of one group, or of the root."""
         if not block or not block[0].entry.kind.level:
             return [unit.entry for unit in block]
