@@ -17,7 +17,7 @@ from functions._steps import policies, work_items
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with work items, and with the cursor of the next page."""
     failed = _sum(event.get("failed", 0))
-    if event.get("work"):  # somebody has said which
+    if event.get("work"):  # the caller has named them
         return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
     page = scan(
         remote(),

@@ -32,7 +32,7 @@ class _Alarm:
         metric: goes off where this is at or above `threshold`.
         description: what it means and what to do.
         threshold: in the metric's unit.
-        periods: so many of the metric's periods in a row.
+        periods: of the metric, in a row.
     """
 
     name: str
@@ -70,7 +70,7 @@ _REPORTED = {
 
 
 class Alarms(Construct):
-    """The alarms, a topic for them where somebody wants to be told, and a dashboard.
+    """The alarms, a topic for them where a person wants to be told, and a dashboard.
 
     Args:
         scope: where it belongs.

@@ -61,7 +61,7 @@ class Settings:
         materialise_rules: which streams the job materialise puts into which tables: JSON, or the
             s3:// URL of a file with it below materialise/ in the warehouse; empty if whoever starts
             the job says so each time.
-        materialise_interval_minutes: how often the job materialise runs; 0 for only when somebody
+        materialise_interval_minutes: how often the job materialise runs; 0 for only when a person
             starts it, as for all jobs: each run costs money. 0, or 5 to 43200.
         scrub_interval_minutes: how often the job scrub runs. 0, or 60 to 43200.
         profile_interval_minutes: how often the job profile runs. 0, or 60 to 43200.

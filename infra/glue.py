@@ -103,7 +103,7 @@ class Jobs(Construct):
             "rebuild": JobPlan(
                 "Compares manifests with those that a rebuild would make",
                 tables="rebuild_*",
-                # Somebody has started it, and should look before it is tried again.
+                # A person has started it, and should look before it is tried again.
                 retries=0,
             ),
             "fleet": JobPlan(

@@ -113,7 +113,7 @@ class ColdstreamStack(Stack):
             settings=settings,
             bucket=storage.bucket,
             table=catalog.table,
-            # Byte code appears when somebody imports from the bundle; it belongs to their
+            # Byte code appears when a program imports from the bundle; it belongs to their
             # interpreter.
             code=lambda_.Code.from_asset(str(bundle), exclude=["**/__pycache__"]),
             environment={

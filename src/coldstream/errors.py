@@ -5,7 +5,7 @@
     ├── NotFoundError          the thing named does not exist   (also a LookupError)
     ├── CorruptDataError       bytes are damaged: repair or restore them, never guess
     │   └── RefusedFragmentError   a fragment that must not enter a manifest
-    ├── ConflictError          somebody else won: read again, decide again, try again
+    ├── ConflictError          another writer won: read again, decide again, try again
     │   ├── AlreadyExistsError     the key is taken by another write
     │   └── FencedError            a higher epoch has claimed the stream: stop writing
     ├── UnknownOutcomeError    it may have landed: read back, never clean up

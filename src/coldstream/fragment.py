@@ -368,7 +368,7 @@ class FragmentIndex:
         return IndexRecord(self._ids[number], self._timestamps[number], self._positions[number])
 
     def chunk_of_offset(self, offset: int) -> int:
-        """Number of the chunk that contains `offset`, clamped to the first and the last."""
+        """Index of the chunk that contains `offset`, clamped to the first and the last."""
         return max(0, bisect_right(self._ids, offset) - 1)
 
     def chunk_of_timestamp(self, timestamp: int) -> int | None:

@@ -277,7 +277,7 @@ def an_upload_comes_after_the_sweep() -> None:
 
 
 def the_directory_of_one_node_is_gone() -> None:
-    """10b. Its disk was replaced; the queue is as alive as ever on the other nodes.
+    """10b. Its disk was replaced; the queue is still alive on the other nodes.
 
     No product code sets a tombstone but `coldstream delete`. So the rule is taken out by an agent
     that takes the missing directory for the word of the cluster, as the draft's did.

@@ -24,9 +24,9 @@ from coldstream.ports import Metric
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
 
-#: CloudWatch takes so many in one request, ...
+#: What CloudWatch takes in one request, ...
 _BATCH = 1000
-#: ... values up to this, and so many dimensions, of which one is ours.
+#: ... the highest value, and the number of dimensions, one of which is ours.
 _MAX_VALUE = 2.0**360
 _MAX_DIMENSIONS = 29
 _MAX_TEXT = 255

@@ -27,8 +27,8 @@ from coldstream.usecases.commit_runs import commit_runs
 
 _ASKED = 2  # requests for a commit before the bucket is looked at
 _RECUTS = 3  # so often is a stream cut again before its manifest counts as stuck
-_LOOKS_ONCE = 9  # with `once`: so many looks at what is all there before it gives up
-_BUSY = 12  # a stream that never stops uploading may be so many nudge times behind
+_LOOKS_ONCE = 9  # with `once`: looks at what is all there before it gives up
+_BUSY = 12  # nudge times that a stream may be behind that never stops uploading
 _LONGEST = 600.0
 
 

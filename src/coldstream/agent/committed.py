@@ -27,7 +27,7 @@ class CommittedOffsets(Protocol):
 
 
 class AllCommitted:
-    """Everything that an index file names is committed, because somebody said so."""
+    """Everything that an index file names is committed, because the operator said so."""
 
     def limit(self, stream: str) -> int:
         """No limit."""

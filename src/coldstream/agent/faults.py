@@ -74,7 +74,7 @@ class StuckManifestError(UnavailableError):
 
 
 class DeletedStreamError(ConflictError):
-    """Somebody has deleted the stream from the remote tier."""
+    """The stream was deleted from the remote tier."""
 
     remedy = (
         "`coldstream undelete STREAM` calls a deletion off while its undelete time runs; else stop"

@@ -94,7 +94,7 @@ class Host(Protocol):
         ...
 
     def workers(self, count: int) -> AbstractContextManager[Workers]:
-        """So many workers; leaving the context waits for what they do."""
+        """This many workers; leaving the context waits for what they do."""
         ...
 
     def flag(self) -> Flag:

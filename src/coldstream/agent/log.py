@@ -57,7 +57,7 @@ class StreamLog:
         found = []
         for name in names:
             first = name[:20]
-            # Anything else is a file of somebody else.
+            # Anything else is a foreign file.
             if (
                 name[20:] == SEGMENT_SUFFIX
                 and first + INDEX_SUFFIX in names
@@ -87,7 +87,7 @@ class StreamLog:
             try:
                 first = parse_segment_name(name)
             except (CorruptDataError, InvalidInputError):
-                continue  # a file of somebody else
+                continue  # a foreign file
             if first >= since:
                 raise CorruptDataError(
                     "a segment without its index; what it holds cannot be known",

@@ -33,7 +33,7 @@ class Members(Protocol):
         says that this is the last copy.
 
         Raises:
-            UnavailableError: somebody does not answer. Then nothing is declared lost and nothing is
+            UnavailableError: a member does not answer. Then nothing is declared lost and nothing is
                 cut off, and the agent asks again later.
         """
         ...
@@ -58,7 +58,7 @@ def check_lost(members: Members | None, stream: str, gap: ChainGap, *, local_fir
         local_first: where the local log begins.
 
     Raises:
-        LostRangeError: somebody has, or may have, some of it. The message says what to do.
+        LostRangeError: a member has, or may have, some of it. The message says what to do.
         UnavailableError: a member does not answer.
     """
     where = f"the local log begins at {local_first}, and {gap} {_fate(gap)}"
@@ -109,7 +109,7 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
         end: next offset of the manifest.
 
     Raises:
-        LostRangeError: somebody has, or may have, an older log. The message says what to do.
+        LostRangeError: a member has, or may have, an older log. The message says what to do.
         UnavailableError: a member does not answer.
     """
     where = f"the local log begins at {begin} and shares nothing with the manifest, up to {end}"

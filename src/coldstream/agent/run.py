@@ -53,7 +53,7 @@ class Agent:
         committed: what of each stream is committed.
         settings: how to cut, upload and wait.
         requests: for a commit when events seem lost, None if there is no queue.
-        names: queue of each directory, where somebody has said so.
+        names: queue of each directory, where the operator has said so.
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
         members: as in `StreamFollower`.

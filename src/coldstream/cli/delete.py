@@ -158,14 +158,14 @@ def undelete(
 
 
 def _confirm(item: CatalogItem, *, yes: bool) -> None:
-    """Ask, where somebody is there to answer.
+    """Ask, where a person is there to answer.
 
     Raises:
         InvalidInputError: nobody is.
     """
     if yes:
         return
-    if not _somebody_is_there():
+    if not _a_person_is_there():
         raise InvalidInputError(
             "nobody is there to confirm it: give --yes to delete the stream", stream=item.stream
         )
@@ -178,7 +178,7 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
     )
 
 
-def _somebody_is_there() -> bool:
+def _a_person_is_there() -> bool:
     return sys.stdin.isatty()
 
 

@@ -27,7 +27,7 @@ _PREVIEW_BYTES = 64
 LimitOption = Annotated[
     int | None,
     typer.Option(
-        "--limit", "-n", min=0, max=MOST, help="At most so many messages.", show_default="all"
+        "--limit", "-n", min=0, max=MOST, help="The most messages to print.", show_default="all"
     ),
 ]
 

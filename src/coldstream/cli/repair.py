@@ -90,7 +90,7 @@ class RepairOptions:
 def repair(stream: StreamArgument, *, options: RepairOptions, where: Where) -> None:
     """Put corrupt or missing fragments right; exit with 65 if something is left.
 
-    75 says that somebody else changed a fragment meanwhile: run it again.
+    75 says that another writer changed a fragment meanwhile: run it again.
 
     What is still good of a fragment is kept. The rest is looked for in other objects of the bucket,
     then in the directories that are given, and every chunk must be what the manifest, the index and
@@ -116,7 +116,7 @@ def repair(stream: StreamArgument, *, options: RepairOptions, where: Where) -> N
     if report.left:
         raise typer.Exit(ExitCode.DATA)
     if report.overtaken:
-        # What somebody else put in its place was not looked at: not known to be right.
+        # What another writer put in its place was not looked at: not known to be right.
         raise typer.Exit(ExitCode.TRY_AGAIN)
 
 

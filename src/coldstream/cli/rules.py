@@ -69,7 +69,7 @@ def rules(
     """Show the rules, or set them all at once.
 
     --json prints the document that --set takes. --set prints what changes for which streams, and
-    changes nothing if somebody else has changed the rules meanwhile. Of the rules that match a
+    changes nothing if another writer has changed the rules meanwhile. Of the rules that match a
     stream the one of the highest priority says how long it is kept; any one of them can hold it. A
     document that would end a legal hold is refused unless --release-holds says that this is meant.
 

@@ -90,7 +90,7 @@ class WorkflowFailedError(ColdstreamError):
     """An execution ended in another way than it should.
 
     Args:
-        message: which one, and why.
+        message: names the error, and why.
         exit_code: that of the error behind it.
         why: name of the error behind it.
     """

@@ -38,7 +38,7 @@ class Assembler:
     """Makes the columns of messages.
 
     Args:
-        selection: columns; those of chunks are somebody else's.
+        selection: columns; those of chunks are another module's.
         batch_bytes: bytes of a batch's messages, unless it is one message and larger.
         batch_rows: messages at most.
         reuse: see `Pool`.

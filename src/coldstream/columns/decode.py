@@ -30,7 +30,7 @@ from coldstream.osiris.entry import iter_messages, sub_batch_at
 
 #: No more bytes of messages go into one batch: Arrow's offsets have 31 bits, and text grows.
 MAX_BATCH_BYTES = 256 * 2**20
-#: Rows wait no longer for others once they hold on to so many bytes.
+#: Bytes that waiting rows may hold on to; then they wait no longer for others.
 _MAX_KEPT = 64 * 2**20
 
 
@@ -68,8 +68,8 @@ class Decoder:
 
     Args:
         selection: columns.
-        batch_bytes: a batch has about so many bytes of messages; one message always fits.
-        batch_rows: and at most so many rows.
+        batch_bytes: bytes of messages in a batch, about; one message always fits.
+        batch_rows: the most rows in a batch.
         reuse: a batch is overwritten when the next one is asked for. Otherwise each has memory of
             its own.
         stream: what the column `stream` says.

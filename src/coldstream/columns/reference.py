@@ -52,7 +52,7 @@ def decode_reference(
     """All messages of chunks, as one batch.
 
     A chunk gives a row for each record that its header counts. Where its entries are damaged, the
-    messages before the damage are rows as ever, and all offsets from there on have an `error`.
+    messages before the damage are rows as usual, and all offsets from there on have an `error`.
 
     Args:
         selection: columns.

@@ -1,4 +1,4 @@
-"""The columns of a message, as Arrow types, and which of them somebody wants.
+"""The columns of a message, as Arrow types, and which of them are wanted.
 
     stream offset timestamp chunk_id epoch publishers body_kind body properties
     application_properties message_annotations raw error
@@ -59,13 +59,13 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     }
 )
 
-#: What is selected unless somebody says otherwise.
+#: What is selected unless the caller says otherwise.
 DEFAULT = tuple(name for name in COLUMNS if name not in ("stream", "raw"))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns that somebody wants.
+    """Columns that are wanted.
 
     Attributes:
         names: of the columns, in the order asked for.

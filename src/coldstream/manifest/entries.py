@@ -279,7 +279,7 @@ class Entries:
         low, high = self._times(0)
         size = fragments = epoch = 0
         kinds = set()
-        # One pass without columns: a root that somebody else wrote may have a million entries.
+        # One pass without columns: a root of a foreign writer may have a million entries.
         for _, _, lowest, highest, kind_size, records, its_epoch, _ in _ENTRY.iter_unpack(
             self._data
         ):

@@ -63,7 +63,7 @@ _RULES = {
     Invariant.TREE_SUMS: "groups, totals and head say what the fragments below them add up to",
     Invariant.IMMUTABILITY: "no object ever changes",
     Invariant.PUBLISH_BEFORE_DELETE: "every object that the manifest refers to is there",
-    Invariant.NOTHING_LEAKED: "every object is referred to, or somebody knows why it is not",
+    Invariant.NOTHING_LEAKED: "every object is referred to, or it is known why it is not",
 }
 
 
@@ -72,7 +72,7 @@ class Violation:
     """What is wrong, and where.
 
     Attributes:
-        invariant: which one does not hold.
+        invariant: that does not hold.
         message: how, in words.
         first_offset: where it begins, if it has a place.
         next_offset: one past where it ends.

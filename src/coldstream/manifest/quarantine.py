@@ -227,7 +227,7 @@ class QuarantineRecord:
 
 
 def _bare_size(timeline: Timeline) -> int:
-    """At most so many bytes of a record belong to a timeline that lists nothing."""
+    """The most bytes of a record for a timeline that lists nothing."""
     return 256 + len(json.dumps(timeline.root_key)) + len(json.dumps(timeline.reason))
 
 

@@ -27,7 +27,7 @@ from coldstream.soundness.chunk import holds_by_itself
 #: Objects have fewer than six bytes for each byte of chunks, however small they are. So what
 #: reaches over the end of a manifest of the same history begins in so many bytes of its last ones.
 LOOK_BYTES = 6 * MAX_FRAGMENT_SIZE
-#: So many of the root's last entries are looked behind at every commit, at no cost in requests.
+#: Last entries of the root that are looked behind at every commit, at no cost in requests.
 _RECENT = 64
 
 
@@ -55,7 +55,7 @@ def recent(root: Root) -> int:
 
 
 def witness_of(index: FragmentIndex, last: LastChunk | None, *, joined: bool) -> int | None:
-    """Number of the chunk in which the manifest ends, whose epoch must be the manifest's.
+    """Index of the chunk in which the manifest ends, whose epoch must be the manifest's.
 
     Args:
         index: of the fragment.
@@ -83,7 +83,7 @@ def witness_of(index: FragmentIndex, last: LastChunk | None, *, joined: bool) ->
 
 
 def begin_of(index: FragmentIndex, end: int) -> int:
-    """Number of the chunk that begins where the manifest ends.
+    """Index of the chunk that begins where the manifest ends.
 
     Raises:
         CorruptDataError: none does.

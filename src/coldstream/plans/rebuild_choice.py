@@ -234,7 +234,7 @@ class Choice:
         """A hole where a tree has data: whoever declared it may not have known of the data."""
         for each in taken:
             if each.hole and each.word is Word.NOTHING and _overlap(spoiled, each):
-                why = "a tree names data that is gone or damaged, and somebody has declared a hole"
+                why = "a tree names data that is gone or damaged, and a hole was declared"
                 self._told.lack(Shortfall(each.first, each.next_offset, why))
 
     def _tell(self, taken: Sequence[Candidate], candidates: Iterable[Candidate]) -> None:

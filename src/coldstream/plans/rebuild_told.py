@@ -8,7 +8,7 @@ from typing import TypeAlias
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.entries import Entries, EntryKind
 
-#: Of each kind so many are named, and the others counted.
+#: How many of each kind are named; the others are counted.
 MOST_TOLD = 1000
 
 

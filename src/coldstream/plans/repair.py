@@ -2,7 +2,7 @@
 
 A chunk counts only if it holds by itself (its CRC, its entries, its tracking data) and is what is
 still known of it elsewhere: the index and the trailer where their checksums hold, the epochs of the
-neighbours where they do not. What no source has is missing, and stays a gap until somebody declares
+neighbours where they do not. What no source has is missing, and stays a gap until a person declares
 it lost.
 """
 

@@ -12,7 +12,7 @@ from coldstream.fragment import Buffer
 MIN_PART_BYTES = 5 * 2**20
 #: ... none has more than this, ...
 MAX_PART_BYTES = 5 * 2**30
-#: ... and there are at most so many.
+#: ... and how many there are at most.
 MAX_PARTS = 10_000
 #: Most keys that one call of `Deleter.delete` takes.
 MAX_DELETES = 1000

@@ -39,7 +39,7 @@ class Policies(Protocol):
     def save(self, policies: PolicySet, read_revision: int) -> bool:
         """Put `policies` in the place of revision `read_revision`, as the next revision.
 
-        True if they are in force now. False if another document is: somebody else was first, read
+        True if they are in force now. False if another document is: another writer was first, read
         again and decide again.
 
         Raises:

@@ -10,7 +10,7 @@ from coldstream.errors import InvalidInputError
 
 
 def threads(count: int) -> Executor:
-    """So many threads, named after what they do."""
+    """This many threads, named after what they do."""
     return ThreadPoolExecutor(count, thread_name_prefix="coldstream-read")
 
 
@@ -30,7 +30,7 @@ class ReaderSettings:
             one GET more.
         refresh_seconds: a manifest that is older is read again before the next fragment; must be
             shorter than the grace time, after which objects that it refers to may be gone.
-        pool: makes what carries out so many GETs at once.
+        pool: makes what carries out a number of GETs at once.
     """
 
     range_size: int = 4 * 2**20

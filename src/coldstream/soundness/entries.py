@@ -36,7 +36,7 @@ _FEWEST = 32
 #: The kernel is called once a chunk; with fewer entries than this numpy is faster.
 _KERNEL_ENTRIES = 16
 _RUN = 32
-#: Inflated sub-batches are joined, to be walked together, up to so many bytes.
+#: Bytes up to which inflated sub-batches are joined, to be walked together.
 _INFLATED_AT_ONCE = 16 * 2**20
 
 
@@ -62,7 +62,7 @@ def count_records(
 def _walk(
     data: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], entries: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which chunks consist of exactly so many simple entries."""
+    """Which chunks consist of exactly this many simple entries."""
     if len(data) < _LENGTH.size:
         return np.zeros(len(begins), bool)
     if _kernel is not None and int(entries.sum()) >= _KERNEL_ENTRIES * len(entries):

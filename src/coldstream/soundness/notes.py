@@ -50,7 +50,7 @@ class Notes:
     """Findings about one fragment.
 
     Attributes:
-        subject: which one.
+        subject: the fragment.
         findings: so far.
         damaged: whether something is wrong with a chunk itself: then sums over all chunks that do
             not come out right are no news.

@@ -17,7 +17,7 @@ MAX_TIMESTAMP = "maximum timestamp"
 
 @dataclass(frozen=True, slots=True)
 class TrailerDifference:
-    """One value of a trailer that somebody else says otherwise.
+    """One value of a trailer that another source contradicts.
 
     Attributes:
         kind: who says so, as a finding.

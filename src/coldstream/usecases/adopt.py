@@ -29,8 +29,8 @@ from coldstream.usecases.references import first_missing, list_roots
 def adopt(context: Context, stream: str) -> CatalogItem | None:
     """Write the newest complete root of the bucket again, and the item that names it.
 
-    Fragments behind that root are not looked at: the next commit resolves them as ever. A tombstone
-    whose undelete time is over stays one: nothing leaves that state.
+    Fragments behind that root are not looked at: the next commit resolves them as usual. A
+    tombstone whose undelete time is over stays one: nothing leaves that state.
 
     Returns:
         The new item; None if the table's own item is good, so that there is nothing to adopt.
@@ -39,7 +39,7 @@ def adopt(context: Context, stream: str) -> CatalogItem | None:
         NotFoundError: neither the table nor the bucket knows the stream.
         CorruptDataError: the newest root is damaged, objects are there and no root, or no root has
             all that it refers to: a person has to look; nothing was written.
-        ConflictError: somebody else was faster; look again.
+        ConflictError: another writer was faster; look again.
         UnavailableError: S3 or DynamoDB did not answer.
     """
     table_id = context.catalog.table_id()
@@ -138,4 +138,4 @@ def _commit(context: Context, adopted: CatalogItem, item: CatalogItem | None) ->
     outcome = context.catalog.adopt(adopted, replacing=item)
     if isinstance(outcome, Landed):
         return outcome.item
-    raise ConflictError("somebody else has written the item", stream=adopted.stream)
+    raise ConflictError("another writer has written the item", stream=adopted.stream)

@@ -16,7 +16,7 @@ class Ahead:
     """What a reconcile would do.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         first_offset: next offset of the manifest.
         next_offset: what it would become; the same if nothing is ahead.
         fragments: that would be appended.

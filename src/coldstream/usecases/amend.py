@@ -94,7 +94,7 @@ def amend(
 
     Raises:
         NotFoundError: the catalog does not know the stream, or an object of the tree is gone.
-        ConflictError: the stream takes no commits, or somebody else won `attempts` times.
+        ConflictError: the stream takes no commits, or another writer won `attempts` times.
         CorruptDataError: the root or a group is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """

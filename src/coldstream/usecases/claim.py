@@ -170,7 +170,7 @@ def claim(
         LostRangeError: from `alone`; nothing was changed.
         DivergedError: the local log is another history than what this very epoch has claimed, or
             nothing shows where they part; nothing was changed.
-        ConflictError: the stream takes no commits, or somebody else won `attempts` times.
+        ConflictError: the stream takes no commits, or another writer won `attempts` times.
         ForeignBucketError: the bucket has nothing of a stream that has held data.
         CorruptDataError: the current root, or an object that the comparison needs, is damaged;
             nothing was changed.
@@ -234,7 +234,7 @@ class _Claiming:
         self._planned: Truncation | None = None
 
     def step(self, pause: Callable[[int], None], attempts: int) -> _ClaimStep:
-        """Commit the next step to the claim; which one it was.
+        """Commit the next step to the claim; the step that it was.
 
         Raises:
             As `claim`.

@@ -32,7 +32,7 @@ _AT_ONCE = 1000  # keys in one DeleteObjects request
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
 
-# What somebody has decided to let go: a legal hold stops that.
+# What a person has decided to let go: a legal hold stops that.
 _HELD = frozenset({ObjectKind.RETIRED, ObjectKind.DROPPED})
 _ROWS_AT_ONCE = 100  # looked at between two looks at the clock
 #: Proofs of one batch, each of which a claim has undone.
@@ -57,7 +57,7 @@ class Collection:
     """What one step found and did.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         found: objects by kind; where the deletes ran out of time, the next step counts what lies
             behind its cursor again.
         waiting: garbage that is not proved yet: too young, or seen for the first time.

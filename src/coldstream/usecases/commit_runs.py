@@ -24,7 +24,7 @@ class CommitReport:
     """What one call of `commit_runs` did.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         commits: how many roots landed.
         conflicts: how many attempts did not, or may not have.
         fragments: how many fragments were appended.
@@ -84,7 +84,7 @@ def commit_runs(
 
     Raises:
         NotFoundError: the catalog does not know the stream, or its root is gone.
-        ConflictError: the stream takes no commits, or somebody else won `attempts` times.
+        ConflictError: the stream takes no commits, or another writer won `attempts` times.
         CorruptDataError: the current root is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """

@@ -50,7 +50,7 @@ class Consolidation:
     """What one step did.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         merges: new fragments.
         pieces: fragments that they replace.
         bytes: size of the new fragments.

@@ -36,7 +36,7 @@ class Sweep:
     """What one step of a sweep did.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         state: what comes next.
         objects: deleted by this step.
         bytes: of these objects.
@@ -75,7 +75,7 @@ def delete_stream(
 
     Raises:
         NotFoundError: the catalog does not know the stream.
-        ConflictError: a legal hold, a restored table, or somebody else changed the state.
+        ConflictError: a legal hold, a restored table, or another writer changed the state.
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
     item = _own(context, stream)
@@ -252,7 +252,7 @@ def _perform(context: Context, change: StateChange) -> CatalogItem:
         return outcome.item
     if isinstance(outcome, NotLanded):
         raise ConflictError(
-            "somebody else changed the stream's state, or the rules, since they were read",
+            "another writer changed the stream's state, or the rules, since they were read",
             stream=change.stream,
         )
     raise UnknownOutcomeError(

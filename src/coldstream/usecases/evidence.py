@@ -34,7 +34,7 @@ def uploaded_floors(context: Context, stream: str, roots: Sequence[Root]) -> Map
     """By epoch, the floor that uploads say; only of epochs about which the roots disagree.
 
     A floor that none of them has tells nothing: it is of a claim that a rebuild has forgotten, or
-    somebody made it up. Where uploads say two floors that roots have, both claims have landed at
+    it was made up. Where uploads say two floors that roots have, both claims have landed at
     some time, and nothing is told either. It costs nothing where the roots agree, as they nearly
     always do.
 

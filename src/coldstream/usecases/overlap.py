@@ -34,7 +34,7 @@ from coldstream.plans.resolve import Listed, check_fragment
 from coldstream.remote.context import Context
 from coldstream.remote.trailers import epoch_at, read_index, read_trailer
 
-#: Bytes of a fragment that is made of a part of another; so many are in memory at once.
+#: Bytes of a fragment that is made of a part of another; that much is in memory at once.
 _PIECE = 16 * 2**20
 #: A larger chunk than this is not copied: no Lambda could hold it a few times over.
 _MAX_CHUNK = 96 * 2**20

@@ -290,7 +290,7 @@ def drop(
 
     Raises:
         NotFoundError: no claim of this epoch has cut off anything, or the stream is unknown.
-        ConflictError: the stream takes no commits, or somebody else won again and again.
+        ConflictError: the stream takes no commits, or other writers won again and again.
         CorruptDataError: the root or the record is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """

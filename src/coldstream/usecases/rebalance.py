@@ -18,7 +18,7 @@ class RebalanceReport:
     """What a rebalance did, or would do.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         landed: whether anything was committed.
         groups: new groups by kind, those without any left out.
         entries_before: of the root.

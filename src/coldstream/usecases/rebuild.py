@@ -46,7 +46,7 @@ class RebuildReport:
     """What a rebuild found, and whether it landed.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         landed: whether the item names the new root.
         rebuilt: the result of the pass.
         groups: how many were made.
@@ -123,8 +123,8 @@ def rebuild(
         dry_run: only say what would come out.
         accept_less: install it although something is missing. A manifest without any data is never
             installed over a bucket that has some.
-        wait: waits so many ms, once the stream is stopped and before the bucket is listed, for a
-            delete that is under way. What would be refused is refused before. Without it only what
+        wait: waits a number of ms, once the stream is stopped and before the bucket is listed, for
+            a delete that is under way. What would be refused is refused before. Without it only what
             a certain tree names is surely no garbage; of the rest it is looked right before the
             commit whether it is still there.
         delete_ms: how long a delete may be under way.
@@ -133,8 +133,8 @@ def rebuild(
         NotFoundError: the bucket has nothing of this stream, and no item says what there was.
         ForeignBucketError: the same, and the item has held data.
         InvalidInputError: it is to be committed, but no trailer was to be read.
-        ConflictError: the stream is deleted or being deleted, somebody else changed its item, or an
-            object has gone meanwhile; nothing was committed.
+        ConflictError: the stream is deleted or being deleted, another writer changed its item, or
+            an object has gone meanwhile; nothing was committed.
         LackingError: the manifest would lack something; nothing was committed.
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
@@ -362,7 +362,7 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
         )
     )
     if not isinstance(outcome, Landed):
-        raise ConflictError("somebody else changed the stream's state", stream=stream)
+        raise ConflictError("another writer changed the stream's state", stream=stream)
     return outcome.item
 
 

@@ -92,7 +92,7 @@ def land(
     """PUT the root, look once more whether all that it names is there, and let the item name it.
 
     Raises:
-        ConflictError: something was deleted meanwhile, or somebody else changed the item; nothing
+        ConflictError: something was deleted meanwhile, or another writer changed the item; nothing
             was committed.
         InvalidInputError: the root would be too large.
         UnavailableError, UnknownOutcomeError: from store or table.
@@ -126,4 +126,4 @@ def land(
         )
     outcome = context.catalog.adopt(adopted, replacing=item)
     if not isinstance(outcome, Landed):
-        raise ConflictError("somebody else changed the item; rebuild again", stream=stream)
+        raise ConflictError("another writer changed the item; rebuild again", stream=stream)

@@ -80,7 +80,7 @@ def repair(
 
     Raises:
         NotFoundError: the catalog does not know the stream, or a group is gone: rebuild it first.
-        ConflictError: the stream takes no commits, or somebody else won again and again.
+        ConflictError: the stream takes no commits, or other writers won again and again.
         CorruptDataError: the manifest itself is damaged: rebuild it first.
         UnavailableError: S3 or DynamoDB did not answer.
     """

@@ -52,7 +52,7 @@ class RepairReport:
         looked_at: fragments and holes.
         repairs: of those that were not as they should be.
         landed: whether a commit has changed the manifest.
-        overtaken: fragments that somebody else has replaced meanwhile.
+        overtaken: fragments that another writer has replaced meanwhile.
         version: of the manifest at the end.
     """
 

@@ -22,7 +22,7 @@ from coldstream.remote.trailers import read_trailer
 from coldstream.soundness.chunk import holds_by_itself
 
 _FEW = 10
-#: Others that reach into a damaged fragment are looked for so many times its length below it.
+#: How far below a damaged fragment others that reach into it are looked for, in its lengths.
 _BELOW = 64
 OWN, BUCKET, REPLICA = "own", "bucket", "replica"
 

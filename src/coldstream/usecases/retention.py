@@ -19,7 +19,7 @@ class RetentionReport:
     """What retention took, or would take.
 
     Attributes:
-        stream: which one.
+        stream: directory name.
         landed: whether anything was committed.
         effective: rules that apply to the stream.
         ranges: what goes, each with its reason; nothing under a legal hold, and nothing where a

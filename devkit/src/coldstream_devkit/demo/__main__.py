@@ -202,7 +202,7 @@ def tier(agent: Agent, total: int, console: Console) -> list[StreamProgress]:
 
 
 def _port(root: Path) -> int | None:
-    """A free port if somebody else has the usual one and ours has none yet; None otherwise."""
+    """A free port if another writer has the usual one and ours has none yet; None otherwise."""
     status = environment.status(root)
     if status.running or status.outputs:
         return None

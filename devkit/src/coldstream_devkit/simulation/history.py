@@ -79,9 +79,9 @@ def _plays(choices: Choices, scene: Scene, table: Table, actions: int) -> None:
                     scene.start_agent(node)
         for _ in range(actions):
             _act(choices, scene, table)
-        # What must hold always has been checked by now; peace takes twice as long as the trouble.
+        # What must always hold is checked by now; quiescence takes twice as long as the trouble.
         if choices.chance(_PEACE):
-            scene.buckets["peace"] += 1
+            scene.buckets["quiescence"] += 1
             quiescence(scene)
     finally:
         scene.scheduler.close()

@@ -211,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seeds", type=int, help=f"how many histories; {_SEEDS} by default")
     options.add_argument("--first", type=int, default=0, help="the first seed")
-    options.add_argument("--actions", type=int, default=ACTIONS, help="of a history, before peace")
+    options.add_argument(
+        "--actions", type=int, default=ACTIONS, help="of a history, before quiescence"
+    )
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--mutant", default="", choices=["", *MUTANTS], help="take a guard out")
     options.add_argument(

@@ -23,7 +23,7 @@ def commit(
 
     The table is read again before every attempt, so an attempt is always decided on what is there:
     if our own id is in the table, an earlier attempt had landed and only its answer was lost; if
-    somebody else has covered one of our offsets, our files are dropped, never merged.
+    another writer has covered one of our offsets, our files are dropped, never merged.
 
     Args:
         table: to change.

@@ -82,7 +82,7 @@ _RETRIES = "commit.retry.num-retries"
 _GROW_ATTEMPTS = 10
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
-#: A summary names the next offset of so many streams; beyond that the state object has to do.
+#: The most streams whose next offset a summary names; beyond that the state object has to do.
 _MAX_NAMED = 100
 _TRANSFORMS: Mapping[TablePartition, Transform[Any, Any]] = {
     TablePartition.HOUR: HourTransform(),
@@ -298,7 +298,7 @@ class IcebergTable:
             "write.parquet.compression-codec": "zstd",
             "coldstream.partition": self._partition.value,
         }
-        # Where somebody else was quicker there is a table, too.
+        # Where another writer was quicker there is a table, too.
         with suppress(TableAlreadyExistsError, CommitFailedException):
             new = self._catalog.create_table_transaction(
                 self.name,

@@ -25,8 +25,8 @@ class Unchanged(ValidatableTableRequirement):
     """All of a table's metadata must be as it was loaded, also what nobody has thought of.
 
     pyiceberg checks it against the metadata that the catalog's conditional write is based on.
-    Without it a tag that somebody sets right now would go with its snapshot, and so would the
-    branch of somebody who goes back right now.
+    Without it a tag that is set right now would go with its snapshot, and so would the
+    branch of a person who goes back right now.
     """
 
     type: str = "coldstream-unchanged"

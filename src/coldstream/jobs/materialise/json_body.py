@@ -247,7 +247,7 @@ def _kind(value: Any, depth: int) -> pa.DataType | None:
 
     Args:
         value: as JSON gives it.
-        depth: so many objects and lists within each other may still get a type.
+        depth: objects and lists within each other that still get a type.
     """
     if isinstance(value, bool):
         return pa.bool_()

@@ -144,7 +144,7 @@ class Table(Protocol):
 
         Raises:
             CorruptDataError: its state is damaged, or nobody knows any more which one counts.
-            ConflictError: somebody set it back to an earlier moment since it was loaded last.
+            ConflictError: a person set it back to an earlier moment since it was loaded last.
             InvalidInputError: a table of this name exists and is not one of ours.
         """
         ...
@@ -153,7 +153,7 @@ class Table(Protocol):
         """Add the columns of `schema` that the table lacks; never takes or changes one.
 
         Also inside of objects, and also if the table has changed since `loaded`: a column that has
-        another type than `schema` says, because somebody was quicker, keeps its type.
+        another type than `schema` says, because another writer was quicker, keeps its type.
 
         Raises:
             UnavailableError: other changes were quicker, again and again.
@@ -179,7 +179,7 @@ class Table(Protocol):
             dry_run: change nothing, and say what would be.
 
         Returns:
-            None if somebody else has changed the table.
+            None if another writer has changed the table.
 
         Raises:
             CorruptDataError: what the others need cannot be read.

@@ -103,7 +103,7 @@ def perform(
         files: take what is written.
         new_id: gives a name that is used once.
         now_ms: ms since the Unix epoch; the time of a dead letter about offsets that are lost.
-        row_limit: look at so many messages only and write nothing: to learn the fields of bodies.
+        row_limit: messages to look at without writing any, to learn the fields of bodies.
     """
     result = TaskResult(stream)
     with (

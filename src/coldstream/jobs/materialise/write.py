@@ -37,7 +37,7 @@ class FileLayout:
         schema: of the rows; fields carry their Iceberg ids where there are any.
         partition: by time.
         columns: names of the columns with stream, offset and time.
-        target_bytes: a file is closed when it has so many bytes.
+        target_bytes: bytes at which a file is closed.
         compression_level: of zstd.
     """
 

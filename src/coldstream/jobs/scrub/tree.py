@@ -137,7 +137,7 @@ def read_group(
     whole = len(data) > CRC_SIZE and crc32(data[:-CRC_SIZE]) == int.from_bytes(
         data[-CRC_SIZE:], "big"
     )
-    # Where the checksum holds, these entries are what somebody has written.
+    # Where the checksum holds, these entries are what a writer wrote.
     problems = (
         list(_tiling(children, tree.stream, path, entry.first_offset, entry.next_offset))
         if whole

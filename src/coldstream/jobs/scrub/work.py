@@ -26,7 +26,7 @@ from coldstream.reader.prefetch import workers
 from coldstream.remote.nodes import NodeCache, fetcher
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 
-#: So many findings a task are told one by one; the rest is counted.
+#: Findings of a task that are told one by one; the rest is counted.
 MOST_FINDINGS = 10_000
 
 
