@@ -124,9 +124,9 @@ def rebuild(
         accept_less: install it although something is missing. A manifest without any data is never
             installed over a bucket that has some.
         wait: waits a number of ms, once the stream is stopped and before the bucket is listed, for
-            a delete that is under way. What would be refused is refused before. Without it only what
-            a certain tree names is surely no garbage; of the rest it is looked right before the
-            commit whether it is still there.
+            a delete that is under way. What would be refused is refused before. Without it only
+            what a certain tree names is surely no garbage; of the rest it is looked right before
+            the commit whether it is still there.
         delete_ms: how long a delete may be under way.
 
     Raises:
