@@ -22,7 +22,7 @@ from bench.memory import peak
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.node import Node
 from coldstream.names import data_prefix
-from coldstream.plans.rebuild import Rebuild
+from coldstream.plans.rebuild import KnownManifest, Rebuild
 from coldstream.ports import ObjectInfo
 
 PAGE = 1000
@@ -114,7 +114,7 @@ def rebuild(fragments: int) -> RebuildFigures:
     work = Rebuild(
         synthetic.PREFIX,
         synthetic.STREAM,
-        synthetic.LEDGER,
+        KnownManifest(synthetic.LEDGER),
         branching=synthetic.M,
         uids=synthetic.group_uids(),
     )

@@ -28,7 +28,7 @@ from coldstream.plans.key_columns import (
     KeyReader,
 )
 from coldstream.plans.rebalance import rebalance
-from coldstream.plans.rebuild import Rebuild, Rebuilt, ledger_of_keys
+from coldstream.plans.rebuild import KnownManifest, Rebuild, Rebuilt, ledger_of_keys
 from coldstream.plans.resolve import Listed, Verified, resolve_run
 from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.ports import ObjectInfo
@@ -60,10 +60,9 @@ def new(ledger: Ledger = OPEN, first_offset: int | None = 0, **more: object) -> 
     return Rebuild(
         PREFIX,
         STREAM,
-        ledger,
+        KnownManifest(ledger, first_offset),
         branching=M,
         uids=count(1_000_000),
-        first_offset=first_offset,
         **more,  # type: ignore[arg-type]
     )
 

@@ -17,7 +17,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
 from coldstream.plans.key_columns import KeyReader
-from coldstream.plans.rebuild import Named, Open, Rebuild, Rebuilt
+from coldstream.plans.rebuild import KnownManifest, Named, Open, Rebuild, Rebuilt
 from coldstream.plans.rebuild_ledger import MAX_EPOCHS, Witnesses
 from coldstream.plans.rebuild_trees import MAX_TREES, Tree, asked, sections
 from coldstream.plans.resolve import Listed, Verified
@@ -64,8 +64,8 @@ class Bucket:
             first = trees[0].first
             known = {"sections": [*trees, Open(end, None)], "first_offset": first, "until": end}
         plan = Rebuild(
-            PREFIX, STREAM, more.pop("ledger", OPEN), branching=4, uids=count(1000),
-            trailers=self._trailers, sound=self._sound, **known, **more,
+            PREFIX, STREAM, KnownManifest(more.pop("ledger", OPEN), **known, **more),
+            branching=4, uids=count(1000), trailers=self._trailers, sound=self._sound,
         )  # fmt: skip
         nodes: dict[int, Node] = {}
         for node in plan.groups([rows[n : n + 2] for n in range(0, len(rows), 2)]):
@@ -265,8 +265,8 @@ def test_a_gap_behind_the_end_is_told_at_its_first_offset() -> None:
 def test_without_trailers_it_is_told_what_is_gone() -> None:
     rows = [ObjectInfo(each.path(PREFIX), len(each.data), 0) for each in (A, C)]
     plan = Rebuild(
-        PREFIX, STREAM, OPEN, branching=4, uids=count(9), first_offset=0,
-        sections=[named(A, B, C), Open(30, None)], until=30, certain_end=True,
+        PREFIX, STREAM, KnownManifest(OPEN, 0, [named(A, B, C), Open(30, None)], 30, False, True),
+        branching=4, uids=count(9),
     )  # fmt: skip
 
     list(plan.groups([rows]))

@@ -27,7 +27,7 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import data_prefix, list_start, parse_data_key
-from coldstream.plans.rebuild import Named, Open, Rebuild
+from coldstream.plans.rebuild import KnownManifest, Named, Open, Rebuild
 from coldstream.ports import ObjectInfo
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load_item, load_root
@@ -237,13 +237,15 @@ def _rebuilt(
     plan = Rebuild(
         context.prefix,
         stream,
-        root.ledger,
+        KnownManifest(
+            root.ledger,
+            first_offset=begin,
+            sections=[Named(Entries.of(section), certain=True), Open(end, None)],
+        ),
         branching=branching,
         uids=iter(context.new_uid, None),
-        first_offset=begin,
         trailers=(lambda listed: listed_trailers(context, listed)) if trailers else None,
         sound=(lambda fragments: sound(context, fragments)) if trailers else None,
-        sections=[Named(Entries.of(section), certain=True), Open(end, None)],
     )
     made: list[Entry] = []
     for node in plan.groups(_pages(context, stream, begin, end)):

@@ -24,23 +24,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coldstream.manifest.entries import Entries, Entry, EntryKind
-from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.node import Node
-from coldstream.manifest.root import Head, LastChunk, Root
+from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.clusters import MAX_WINDOW, Cluster, Clusters
-from coldstream.plans.grow import Growth
 from coldstream.plans.key_columns import (
     UNKNOWN_MAX_TIMESTAMP,
-    UNKNOWN_MIN_TIMESTAMP,
     KeyReader,
 )
+from coldstream.plans.rebuild_chain import Chain
 from coldstream.plans.rebuild_choice import Choice, Sound, Trailers, merged
 from coldstream.plans.rebuild_ledger import ledger_of_keys
 from coldstream.plans.rebuild_rows import (
     Found,
     ListedRows,
+    Name,
     Row,
     across,
     entry_of,
@@ -49,11 +48,27 @@ from coldstream.plans.rebuild_rows import (
     sorted_rows,
     within,
 )
-from coldstream.plans.rebuild_told import Named, Open, Replaced, Section, Shortfall, Told
-from coldstream.plans.resolve import Verified
-from coldstream.plans.weigh import Candidate, Nothing, Step, Word
+from coldstream.plans.rebuild_told import (
+    KnownManifest,
+    Named,
+    Open,
+    Replaced,
+    Section,
+    Shortfall,
+    Told,
+)
+from coldstream.plans.weigh import Candidate, Nothing, Word
 
-__all__ = ["Named", "Open", "Rebuild", "Rebuilt", "Row", "Shortfall", "ledger_of_keys"]
+__all__ = [
+    "KnownManifest",
+    "Named",
+    "Open",
+    "Rebuild",
+    "Rebuilt",
+    "Row",
+    "Shortfall",
+    "ledger_of_keys",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,76 +101,47 @@ class Rebuilt:
     any_data: bool
 
 
-#: Why offsets are missing that a repair will find: an entry stands for a whole object only.
-_ONLY_IN_PART = "only an object that is damaged, or overlaps others, has them"
-
-
 class Rebuild:
     """One rebuild of one stream: `groups`, to its end, and then `rebuilt`.
 
     Args:
         prefix: of all keys, ends in "/".
         stream: directory name.
-        ledger: of the newest tree, or as guessed.
+        known: of the manifest that there was.
         branching: entries of a full group.
         uids: gives an id for each group, and for each hole that is made up.
-        first_offset: of the newest tree; None for that of the first acceptable fragment.
         trailers: gives trailers; None leaves every entry unverified.
         sound: says whether the data of objects is whole; None where nobody can read it.
         window: undecided candidates that may be held.
-        sections: what trees say, in offset order, the last one open; None if there is no tree.
-        until: where the sections before the last one end; what reaches over it is behind it.
-        guessed: whether some of the ledger was guessed, so that what it refuses is lacking.
-        certain_end: whether the catalog says where the manifest ends, so that what lies behind a
-            gap after it is only ahead, and not lacking.
     """
 
     def __init__(
         self,
         prefix: str,
         stream: str,
-        ledger: Ledger,
+        known: KnownManifest,
         *,
         branching: int,
         uids: Iterator[int],
-        first_offset: int | None = None,
         trailers: Trailers | None = None,
         sound: Sound | None = None,
         window: int = MAX_WINDOW,
-        sections: Iterable[Section] | None = None,
-        until: int = MAX_OFFSET,
-        guessed: bool = False,
-        certain_end: bool = False,
     ) -> None:
         self._reader = KeyReader(prefix, stream)
-        self._ledger = ledger
-        self._growth = Growth(branching, uids)
-        self._uids = uids
+        self._known = known
         self._window = window
-        self._sections = sections
-        self._until = until
-        self._guessed = guessed
-        self._certain_end = certain_end
-        self._first = first_offset
-        self._at = first_offset if sections is None else None
         self.told = Told()
-        self._choice = Choice(self._reader, ledger, trailers, sound, self.told)
+        self._choice = Choice(self._reader, known.ledger, trailers, sound, self.told)
         self._by_trailers = trailers is not None
-        self._rows = ListedRows(self._reader, ledger, ())
+        self._chain = Chain(
+            known, self.told, branching=branching, uids=uids, by_trailers=self._by_trailers
+        )
+        self._rows = ListedRows(self._reader, known.ledger, ())
         self._region: Clusters | None = None
-        self._words: dict[tuple[int, int, int, int, bool], tuple[Entry, Word]] = {}
-        self._undeclared: set[tuple[int, int, int, int, bool]] = set()  # holes without an object
+        self._words: dict[Name, tuple[Entry, Word]] = {}
         self._gone: list[tuple[int, int]] = []  # ranges of what is named, and not listed
-        self._holes: list[tuple[int, int]] = []
-        self._made_up: list[Entry] = []
-        self._highest = 0
-        self._oldest: Entry | None = None
-        self._last_chunk: LastChunk | None = None
-        self._unverified = 0
         self._widest = 0
-        self._nothing_yet = True  # no fragment has said a time
         self._beyond: int | None = None
-        self._over_bounds: list[tuple[int, int]] = []  # what reaches over the manifest's ends
         self._refused: list[tuple[int, int]] = []  # ranges whose objects' trailers do not hold
 
     def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
@@ -168,15 +154,15 @@ class Rebuild:
             InternalError: the keys are not sorted.
             As the trees, the trailers and the data are read.
         """
-        self._rows = ListedRows(self._reader, self._ledger, pages)
-        if self._sections is None:
-            if self._first is not None:
-                deque(self._rows.below(self._first), maxlen=0)
+        self._rows = ListedRows(self._reader, self._known.ledger, pages)
+        if self._known.sections is None:
+            if self._known.first_offset is not None:
+                deque(self._rows.below(self._known.first_offset), maxlen=0)
             yield from self._tail()
         else:
-            for section in self._sections:
-                if self._at is None:
-                    self._at = section.first
+            for section in self._known.sections:
+                if self._chain.at is None:
+                    self._chain.at = section.first
                 yield from self._section(section)
         self._conclude()
 
@@ -197,26 +183,16 @@ class Rebuild:
         Args:
             version: of the catalog item when it names the root; above that of every root there is.
         """
-        entries = self._growth.entries()
-        root = Root(
-            first_offset=self._first or 0,
-            next_offset=self.next_offset,
-            epoch=self._ledger.epoch,
-            version=version,
-            ledger=self._ledger,
-            entries=entries,
-            head=self._head(entries),
-            last_chunk=self._last_chunk,
-        )
+        chain = self._chain
         return Rebuilt(
-            root=root,
-            unverified=self._unverified,
+            root=chain.root(version),
+            unverified=chain.unverified,
             beyond=self._beyond,
             listed=self._rows.listed,
             fragments=self._rows.fragments,
             window=self._widest,
-            holes=tuple(self._holes),
-            made_up=tuple(self._made_up),
+            holes=tuple(chain.holes),
+            made_up=tuple(chain.made_up),
             told=self.told,
             any_data=bool(self._rows.fragments or self._rows.refused),
         )
@@ -224,7 +200,7 @@ class Rebuild:
     @property
     def next_offset(self) -> int:
         """How far the chain reaches."""
-        return self._at or 0
+        return self._chain.next_offset
 
     # What a tree names.
 
@@ -246,47 +222,34 @@ class Rebuild:
             verified = self._choice.all_hold(section.entries)
             if verified is not None:
                 yield from self._end_of_region(section.first)
-                self._made_up += undeclared
-                yield from self._take(section, verified)
+                self._chain.made_up += undeclared
+                yield from self._chain.take(section, verified)
                 return
         word = Word.CERTAIN if section.certain else Word.EARLIER
         for entry in section.entries:
             self._words[name_of(entry)] = entry, word
+            self._chain.named[name_of(entry)] = entry
         for each in missing:
             if name_of(each) not in listed:  # else only its size is another one
                 self._gone.append((each.first_offset, each.next_offset))
                 why = "the object is gone"
                 self.told.replace(Replaced(each.first_offset, each.next_offset, each.uid, why))
         self._gone = merged(self._gone)
-        self._undeclared |= {name_of(each) for each in undeclared}
+        self._chain.undeclared |= {name_of(each) for each in undeclared}
         more = np.frombuffer(b"".join(each.encode() for each in undeclared), rows.dtype)
         self._region = self._region or Clusters(window=self._window)
         yield from self._weighed(Found(rows, sorted_rows(holes, more)))
 
-    def _take(self, section: Named, verified: Sequence[Verified] | None) -> Iterator[Node]:
-        """A run of entries of which nothing is wrong, as their trailers say."""
-        if not self._by_trailers:
-            self._unverified += section.fragments
-        chunks = iter(verified or ())
-        entries = [
-            next(chunks).entry() if self._by_trailers and each.kind is EntryKind.FRAGMENT else each
-            for each in section.entries
-        ]
-        if verified:
-            trailer = verified[-1].trailer
-            self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
-        yield from self._append(entries)
-
     def _inside(self, found: Found, first: int) -> Found:
         """What may stand for offsets of a section; notes what has some of them, but others too."""
-        inside = within(found, first, self._until)
+        inside = within(found, first, self._known.until)
         if len(inside.fragments) < len(found.fragments):
             begins = found.fragments["first_offset"].astype(np.uint64)
             ends = found.fragments["next_offset"].astype(np.uint64)
-            out = (begins < np.uint64(first)) | (ends > np.uint64(self._until))
-            out &= (ends > np.uint64(first)) & (begins < np.uint64(self._until))
+            out = (begins < np.uint64(first)) | (ends > np.uint64(self._known.until))
+            out &= (ends > np.uint64(first)) & (begins < np.uint64(self._known.until))
             spans = zip(begins[out].tolist(), ends[out].tolist(), strict=True)
-            self._over_bounds = merged([*self._over_bounds, *spans])
+            self._chain.over_bounds = merged([*self._chain.over_bounds, *spans])
         return inside
 
     # What has to be weighed.
@@ -306,17 +269,18 @@ class Rebuild:
         self._widest = max(self._widest, self._region.widest)
         self._region = None
         if self.next_offset < next_offset:
-            yield from self._steps([Nothing(self.next_offset, next_offset)])
+            yield from self._chain.steps([Nothing(self.next_offset, next_offset)])
         self._words.clear()
+        self._chain.named.clear()
         self._gone.clear()
 
     def _through(self, piece: Cluster) -> Iterator[Node]:
         """The cheapest way to the end of a piece."""
         candidates = [self._candidate(entry_of(row)) for row in piece.rows]
         steps = self._choice.through(
-            self.next_offset, piece.next_offset, candidates, self._gone, self._last_chunk
+            self.next_offset, piece.next_offset, candidates, self._gone, self._chain.last_chunk
         )
-        yield from self._steps(steps, candidates)
+        yield from self._chain.steps(steps, candidates)
 
     def _candidate(self, entry: Entry) -> Candidate:
         known = self._words.get(name_of(entry))
@@ -332,7 +296,7 @@ class Rebuild:
         clusters = Clusters(window=self._window)
         holes: list[Candidate] = []
         for found in self._rows.below(None):
-            here = found if self._at is None else within(found, self._at, MAX_OFFSET)
+            here = found if self._chain.at is None else within(found, self._chain.at, MAX_OFFSET)
             holes = [each for each in holes if each.first >= self.next_offset]
             holes += [Candidate(entry_of(row)) for row in here.holes]
             for piece in clusters.take(here.fragments):
@@ -346,122 +310,36 @@ class Rebuild:
     def _run(self, piece: Cluster, holes: Sequence[Candidate]) -> Iterator[Node]:
         if self._beyond is not None:
             return
-        if piece.plain and not self._by_trailers and self._at in (None, piece.first):
-            self._unverified += len(piece.rows)
-            yield from self._append_rows(piece.rows.tobytes(), UNKNOWN_MAX_TIMESTAMP)
+        if piece.plain and not self._by_trailers and self._chain.at in (None, piece.first):
+            self._chain.unverified += len(piece.rows)
+            yield from self._chain.append_rows(piece.rows.tobytes(), UNKNOWN_MAX_TIMESTAMP)
             return
         candidates = [Candidate(entry_of(row)) for row in piece.rows]
         self._choice.read(candidates)
         for batch in [[each] for each in candidates] if piece.plain else [candidates]:
             good = [each for each in batch if not each.refused]
-            if not self._certain_end:
+            if not self._known.certain_end:
                 self._refused += [(e.first, e.next_offset) for e in batch if e.refused]
                 self._refused = merged(self._refused)
             if not good:
                 continue
-            start = good[0].first if self._at is None else self._at
-            run, self._beyond = self._choice.furthest(start, batch, holes, self._last_chunk)
-            yield from self._steps(run, batch)
+            start = good[0].first if self._chain.at is None else self._chain.at
+            run, self._beyond = self._choice.furthest(start, batch, holes, self._chain.last_chunk)
+            yield from self._chain.steps(run, batch)
             if self._beyond is not None:
                 return
-
-    # What is decided.
-
-    def _steps(self, steps: Sequence[Step], among: Sequence[Candidate] = ()) -> Iterator[Node]:
-        """Append what was chosen `among` candidates."""
-        entries: list[Entry] = []
-        for step in steps:
-            if isinstance(step, Nothing):
-                entries += self._made_up_holes(step, among)
-                continue
-            entries.append(step.entry)
-            if step.hole and name_of(step.entry) in self._undeclared:
-                self._made_up.append(step.entry)
-            if step.verified is not None:
-                trailer = step.verified.trailer
-                self._last_chunk = LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch)
-            elif not step.hole:
-                # Its trailer does not say it. An older one would look like another history.
-                self._last_chunk = None
-                self._unverified += not self._by_trailers
-        yield from self._append(entries)
-
-    def _made_up_holes(self, gap: Nothing, among: Sequence[Candidate]) -> list[Entry]:
-        """Holes over offsets that nothing stands for, each of an epoch that has the right to it."""
-        spans = [*self._over_bounds, *((e.first, e.next_offset) for e in among if not e.hole)]
-        over = any(first < gap.next_offset and gap.first < end for first, end in spans)
-        why = _ONLY_IN_PART if over else "no object has them"
-        self.told.lack(Shortfall(gap.first, gap.next_offset, why))
-        made: list[Entry] = []
-        at = gap.first
-        while at < gap.next_offset:
-            epoch, end = self._right_at(at, gap.next_offset)
-            low, high = UNKNOWN_MIN_TIMESTAMP, UNKNOWN_MAX_TIMESTAMP
-            uid = next(self._uids)
-            made.append(Entry(at, end, low, high, EntryKind.HOLE, 0, 0, epoch, uid))
-            at = end
-        self._made_up += made
-        return made
-
-    def _right_at(self, offset: int, limit: int) -> tuple[int, int]:
-        """The newest epoch that may write at an offset, and how far, up to `limit`."""
-        right = self._ledger.right_at(offset)
-        if right is not None:
-            return right.epoch, min(limit, right.until)
-        floors = [each.floor for each in self._ledger.claims if each.floor > offset]
-        return self._ledger.epoch, min([limit, *floors])
-
-    def _append(self, entries: Sequence[Entry]) -> Iterator[Node]:
-        if not entries:
-            return
-        timed = [self._timed(each) for each in entries]
-        yield from self._append_rows(b"".join(each.encode() for each in timed), None, timed[0])
-
-    def _timed(self, entry: Entry) -> Entry:
-        """An entry with its times; a hole of which no tree speaks has the greatest before it."""
-        if entry.kind is EntryKind.HOLE:
-            self._holes.append((entry.first_offset, entry.next_offset))
-            known = self._words.get(name_of(entry))
-            if known is not None:
-                entry = known[0]
-            elif entry.max_timestamp == UNKNOWN_MAX_TIMESTAMP:
-                at = self._highest
-                entry = replace(entry, min_timestamp=at, max_timestamp=at)
-        highest = entry.max_timestamp
-        if entry.kind is EntryKind.FRAGMENT or not self._nothing_yet:
-            self._highest = highest if self._nothing_yet else max(self._highest, highest)
-            self._nothing_yet = False
-        return entry
-
-    def _append_rows(
-        self, rows: bytes, highest: int | None, first: Entry | None = None
-    ) -> Iterator[Node]:
-        if highest is not None:
-            self._highest, self._nothing_yet = highest, False
-        first = first or Entries(rows[:56])[0]
-        if self._oldest is None:
-            self._oldest = first
-            if self._first is None:
-                self._first = first.first_offset
-        self._at = int.from_bytes(rows[-48:-40], "big")
-        yield from self._growth.append(rows)
 
     def _conclude(self) -> None:
         """What only the end shows: whether LIST has more than the manifest."""
         lacking: list[tuple[tuple[int, int], str]] = []
-        if not self._certain_end:
+        if not self._known.certain_end:
             if self._beyond is not None:
                 lacking.append(
                     ((self.next_offset, self._beyond), "data follows, but a gap is here")
                 )
             lacking += [(each, "no trailer holds") for each in self._refused]
-        if self._guessed:
+        if self._known.guessed:
             lacking += [(each, "the guessed ledger refuses them") for each in self._rows.refused]
         for (first, next_offset), why in lacking:
-            if first < (self._first or 0) or next_offset > self.next_offset:
+            if first < self._chain.first_offset or next_offset > self.next_offset:
                 self.told.lack(Shortfall(first, next_offset, why))
-
-    def _head(self, entries: Entries) -> Head | None:
-        if self._oldest is None or not entries[0].kind.level:
-            return None
-        return Head(self._oldest.min_timestamp, self._oldest.max_timestamp)

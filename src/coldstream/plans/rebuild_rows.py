@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +135,11 @@ def entry_of(row: np.void) -> Entry:
     return Entries(row.tobytes())[0]
 
 
-def name_of(entry: Entry) -> tuple[int, int, int, int, bool]:
+#: First and next offset, epoch, uid, and whether it is a hole.
+Name: TypeAlias = tuple[int, int, int, int, bool]
+
+
+def name_of(entry: Entry) -> Name:
     """What an entry's key says: two objects of one name are the same."""
     hole = entry.kind is EntryKind.HOLE
     return entry.first_offset, entry.next_offset, entry.epoch, entry.uid, hole

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coldstream.errors import RefusedFragmentError
 from coldstream.manifest.entries import Entries, EntryKind
+from coldstream.manifest.ledger import Ledger
+from coldstream.names import MAX_OFFSET
 
 #: How many of each kind are named; the others are counted.
 MOST_TOLD = 1000
@@ -50,6 +53,28 @@ class Open:
 
 
 Section: TypeAlias = Named | Open
+
+
+@dataclass(frozen=True, slots=True)
+class KnownManifest:
+    """What is known of the manifest before a rebuild.
+
+    Attributes:
+        ledger: of the newest tree, or as guessed.
+        first_offset: of the newest tree; None for that of the first acceptable fragment.
+        sections: what trees say, in offset order, the last one open; None if there is no tree.
+        until: where the sections before the last one end; what reaches over it is behind it.
+        guessed: whether some of the ledger was guessed, so that what it refuses is lacking.
+        certain_end: whether the catalog says where the manifest ends, so that what lies behind a
+            gap after it is only ahead, and not lacking.
+    """
+
+    ledger: Ledger
+    first_offset: int | None = None
+    sections: Iterable[Section] | None = None
+    until: int = MAX_OFFSET
+    guessed: bool = False
+    certain_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, stream_prefix
-from coldstream.plans.rebuild import Rebuild, Rebuilt
+from coldstream.plans.rebuild import KnownManifest, Rebuild, Rebuilt
 from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
@@ -257,18 +257,20 @@ def _pass(
     plan = Rebuild(
         context.prefix,
         stream,
-        state.ledger,
+        KnownManifest(
+            state.ledger,
+            first_offset=first,
+            sections=None
+            if first is None or next_offset is None
+            else sections(lambda number: state.tree(context, number), first, next_offset),
+            until=MAX_OFFSET if next_offset is None else next_offset,
+            guessed=state.guessed,
+            certain_end=state.own,
+        ),
         branching=branching,
         uids=iter(context.new_uid, None),
-        first_offset=first,
         trailers=(lambda listed: listed_trailers(context, listed)) if trailers else None,
         sound=(lambda fragments: sound(context, fragments)) if trailers else None,
-        sections=None
-        if first is None or next_offset is None
-        else sections(lambda number: state.tree(context, number), first, next_offset),
-        until=MAX_OFFSET if next_offset is None else next_offset,
-        guessed=state.guessed,
-        certain_end=state.own,
     )
     for node in plan.groups(context.pages(data_prefix(context.prefix, stream))):
         spool.add(node)

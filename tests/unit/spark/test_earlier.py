@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.spark.context import query
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.root import LastChunk
 from coldstream.spark.earlier import SURE_MS
 from tests.support.tier import Tier
+from tests.unit.spark.context import query
 from tests.unit.spark.test_read import in_groups, small_chunks
 
 STREAM = "__orders_1"

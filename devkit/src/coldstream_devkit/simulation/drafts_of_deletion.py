@@ -20,7 +20,7 @@ from coldstream.manifest.root import Root
 from coldstream.plans.assemble import fragment_of
 from coldstream.plans.collect import classify_root
 from coldstream.plans.policy import PolicySet
-from coldstream.plans.rebuild import Rebuild, Row, ledger_of_keys
+from coldstream.plans.rebuild import KnownManifest, Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
 from coldstream.remote.context import Context
 from coldstream.usecases import classify, delete_stream, rebuild, repair
@@ -92,15 +92,17 @@ def _whatever_its_floor(run: Any, known: Any, *, epoch: int, floor: int) -> Any:
 class _FromKeys(Rebuild):
     """A rebuild that knows nothing but LIST."""
 
-    def __init__(self, prefix: str, stream: str, ledger: Ledger, **named: Any) -> None:
-        self._named = (prefix, stream, named | {"first_offset": None, "sections": None})
-        super().__init__(prefix, stream, ledger, **named)
+    def __init__(self, prefix: str, stream: str, known: KnownManifest, **named: Any) -> None:
+        self._given = (prefix, stream, known, named)
+        super().__init__(prefix, stream, known, **named)
 
     def groups(self, pages: Iterable[Sequence[Row]]) -> Iterator[Node]:
         """As of any rebuild."""
         seen = list(pages)
-        prefix, stream, named = self._named
-        super().__init__(prefix, stream, ledger_of_keys(seen, prefix, stream), **named)
+        prefix, stream, known, named = self._given
+        ledger = ledger_of_keys(seen, prefix, stream)
+        known = replace(known, ledger=ledger, first_offset=None, sections=None)
+        super().__init__(prefix, stream, known, **named)
         yield from super().groups(seen)
 
 
