@@ -108,18 +108,19 @@ def test_names_of_every_length_that_an_item_can_hold_are_taken(tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [
-        ("--fragment-mib", "nan"),
-        ("--fragment-mib", "0"),
-        ("--flush-seconds", "inf"),
-        ("--flush-seconds", "-1"),
-        ("--memory-mib", "1e300"),
+        ("--fragment-size", "nan"),
+        ("--fragment-size", "0"),
+        ("--fragment-size", "64MB"),
+        ("--flush", "inf"),
+        ("--flush", "-1"),
+        ("--memory", "999999999TiB"),
     ],
 )
 def test_a_size_or_a_time_that_is_no_number_is_refused(site: Site, options: tuple[str]) -> None:
     ended = site.run(*options)
 
     assert ended.exit_code == 2
-    assert f"{options[0]} " in ended.stderr
+    assert options[0] in ended.stderr
 
 
 def test_an_empty_data_directory_is_not_the_working_directory(site: Site) -> None:

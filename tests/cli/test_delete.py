@@ -59,9 +59,9 @@ def test_delete_writes_a_tombstone_and_says_until_when_it_can_be_undeleted(
 
 
 @pytest.mark.parametrize(("flags", "env", "seconds"), [
-    (["--undelete-seconds", "60"], {}, 60),
+    (["--undelete", "1m"], {}, 60),
     ([], {"COLDSTREAM_UNDELETE_SECONDS": "120"}, 120),
-    (["--undelete-seconds", "0"], {"COLDSTREAM_UNDELETE_SECONDS": "120"}, 0),
+    (["--undelete", "0"], {"COLDSTREAM_UNDELETE_SECONDS": "120"}, 0),
 ])  # fmt: skip
 def test_the_undelete_time_can_be_set(
     orders: Tier, run: Run, flags: list[str], env: dict[str, str], seconds: int
@@ -77,7 +77,7 @@ def test_the_undelete_time_can_be_set(
 def test_an_undelete_time_out_of_range_deletes_nothing(
     orders: Tier, run: Run, seconds: str
 ) -> None:
-    assert run("delete", "s", "-y", f"--undelete-seconds={seconds}").exit_code == 2
+    assert run("delete", "s", "-y", f"--undelete={seconds}").exit_code == 2
     assert orders.catalog.items["s"].state is StreamState.LIVE
 
 
@@ -96,7 +96,7 @@ def test_nobody_is_asked_where_there_is_no_terminal(orders: Tier, run: Run) -> N
 def test_on_a_terminal_the_question_says_what_goes(
     orders: Tier, run: Run, monkeypatch: Any, answer: str, code: int, after: StreamState
 ) -> None:
-    monkeypatch.setattr(command, "_somebody_is_there", lambda: True)
+    monkeypatch.setattr(command, "_a_person_is_there", lambda: True)
 
     done = run("delete", "s", input=answer)
 

@@ -37,11 +37,11 @@ DRY = [
     ["retention", "plan", "s"],
     ["retention", "run", "--dry-run"],
     ["retention", "run", "s", "--dry-run"],
-    ["consolidate", "--dry-run", "--fragment-bytes", "100000"],
-    ["consolidate", "s", "--dry-run", "--fragment-bytes", "100000"],
+    ["consolidate", "--dry-run", "--fragment-size", "100000"],
+    ["consolidate", "s", "--dry-run", "--fragment-size", "100000"],
     ["collect"],
     ["collect", "s"],
-    ["collect", "--dry-run", "--grace-seconds", "0"],
+    ["collect", "--dry-run", "--grace", "0"],
     ["reconcile", "--dry-run"],
     ["reconcile", "s", "--dry-run"],
     ["delete", "s", "--dry-run"],
@@ -350,7 +350,7 @@ def test_a_rebuild_that_writes_says_so_and_the_stream_is_live_again(run: Run, ti
     before = tier.catalog.items["s"]
 
     dry = run("rebuild", "s")
-    done = run("rebuild", "s", "--write", "--wait-seconds", "0", "--json")
+    done = run("rebuild", "s", "--write", "--wait", "0", "--json")
 
     assert (dry.exit_code, done.exit_code) == (0, 0)
     assert "nothing was changed" in dry.stderr

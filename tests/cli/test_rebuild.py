@@ -54,8 +54,8 @@ def test_what_would_be_lost_is_shown_and_not_installed_unless_it_is_accepted(
     del tier.store.objects[gone]
 
     dry = run("rebuild", "__fx_1")
-    refused = run("rebuild", "__fx_1", "--write", "--wait-seconds", "0", "--json")
-    accepted = run("rebuild", "__fx_1", "--write", "--wait-seconds", "0", "--accept-less")
+    refused = run("rebuild", "__fx_1", "--write", "--wait", "0", "--json")
+    accepted = run("rebuild", "__fx_1", "--write", "--wait", "0", "--accept-less")
 
     assert dry.exit_code == 0
     assert "offsets 1 to 1 would be missing" in dry.stderr

@@ -69,7 +69,7 @@ def test_an_agent_killed_at_any_instant_is_taken_over_by_the_next(
 ) -> None:
     written = _small(tmp_path, "__e2e_killed_1", messages=20_000)
     chance = random.Random(20261121)
-    arguments = ("--fragment-mib", "0.1", "--memory-mib", "8")
+    arguments = ("--fragment-size", "100KiB", "--memory", "8MiB")
     killed = 0
     for _ in range(6):
         process = site.start(
@@ -100,10 +100,10 @@ def test_two_agents_at_once_end_in_one_manifest(site: Site, tmp_path: Path) -> N
             "--committed",
             "all",
             "--once",
-            "--fragment-mib",
+            "--fragment-size",
             size,
         )
-        for size in ("0.1", "0.15")
+        for size in ("100KiB", "150KiB")
     ]
     for agent in agents:
         _, err = agent.communicate(timeout=120)
@@ -119,9 +119,7 @@ def test_a_running_agent_makes_new_data_durable_within_its_flush_time(
     from coldstream_devkit.generator import append_chunks, build_chunk
 
     written = _small(tmp_path, "__e2e_followed_1", messages=100)
-    agent = site.start(
-        "agent", "run", "--data-dir", tmp_path, "--committed", "all", "--flush-seconds", "1"
-    )
+    agent = site.start("agent", "run", "--data-dir", tmp_path, "--committed", "all", "--flush", "1")
     try:
         _wait_for_offset(site, written.stream, written.next_offset)
         chunk = build_chunk(written.next_offset, 1, int(time.time() * 1000), [b"hello"])
@@ -146,7 +144,7 @@ def test_the_reconciler_alone_heals_a_stream_whose_events_were_all_lost(
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
     try:
         agent = site.start(
-            "agent", "run", "--data-dir", tmp_path, "--committed", "all", "--flush-seconds", "0",
+            "agent", "run", "--data-dir", tmp_path, "--committed", "all", "--flush", "0",
             "--queue-url", "",
         )  # fmt: skip
         s3 = site.emulator.client("s3")

@@ -240,7 +240,7 @@ def test_maintenance_makes_few_files_of_many_and_removes_what_is_too_old(site: S
     done = site.run(*arguments, "--maintain")["tables"][f"{site.database}.kept"]
     assert done["maintenance"]["rows"]["merged"] > done["maintenance"]["rows"]["into"] == 1
     assert sorted(site.rows("kept").column("offset").to_pylist()) == list(range(300))
-    gone = site.run(*arguments, "--maintain", "--keep-days", "1")["tables"]
+    gone = site.run(*arguments, "--maintain", "--keep", "1d")["tables"]
     assert gone[f"{site.database}.kept"]["maintenance"]["rows"]["expired_rows"] == 300
     assert site.rows("kept").num_rows == 0
     assert site.run(*arguments)["tables"][f"{site.database}.kept"]["planned"] == {}

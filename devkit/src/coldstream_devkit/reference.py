@@ -53,8 +53,8 @@ of them for the embedded AWS.
 What changes manifests runs as state machines. `rebalance`, `retention run`, `consolidate`,
 `collect --delete` and `reconcile` start one (`--workflows` or `{ENV_WORKFLOWS}`), tell on
 stderr how long it has been running, and print what it gave. Their `--dry-run` plans here, with
-rights to read and nothing else; numbers that the stack has set (`--branching`, `--grace-seconds`,
-`--fragment-bytes`) have to be given where they are not the stack's defaults.
+rights to read and nothing else; numbers that the stack has set (`--branching`, `--grace`,
+`--fragment-size`) have to be given where they are not the stack's defaults.
 
 `STREAM` is the broker's directory name of a stream or, where it is unique, `VHOST/QUEUE`
 (`//orders` is queue `orders` in vhost `/`) or the queue's name alone. An empty word, such as a

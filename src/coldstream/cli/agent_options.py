@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream.cli.options import duration_option, size_option
 from coldstream.errors import InvalidInputError
 from coldstream.names import ENV_QUEUE_URL
 
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     from coldstream.agent.settings import AgentSettings
 
 _MIB = 2**20
-_MAX = 2.0**31  # MiB or seconds: nobody means more
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The options of the command, which say what each is; no value here is checked before use."""
+    """The options of the command, which say what each is; files are checked where they are read."""
 
     data_dir: Annotated[
         str,
@@ -49,11 +49,18 @@ class AgentOptions:
         typer.Option(help='JSON file {directory: {"vhost": V, "queue": Q}} for listings.'),
     ] = None
     cluster: Annotated[str, typer.Option(help="Cluster name for listings.")] = ""
-    fragment_mib: Annotated[float, typer.Option(help="Size of a full fragment, MiB.")] = 64
-    flush_seconds: Annotated[
-        float, typer.Option(help="A chunk waits at most this long for its fragment to fill.")
+    fragment_size: Annotated[
+        int, size_option("--fragment-size", "Size of a full fragment.", default="64MiB", least=128)
+    ] = 64 * _MIB
+    flush: Annotated[
+        int,
+        duration_option(
+            "--flush", "A chunk waits at most this long for its fragment to fill.", default="60s"
+        ),
     ] = 60
-    memory_mib: Annotated[float, typer.Option(help="All upload buffers together, MiB.")] = 256
+    memory: Annotated[
+        int, size_option("--memory", "All upload buffers together.", default="256MiB", least=128)
+    ] = 256 * _MIB
     uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3
     last_copy: Annotated[
         bool,
@@ -89,25 +96,13 @@ class AgentOptions:
 
         Args:
             bucket: what messages call the bucket.
-
-        Raises:
-            InvalidInputError: a number is outside its limits.
         """
         from coldstream.agent.settings import AgentSettings
 
-        for option, number, least in (
-            ("--fragment-mib", self.fragment_mib, 0.0001),
-            ("--flush-seconds", self.flush_seconds, 0),
-            ("--memory-mib", self.memory_mib, 0.0001),
-        ):
-            if not least <= number <= _MAX:
-                raise InvalidInputError(
-                    f"{option} {number} is no number from {least} to {_MAX:.0f}"
-                )
         return AgentSettings(
-            target_size=int(self.fragment_mib * _MIB),
-            flush_ms=int(self.flush_seconds * 1000),
-            memory_budget=int(self.memory_mib * _MIB),
+            target_size=self.fragment_size,
+            flush_ms=self.flush * 1000,
+            memory_budget=self.memory,
             uploads=self.uploads,
             once=self.once,
             last_copy=self.last_copy,

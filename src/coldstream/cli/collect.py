@@ -8,7 +8,7 @@ import typer
 
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.options import Where, with_options
+from coldstream.cli.options import Where, duration_option, with_options
 from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
 from coldstream.cli.read_only import read_only
@@ -37,13 +37,13 @@ def collect(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only look, from here; so it is without --delete.")
     ] = False,
-    grace_seconds: Annotated[
+    grace: Annotated[
         int,
-        typer.Option(
-            "--grace-seconds",
+        duration_option(
+            "--grace",
+            "How long something must have been garbage, as the stack has it; only for a look.",
+            default="1d",
             envvar=ENV_GRACE_SECONDS,
-            min=0,
-            help="How long something must have been garbage, as the stack has it; only for a look.",
         ),
     ] = DEFAULT_GRACE_SECONDS,
     *,
@@ -65,7 +65,7 @@ def collect(
         raise InvalidInputError("--delete and --dry-run exclude each other")
     remote = where.connect()
     if not delete:
-        _print(_plan(remote, stream, 1000 * grace_seconds), as_json=options.as_json)
+        _print(_plan(remote, stream, 1000 * grace), as_json=options.as_json)
         return
     machines = options.connect()
     name = workable(remote.catalog, stream, deleted_too=True) if stream else ""

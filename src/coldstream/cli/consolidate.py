@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.options import DryRunOption, Where, with_options
+from coldstream.cli.options import DryRunOption, Where, size_option, with_options
 from coldstream.cli.output import note, print_json, print_table
 from coldstream.cli.over_streams import Plans, no_pause, plan_each, scanned
 from coldstream.cli.read_only import read_only
@@ -16,7 +14,7 @@ from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.names import ENV_FRAGMENT_SIZE
 
-DEFAULT_FRAGMENT_BYTES = 64 * 2**20
+DEFAULT_FRAGMENT_SIZE = 64 * 2**20
 _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
 
 
@@ -24,15 +22,15 @@ _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
 def consolidate(
     stream: OptionalStream = None,
     dry_run: DryRunOption = False,
-    fragment_bytes: Annotated[
+    fragment_size: Annotated[
         int,
-        typer.Option(
-            "--fragment-bytes",
+        size_option(
+            "--fragment-size",
+            "Data of a full fragment, as the stack has it; only for --dry-run.",
+            default="64MiB",
             envvar=ENV_FRAGMENT_SIZE,
-            min=1,
-            help="Data of a full fragment, as the stack has it; only for --dry-run.",
         ),
-    ] = DEFAULT_FRAGMENT_BYTES,
+    ] = DEFAULT_FRAGMENT_SIZE,
     *,
     options: WorkflowOptions,
     where: Where,
@@ -46,7 +44,7 @@ def consolidate(
     """
     remote = where.connect()
     if dry_run:
-        _print(_plan(remote, stream, fragment_bytes), as_json=options.as_json)
+        _print(_plan(remote, stream, fragment_size), as_json=options.as_json)
         return
     machines = options.connect()
     name = workable(remote.catalog, stream) if stream else ""

@@ -12,7 +12,7 @@ import typer
 from coldstream.cli import workflow
 from coldstream.cli.deleted import deletion
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
+from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
 from coldstream.cli.output import note, print_json, print_table, size, when
 from coldstream.cli.over_streams import now_ms
 from coldstream.cli.resolve import StreamArgument, item_of, resolve
@@ -53,14 +53,14 @@ class NothingToUndeleteError(ConflictError):
 def delete(
     stream: StreamArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    undelete_seconds: Annotated[
+    undelete: Annotated[
         int,
-        typer.Option(
-            "--undelete-seconds",
+        duration_option(
+            "--undelete",
+            "How long it can be had back; no object goes before.",
+            default="7d",
+            most=_MAX_UNDELETE_SECONDS,
             envvar=ENV_UNDELETE_SECONDS,
-            min=0,
-            max=_MAX_UNDELETE_SECONDS,
-            help="How long it can be had back; no object goes before.",
         ),
     ] = DEFAULT_UNDELETE_SECONDS,
     dry_run: DryRunOption = False,
@@ -76,7 +76,7 @@ def delete(
     refused. Given again for a stream whose deletion was begun, it starts the machine again if that
     does not run; only then --workflows is needed.
 
-    Example: coldstream delete //orders --undelete-seconds 86400 --yes
+    Example: coldstream delete //orders --undelete 1d --yes
     """
     from coldstream.usecases.delete_stream import delete_stream
 
@@ -89,7 +89,7 @@ def delete(
         execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
         _refuse_held(item, policies)
-        undelete_ms = 1000 * undelete_seconds
+        undelete_ms = 1000 * undelete
         if dry_run:
             until = when(now_ms() + undelete_ms)
             note(f"{item.stream} would be deleted; it could be undeleted until {until}")

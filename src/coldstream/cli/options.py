@@ -15,7 +15,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from coldstream.cli.connect import Remote, connect
+from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BRANCHING, ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+from coldstream.quantities import parse_duration, parse_size
+
+#: Bytes, or seconds: nobody means more, and in milliseconds it still is a signed 64-bit number.
+MAX_QUANTITY = 2**50
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DryRunOption = Annotated[
@@ -24,6 +29,55 @@ DryRunOption = Annotated[
         "--dry-run", help="Only say what would be done; needs rights to read, and writes nothing."
     ),
 ]
+
+
+def size_option(name: str, about: str, *, default: str, least: int = 1, envvar: str = "") -> Any:
+    """An option that takes a size such as 64MiB, and gives bytes.
+
+    Args:
+        name: with its dashes.
+        about: for `--help`.
+        default: of the option, as it is written.
+        least: bytes.
+        envvar: the variable that stands in for it, if any.
+    """
+    return _quantity(name, about, parse_size, default, (least, MAX_QUANTITY), envvar, "SIZE")
+
+
+def duration_option(
+    name: str, about: str, *, default: str, most: int = MAX_QUANTITY, envvar: str = ""
+) -> Any:
+    """An option that takes a duration such as 15m, and gives seconds, at most `most` of them."""
+    return _quantity(name, about, parse_duration, default, (0, most), envvar, "DURATION")
+
+
+def _quantity(
+    name: str,
+    about: str,
+    parse: Callable[[str], int],
+    default: str,
+    limits: tuple[int, int],
+    envvar: str,
+    metavar: str,
+) -> Any:
+    def read(given: str | int) -> int:
+        """typer gives the default as it is, and all else as text."""
+        try:
+            value = given if isinstance(given, int) else parse(given)
+        except InvalidInputError as exc:
+            raise typer.BadParameter(exc.reason) from exc
+        if not limits[0] <= value <= limits[1]:
+            raise typer.BadParameter(f"must be from {limits[0]} to {limits[1]}, not {value}")
+        return value
+
+    return typer.Option(
+        name,
+        parser=read,
+        metavar=metavar,
+        help=about,
+        show_default=default,
+        envvar=envvar or None,
+    )
 
 
 def _branching(about: str) -> Any:

@@ -14,6 +14,7 @@ from coldstream.cli.options import (
     JsonOption,
     OwnBranchingOption,
     Where,
+    duration_option,
     with_options,
 )
 from coldstream.cli.output import note, print_json, print_section
@@ -50,13 +51,13 @@ class RebuildOptions:
             "one or the bucket has. See the dry run first. Holes stand for what is missing.",
         ),
     ] = False
-    wait_seconds: Annotated[
+    wait: Annotated[
         int,
-        typer.Option(
-            "--wait-seconds",
-            min=0,
-            help="With --write: so long a delete may be under way when the stream is stopped; it "
-            "is waited for. Less is safe only if nothing can have deleted within that time.",
+        duration_option(
+            "--wait",
+            "With --write: how long a delete may be under way when the stream is stopped; it is "
+            "waited for. Less is safe only if nothing can have deleted within that time.",
+            default="17m",
         ),
     ] = MAX_DELETE_MS // 1000
     branching: OwnBranchingOption = DEFAULT_BRANCHING
@@ -95,7 +96,7 @@ def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) ->
             dry_run=not options.write,
             accept_less=options.accept_less,
             wait=_wait,
-            delete_ms=options.wait_seconds * 1000,
+            delete_ms=options.wait * 1000,
         )
     except usecase.LackingError as error:
         _show(error.report, as_json=options.as_json, write=True)

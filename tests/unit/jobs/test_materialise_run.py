@@ -458,7 +458,7 @@ def _maintain(site: Site, **settings: Any) -> Kept:
         layout = FileLayout(loaded.location, loaded.schema, site.rule.partition, columns)
         return TableWriter(layout, stream, site.store, lambda: f"{next(site.ids):016x}")
 
-    settings = {"keep_days": None, "now_ms": 0, "target_bytes": 2**20} | settings
+    settings = {"keep_seconds": None, "now_ms": 0, "target_bytes": 2**20} | settings
     return maintain(
         site.tables.rows, first_schema=first_schema(site.rule.body), writer=writer,
         new_id=lambda: f"{next(site.ids):016x}", **settings,
@@ -477,24 +477,24 @@ def test_small_files_become_one_a_day_with_the_same_rows() -> None:
     assert site.content() == before
 
 
-@pytest.mark.parametrize("keep_days", [None, 1])
+@pytest.mark.parametrize("keep_seconds", [None, 86_400])
 def test_maintenance_that_is_killed_anywhere_changes_no_row_that_should_stay(
-    keep_days: int | None,
+    keep_seconds: int | None,
 ) -> None:
     bodies = {ORDERS: _bodies(100)}
     now = 3 * _DAY_US // 1000
     whole = Site(dict(bodies))
     whole.run()
     whole.store.clock = Clock()
-    _maintain(whole, keep_days=keep_days, now_ms=now)
+    _maintain(whole, keep_seconds=keep_seconds, now_ms=now)
     expected = whole.content()
-    assert len(expected[0]) == (96 if keep_days is None else 19)
+    assert len(expected[0]) == (96 if keep_seconds is None else 19)
     for kill_at in range(1, whole.store.clock.calls + 1):
         site = Site(dict(bodies))
         site.run()
         site.store.clock = Clock(kill_at)
         with pytest.raises(Killed):
-            _maintain(site, keep_days=keep_days, now_ms=now)
+            _maintain(site, keep_seconds=keep_seconds, now_ms=now)
         site.store.clock = Clock()
-        _maintain(site, keep_days=keep_days, now_ms=now)
+        _maintain(site, keep_seconds=keep_seconds, now_ms=now)
         assert site.content() == expected, f"killed at call {kill_at}"

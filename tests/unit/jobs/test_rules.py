@@ -19,12 +19,12 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
     rules = parse_rules(
         _document(
             {"streams": "orders\\.eu", "table": "shop.eu", "body": "json", "partition": "hour"},
-            {"streams": "orders\\..*", "table": "shop.orders", "keep-days": 7},
+            {"streams": "orders\\..*", "table": "shop.orders", "keep": "7d"},
         )
     )
     first, second = rules
     assert (first.body, first.partition) == ("json", TablePartition.HOUR)
-    assert (second.keep_days, second.start) == (7, "first")
+    assert (second.keep_seconds, second.start) == (7 * 86_400, "first")
     assert rule_for(rules, "orders.eu") is first
     assert rule_for(rules, "orders.us") is second
     assert rule_for(rules, "all.orders.us") is None
@@ -45,8 +45,8 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
         (_document({"streams": "(a", "table": "a.b"}), "rule 1: the pattern"),
         (_document({"streams": "a", "table": "a.b", "body": "xml"}), "raw, json or module"),
         (_document({"streams": "a", "table": "a.b", "partition": "week"}), "one of hour, day"),
-        (_document({"streams": "a", "table": "a.b", "keep-days": 0}), "at least 1"),
-        (_document({"streams": "a", "table": "a.b", "keep-days": "7"}), "is no int"),
+        (_document({"streams": "a", "table": "a.b", "keep": "0d"}), "at least 1d"),
+        (_document({"streams": "a", "table": "a.b", "keep": 7}), "is no text"),
         (_document({"streams": "a", "table": "a.b", "start": "last"}), "first, next or an offset"),
         (
             _document(

@@ -31,7 +31,6 @@ from coldstream.jobs.arguments import (
     Given,
     flag,
     one_of,
-    positive_number,
     text,
     whole_number,
 )
@@ -82,8 +81,8 @@ PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
 START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
-KEEP_DAYS: Argument[int | None] = Argument(
-    "keep-days", positive_number, "Remove rows of chunks older than this.", None
+KEEP: Argument[int | None] = Argument(
+    "keep", parse_duration, "Remove rows of chunks older than this, such as 400d.", None
 )
 RULES = Argument("rules", text, "Rules as JSON, or the path or s3:// URL of a file with them.", "")
 FROM: Argument[int | None] = Argument("from", whole_number, "Back-fill from this offset on.", None)
@@ -103,7 +102,7 @@ EXPIRE: Argument[int | None] = Argument(
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP_DAYS, RULES, FROM, TO,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP, RULES, FROM, TO,
     OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
 )  # fmt: skip
 
@@ -128,7 +127,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         given[BODY],
         TablePartition(given[PARTITION]),
         given[START],
-        given[KEEP_DAYS],
+        given[KEEP],
     )
     return check_rules([rule])
 
@@ -276,7 +275,7 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
             maintain(
                 table,
                 first_schema=first,
-                keep_days=rule.keep_days,
+                keep_seconds=rule.keep_seconds,
                 now_ms=now_ms,
                 target_bytes=given[FILE_BYTES],
                 new_id=lambda: secrets.token_hex(16),

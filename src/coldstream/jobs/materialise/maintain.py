@@ -23,8 +23,6 @@ from coldstream.jobs.materialise.table import (
 )
 from coldstream.jobs.materialise.write import TableWriter
 
-_DAY_MS = 86_400_000
-
 
 def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tuple[StoredFile, ...]]:
     """Which files become one: neighbours of one stream and one unit of time, in offset order.
@@ -50,16 +48,16 @@ def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tupl
 
 
 def plan_retention(
-    files: Sequence[StoredFile], keep_days: int, now_ms: int
+    files: Sequence[StoredFile], keep_seconds: int, now_ms: int
 ) -> tuple[StoredFile, ...]:
-    """Files all of whose rows are older than `keep_days`; only whole files go.
+    """Files all of whose rows are older than `keep_seconds`; only whole files go.
 
     Args:
         files: of the table.
-        keep_days: as in a rule.
+        keep_seconds: as in a rule.
         now_ms: ms since the Unix epoch.
     """
-    oldest = now_ms - keep_days * _DAY_MS
+    oldest = now_ms - keep_seconds * 1000
     return tuple(file for file in files if file.last_ms is not None and file.last_ms < oldest)
 
 
@@ -125,7 +123,7 @@ def maintain(
     table: Table,
     *,
     first_schema: pa.Schema,
-    keep_days: int | None,
+    keep_seconds: int | None,
     now_ms: int,
     target_bytes: int,
     new_id: Callable[[], str],
@@ -140,7 +138,7 @@ def maintain(
     Args:
         table: to maintain.
         first_schema: see `Table.load`.
-        keep_days: as in a rule.
+        keep_seconds: as in a rule.
         now_ms: ms since the Unix epoch.
         target_bytes: what a file should have.
         new_id: gives an id that is used once.
@@ -149,7 +147,7 @@ def maintain(
     """
     loaded = table.load(first_schema)
     files = table.files(loaded)
-    old = () if keep_days is None else plan_retention(files, keep_days, now_ms)
+    old = () if keep_seconds is None else plan_retention(files, keep_seconds, now_ms)
     gone = {file.path for file in old}
     groups = plan_compaction([file for file in files if file.path not in gone], target_bytes)
     kept = Kept(expired=len(old), expired_rows=sum(file.rows for file in old))

@@ -2,7 +2,7 @@
 
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
-                 "partition": "day", "keep-days": 400}]}
+                 "partition": "day", "keep": "400d"}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -19,8 +19,10 @@ from typing import Any
 
 from coldstream.errors import InvalidInputError
 from coldstream.plans import name_pattern
+from coldstream.quantities import parse_duration
 
 VERSION = 1
+_DAY_SECONDS = 86_400
 _TABLE = re.compile(r"[a-z0-9_]{1,255}\.[a-z0-9_]{1,255}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 #: Added to a table's name for the table of what could not go into it.
@@ -45,7 +47,7 @@ class TableRule:
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
-        keep_days: rows of chunks older than this many days are removed; None keeps all.
+        keep_seconds: rows of chunks older than this are removed; None keeps all.
     """
 
     streams: str
@@ -53,7 +55,7 @@ class TableRule:
     body: str = "raw"
     partition: TablePartition = TablePartition.DAY
     start: str = "first"
-    keep_days: int | None = None
+    keep_seconds: int | None = None
 
     def __post_init__(self) -> None:
         trouble = name_pattern.problem(self.streams)
@@ -68,8 +70,8 @@ class TableRule:
             raise InvalidInputError(f"body is raw, json or module:function, not {self.body!r}")
         if self.start not in ("first", "next") and not self.start.isdecimal():
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
-        if self.keep_days is not None and self.keep_days < 1:
-            raise InvalidInputError("keep-days is at least 1")
+        if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
+            raise InvalidInputError("keep is at least 1d")
 
     @property
     def database(self) -> str:
@@ -119,8 +121,8 @@ def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        ours = (rule.body, rule.partition, rule.keep_days)
-        if ours != (other.body, other.partition, other.keep_days):
+        ours = (rule.body, rule.partition, rule.keep_seconds)
+        if ours != (other.body, other.partition, other.keep_seconds):
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
@@ -136,7 +138,7 @@ _WORDS = {
     "body": "body",
     "partition": "partition",
     "start": "start",
-    "keep-days": "keep_days",
+    "keep": "keep_seconds",
 }
 
 
@@ -151,10 +153,9 @@ def _rule(value: object) -> TableRule:
             raise InvalidInputError(f"{word!r} is missing")
     arguments: dict[str, Any] = {}
     for word, each in value.items():
-        kind = int if word == "keep-days" else str
-        if type(each) is not kind:
-            raise InvalidInputError(f"{word} is no {kind.__name__}")
-        arguments[_WORDS[word]] = each
+        if type(each) is not str:
+            raise InvalidInputError(f"{word} is no text")
+        arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
     if "partition" in arguments:
         given = arguments["partition"]
         if given not in list(TablePartition):
