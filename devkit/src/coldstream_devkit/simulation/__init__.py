@@ -9,7 +9,8 @@
     cluster     brokers with Osiris's semantics and their files
     machines    the host under an agent: its clocks, disk, threads that are tasks
     nodes       the agent beside a broker: the real one, loop and uploads
-    oracle      what must hold after every step
+    oracle      what must hold after every step; oracle_entries: what may enter a manifest,
+                oracle_steps: what may become of one
     contents    what every object holds, and what the world has harmed
     reading     manifests and trailers read by the format's page, not by the product
     scene       all of that together: what one history is played with

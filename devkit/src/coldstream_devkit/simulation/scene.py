@@ -25,6 +25,7 @@ from coldstream_devkit.simulation.machines import Node
 from coldstream_devkit.simulation.net import Net
 from coldstream_devkit.simulation.nodes import SimAgent, SimMembers
 from coldstream_devkit.simulation.oracle import Oracle
+from coldstream_devkit.simulation.oracle_steps import retired
 from coldstream_devkit.simulation.reading import HOLE
 from coldstream_devkit.simulation.scheduler import Scheduler, Task
 from coldstream_devkit.simulation.services import SimCatalog, SimStore
@@ -259,7 +260,7 @@ class Scene:
         old, new = before.manifest, after.manifest
         task = self.scheduler.task
         if task is not None and task.owner in self.rules:
-            stream.oracle.retired(old, new, *self.rules[task.owner])
+            retired(stream.oracle, old, new, *self.rules[task.owner])
         if new.quarantine != old.quarantine and what == "claim":
             self.buckets["begun anew" if new.first == new.next else "truncated"] += 1
         holes = [sum(e.kind == HOLE for e in each.leaves) for each in (old, new)]
