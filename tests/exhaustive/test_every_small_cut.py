@@ -34,7 +34,7 @@ from coldstream.plans.cut import SegmentView, Slice, cut
 from coldstream_devkit.generator import build_chunk
 
 STREAM = "__orders_1"
-MOST_RECORDS = 2**32 - 1
+MAX_RECORDS = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def naive_cut(
             continue
         after = chunks[number + 1]
         too_large = after.end - current[0].start > target
-        too_many = after.next_offset - current[0].first > MOST_RECORDS
+        too_many = after.next_offset - current[0].first > MAX_RECORDS
         if too_large or too_many:
             found.append(Expected(tuple(current), ends_segment=False))
             current = []
@@ -177,7 +177,7 @@ def test_a_fragment_is_as_large_as_whole_chunks_allow() -> None:
 
 
 def test_no_fragment_has_more_records_than_its_trailer_can_count() -> None:
-    counts = (1, 2, 2**31 - 1, 2**31, MOST_RECORDS - 1, MOST_RECORDS)
+    counts = (1, 2, 2**31 - 1, 2**31, MAX_RECORDS - 1, MAX_RECORDS)
     for count in (1, 2, 3):
         for records, target in product(product(counts, repeat=count), (1, 2, 9)):
             chunks = index(records, [1] * count, [1] * count)

@@ -12,7 +12,15 @@ import typer
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, Where, with_options
-from coldstream.cli.output import MOST, note, print_json, print_section, print_table, size, when
+from coldstream.cli.output import (
+    MAX_ROWS_ASKED,
+    note,
+    print_json,
+    print_section,
+    print_table,
+    size,
+    when,
+)
 from coldstream.cli.resolve import StreamArgument
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
@@ -32,7 +40,7 @@ def describe(
         typer.Option(
             "--fragments",
             min=0,
-            max=MOST,
+            max=MAX_ROWS_ASKED,
             help="How many of the newest fragments to show, and of groups.",
         ),
     ] = 10,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldstream.cli.output import MOST, when
+from coldstream.cli.output import MAX_ROWS_ASKED, when
 from coldstream.errors import CorruptDataError
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ _PREVIEW_BYTES = 64
 LimitOption = Annotated[
     int | None,
     typer.Option(
-        "--limit", "-n", min=0, max=MOST, help="The most messages to print.", show_default="all"
+        "--limit",
+        "-n",
+        min=0,
+        max=MAX_ROWS_ASKED,
+        help="The most messages to print.",
+        show_default="all",
     ),
 ]
 

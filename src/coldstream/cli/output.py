@@ -15,7 +15,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 #: The most that a number of things to show can be; no stream has more messages.
-MOST = 2**62
+MAX_ROWS_ASKED = 2**62
 
 
 def print_json(value: object) -> None:

@@ -18,7 +18,7 @@ from coldstream.jobs.profile_tables import CONSUMERS, PRODUCERS, RATES, SIZES, S
 Row = Mapping[str, Any]
 
 #: Streams that get charts, those with the most bytes; the others are in the list.
-MOST_DETAILED = 25
+MAX_DETAILED = 25
 _MAX_ROWS = 20
 
 _STYLE = """
@@ -78,7 +78,7 @@ def page(tables: Mapping[str, pa.Table], *, taken_ms: int, prices: Prices) -> st
         _tiles(streams),
         _overview(streams, rates),
     ]
-    for row in streams[:MOST_DETAILED]:
+    for row in streams[:MAX_DETAILED]:
         name = row["stream"]
         parts.append(
             _detail(
@@ -90,9 +90,9 @@ def page(tables: Mapping[str, pa.Table], *, taken_ms: int, prices: Prices) -> st
                 taken_ms,
             )
         )
-    if len(streams) > MOST_DETAILED:
+    if len(streams) > MAX_DETAILED:
         parts.append(
-            f'<p class="soft">Charts of the {MOST_DETAILED} streams with the most bytes. The tables'
+            f'<p class="soft">Charts of the {MAX_DETAILED} streams with the most bytes. The tables'
             f" {STREAMS.name}, {RATES.name} and {SIZES.name} have all of them.</p>"
         )
     parts.append(_footnote(prices))

@@ -12,7 +12,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET
 
 #: How many of each kind are named; the others are counted.
-MOST_TOLD = 1000
+MAX_TOLD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +124,28 @@ class Told:
 
     def refuse(self, error: RefusedFragmentError) -> None:
         """A fragment was left out, because its trailer does not hold."""
-        if len(self.refused) < MOST_TOLD:
+        if len(self.refused) < MAX_TOLD:
             self.refused.append(error)
         else:
             self.more += 1
 
     def replace(self, replaced: Replaced) -> None:
         """What a tree names was left out."""
-        if len(self.replaced) < MOST_TOLD:
+        if len(self.replaced) < MAX_TOLD:
             self.replaced.append(replaced)
         else:
             self.more += 1
 
     def damage(self, first: int, next_offset: int) -> None:
         """What was taken is damaged."""
-        if len(self.damaged) < MOST_TOLD:
+        if len(self.damaged) < MAX_TOLD:
             self.damaged.append((first, next_offset))
         else:
             self.more += 1
 
     def lack(self, shortfall: Shortfall) -> None:
         """Offsets are missing."""
-        if len(self.shortfalls) < MOST_TOLD:
+        if len(self.shortfalls) < MAX_TOLD:
             self.shortfalls.append(shortfall)
         else:
             self.more += 1

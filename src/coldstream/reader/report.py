@@ -20,7 +20,7 @@ CHECKED = (
 
 
 #: More findings than this are counted, and more ranges than this are put together.
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 
 
 class RangeStatus(StrEnum):
@@ -127,7 +127,7 @@ class Findings:
     """What a long verification has found so far, in bounded memory: for a stream of any length.
 
     Attributes:
-        violations: the first `MOST_LISTED`.
+        violations: the first `MAX_LISTED`.
         unlisted: how many came later, by invariant.
         ranges: neighbours of one status joined; when there are too many, all later ones are one.
     """
@@ -139,7 +139,7 @@ class Findings:
 
     def note(self, violation: Violation) -> None:
         """Add something that is wrong."""
-        if len(self.violations) < MOST_LISTED:
+        if len(self.violations) < MAX_LISTED:
             self.violations.append(violation)
         else:
             known = self.unlisted.get(violation.invariant, 0)
@@ -148,7 +148,7 @@ class Findings:
     def add(self, each: CheckedRange) -> None:
         """Add what follows the last range."""
         last = self.ranges[-1] if self.ranges else None
-        if last is None or not (_alike(last, each) or len(self.ranges) >= MOST_LISTED):
+        if last is None or not (_alike(last, each) or len(self.ranges) >= MAX_LISTED):
             self.ranges.append(each)
             return
         alike = _alike(last, each)

@@ -21,7 +21,7 @@ from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, 
 from coldstream.quantities import SIZES, parse_size
 from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec
 from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
-from coldstream.spark.window import MOST
+from coldstream.spark.window import MAX_SIGNED
 
 T = TypeVar("T")
 
@@ -240,7 +240,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 def _spec(text: str) -> OffsetSpec:
     spec = parse_spec(text)
-    if isinstance(spec, Offset) and spec.value > MOST:
+    if isinstance(spec, Offset) and spec.value > MAX_SIGNED:
         raise InvalidInputError(
             f"offsets of a table are signed numbers, at most 2**63 - 1, not {spec.value}"
         )

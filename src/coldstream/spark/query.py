@@ -23,7 +23,7 @@ from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.plan import EntryPart, Sizes, Split, encode_split, plan
 from coldstream.spark.streams import meant
-from coldstream.spark.window import MOST, Window
+from coldstream.spark.window import MAX_SIGNED, Window
 
 _TRIES = 3
 
@@ -63,13 +63,13 @@ class PlannedStream:
         Raises:
             InvalidInputError: some are asked for.
         """
-        if self.alive.offsets.overlaps(MOST, self.next_offset):
+        if self.alive.offsets.overlaps(MAX_SIGNED, self.next_offset):
             raise InvalidInputError(
                 f"the stream reaches to offset {self.next_offset - 1}, and offsets of a table are "
-                f"signed numbers: at most {MOST - 1} can be read. Option endingOffset (--to of "
-                "the job materialise) leaves the others out, and `coldstream read` reads them",
+                f"signed numbers: at most {MAX_SIGNED - 1} can be read. Option endingOffset (--to "
+                "of the job materialise) leaves the others out, and `coldstream read` reads them",
                 stream=self.stream,
-                offset=max(self.first_offset, MOST),
+                offset=max(self.first_offset, MAX_SIGNED),
             )
 
 

@@ -15,7 +15,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.names import MAX_OFFSET
 
 #: Columns have signed numbers: every offset in them, and what follows it, is at most this.
-MOST = 2**63 - 1
+MAX_SIGNED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def test_a_loss_is_told_at_once_though_the_manifest_never_stands_still(
 def test_findings_without_end_are_counted_and_not_kept(
     tier: Tier, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "MOST_LISTED", 6)
+    monkeypatch.setattr(report, "MAX_LISTED", 6)
     for entry in tier.leaves("s", root)[::2]:
         del tier.store.objects[object_path(PREFIX, "s", entry)]
 

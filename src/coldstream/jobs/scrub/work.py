@@ -27,7 +27,7 @@ from coldstream.remote.nodes import NodeCache, fetcher
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 #: Findings of a task that are told one by one; the rest is counted.
-MOST_FINDINGS = 10_000
+MAX_FINDINGS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Scrubbed:
 
     def add(self, finding: Finding) -> None:
         """Note one finding."""
-        if len(self.findings) < MOST_FINDINGS:
+        if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
         else:
             self.untold += 1
