@@ -29,11 +29,22 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
 #: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
     "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "aws",
-    "glue": "spark", "spark": "spark", "infra": "infra",
+    "glue": "glue", "spark": "spark", "infra": "infra",
 }  # fmt: skip
+#: Takes as long as all else of its folder, where every write is tried.
+_LONGEST = "tests/glue/test_killed_jobs.py"
 #: Folders in the order in which they begin. Each worker takes two pieces of work at once, so small
 #: ones follow the lanes; then what takes long, so that the workers end together.
-_FIRST = ("workflows", "spark", "functions", "simulation", "property", "exhaustive", "infra")
+_FIRST = (
+    "workflows",
+    "glue",
+    "spark",
+    "functions",
+    "simulation",
+    "property",
+    "exhaustive",
+    "infra",
+)
 
 
 class Lanes(LoadScopeScheduling):
@@ -41,7 +52,7 @@ class Lanes(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return _LANES.get(_folder(path), path)
+        return path if path == _LONGEST else _LANES.get(_folder(path), path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
