@@ -45,4 +45,4 @@ def test_only_files_with_no_row_younger_than_the_limit_go() -> None:
     now = 100 * _DAY_MS
     old, edge, young = _file(1, last_ms=1), _file(2, last_ms=90 * _DAY_MS), _file(3, last_ms=now)
     timeless = _file(4, last_ms=None)
-    assert plan_retention([old, edge, young, timeless], 10, now) == (old,)
+    assert plan_retention([old, edge, young, timeless], 10 * 86_400, now) == (old,)
