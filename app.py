@@ -2,7 +2,7 @@
 """The CDK app: one stack that holds everything coldstream needs in an AWS account.
 
     cdk deploy                                   with the settings of cdk.json
-    cdk deploy -c coldstream:prefix=prod/        with another value for one of them
+    cdk deploy -c coldstream:stack-name=prod -c coldstream:prefix=prod/     another cluster's stack
     CDK_OUTDIR=build/cdk.out python app.py       synthesise only, without the CDK's own CLI
 
 Synthesis reads this checkout and nothing else: no account, no network, no git, no clock.
@@ -21,7 +21,6 @@ import aws_cdk as cdk  # noqa: E402
 from cdk_nag import AwsSolutionsChecks  # noqa: E402
 
 from coldstream.errors import InvalidInputError  # noqa: E402
-from coldstream.names import STACK_NAME  # noqa: E402
 from infra import glue_bundle  # noqa: E402
 from infra.bundle import BundleError, build  # noqa: E402
 from infra.config import Settings, default_context  # noqa: E402
@@ -32,14 +31,17 @@ from infra.stack import ColdstreamStack  # noqa: E402
 def main() -> None:
     """Synthesise the app; cdk-nag is always on, and a finding makes this fail."""
     app = cdk.App(context=default_context(ROOT), analytics_reporting=False)
-    ColdstreamStack(
+    settings = Settings.from_context(app.node.get_all_context())
+    stack = ColdstreamStack(
         app,
-        STACK_NAME,
-        settings=Settings.from_context(app.node.get_all_context()),
+        settings.stack_name,
+        settings=settings,
         bundle=build(ROOT),
         job_code=Code(directory=glue_bundle.build(ROOT), modules=glue_bundle.python_modules(ROOT)),
         description="Bottomless storage for RabbitMQ streams in Amazon S3",
     )
+    # For the bill: activate it as a cost allocation tag. One stack is one cluster.
+    cdk.Tags.of(stack).add("coldstream", settings.stack_name)
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
 

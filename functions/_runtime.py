@@ -20,9 +20,11 @@ from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
 from coldstream.remote.context import Context
 
-logger = Logger(service="coldstream")
-tracer = Tracer(service="coldstream")
-metrics = Metrics(namespace=names.METRIC_NAMESPACE, service="coldstream")
+# The stack's name: two clusters in one account have metrics of their own.
+SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", names.METRIC_SERVICE)
+logger = Logger(service=SERVICE)
+tracer = Tracer(service=SERVICE)
+metrics = Metrics(namespace=names.METRIC_NAMESPACE, service=SERVICE)
 
 _LAST_MS = 10_000
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
+    SERVICE,
     WAREHOUSE,
     WHERE,
     Argument,
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parse("fleet", str(__doc__), ARGUMENTS, argv)
     place = place_of(given)
     remote = connect(place)
-    with reporting("fleet", given.run_id, metric_sink(place)) as report:
+    with reporting("fleet", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = FleetSettings(
             snapshot=TableSnapshot(
                 given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint

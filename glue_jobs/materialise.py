@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coldstream.jobs.arguments import WHERE, parse, place_of
+from coldstream.jobs.arguments import SERVICE, WHERE, parse, place_of
 from coldstream.jobs.materialise import job
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Read the arguments, fill the tables, report."""
     given = parse("materialise", job.DESCRIPTION, (*WHERE, *job.ARGUMENTS), argv)
     place = place_of(given)
-    with reporting("materialise", given.run_id, metric_sink(place)) as report:
+    with reporting("materialise", given.run_id, metric_sink(place, given[SERVICE])) as report:
         job.run(spark_session("materialise"), place, given, report)
 
 

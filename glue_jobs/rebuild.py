@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
+    SERVICE,
     WAREHOUSE,
     WHERE,
     Argument,
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = place_of(given)
     remote = connect(place)
     worst = None
-    with reporting("rebuild", given.run_id, metric_sink(place)) as report:
+    with reporting("rebuild", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = RebuildSettings(
             snapshot=TableSnapshot(
                 given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint

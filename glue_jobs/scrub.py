@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coldstream.adapters.place import connect
 from coldstream.jobs.arguments import (
     DATABASE,
+    SERVICE,
     STREAMS,
     WAREHOUSE,
     WHERE,
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = place_of(given)
     remote = connect(place)
     now_ms = time.time_ns() // 1_000_000
-    with reporting("scrub", given.run_id, metric_sink(place)) as report:
+    with reporting("scrub", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = ScrubSettings(
             now_ms=now_ms,
             max_bytes=given[MAX_BYTES],

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -18,6 +20,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from coldstream import names
+from infra.arns import alarms_arn
 from infra.commit import CommitQueue
 from infra.dashboard import dashboard
 from infra.metrics import FIVE_MINUTES, oldest, own, waiting
@@ -70,7 +73,7 @@ _REPORTED = {
 
 
 class Alarms(Construct):
-    """The alarms, a topic for them where a person wants to be told, and a dashboard.
+    """The alarms, the topic that they publish to, and a dashboard.
 
     Args:
         scope: where it belongs.
@@ -80,6 +83,10 @@ class Alarms(Construct):
         machines: the state machines by their workflow's name, watched for runs that do not succeed.
         missed_tombstones: watched for deletions that were never started.
         email: who is told; empty for nobody.
+
+    Attributes:
+        topic: what every alarm publishes to; subscribe whatever should know.
+        dashboard_url: of the page in the console.
     """
 
     def __init__(
@@ -98,7 +105,10 @@ class Alarms(Construct):
             self._alarm(each)
             for each in (
                 *_of_commits(commit_queue, commit_runs),
-                *(_Alarm(name, own(metric), text) for name, (metric, text) in _REPORTED.items()),
+                *(
+                    _Alarm(name, own(self, metric), text)
+                    for name, (metric, text) in _REPORTED.items()
+                ),
                 _Alarm(
                     "TombstonesMissed",
                     waiting(missed_tombstones),
@@ -109,20 +119,48 @@ class Alarms(Construct):
                 *_of_machines(machines),
             )
         ]
-        if email:
-            # Alarms cannot publish to a topic under the AWS managed key, and say nothing secret.
-            topic = sns.Topic(self, "Topic", enforce_ssl=True)
-            topic.add_subscription(subscriptions.EmailSubscription(email))
-            for alarm in alarms:
-                alarm.add_alarm_action(actions.SnsAction(topic))
-                alarm.add_ok_action(actions.SnsAction(topic))
-        dashboard(
+        self.topic = self._topic(email)
+        for alarm in alarms:
+            alarm.add_alarm_action(actions.SnsAction(self.topic))
+            alarm.add_ok_action(actions.SnsAction(self.topic))
+        page = dashboard(
             self,
             alarms=alarms,
             commit_queue=commit_queue,
             commit_runs=commit_runs,
             machines=machines,
         )
+        region = Stack.of(self).region
+        self.dashboard_url = (
+            f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
+            f"#dashboards/dashboard/{page}"
+        )
+
+    def _topic(self, email: str) -> sns.Topic:
+        """The topic that every alarm publishes to, and who is told by mail.
+
+        A policy of one's own replaces the one that SNS gives a new topic, which let the account
+        publish. CloudWatch publishes as a service, so only the policy can let it; and the CDK adds
+        nothing for it. Alarms cannot publish to a topic under the AWS managed key, and say nothing
+        secret.
+        """
+        stack = Stack.of(self)
+        topic = sns.Topic(self, "Topic", enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AllowAlarms",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": stack.account},
+                    "ArnLike": {"aws:SourceArn": alarms_arn(stack)},
+                },
+            )
+        )
+        if email:
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
 
     def _alarm(self, row: _Alarm) -> cloudwatch.Alarm:
         return cloudwatch.Alarm(

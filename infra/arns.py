@@ -33,6 +33,16 @@ def catalog_arn(stack: Stack) -> str:
     return _place(stack, "glue")
 
 
+def alarms_arn(stack: Stack) -> str:
+    """The ARN of all alarms of the account in this region."""
+    return f"{_place(stack, 'cloudwatch')}:alarm:*"
+
+
+def map_runs_arn(stack: Stack, name: str) -> str:
+    """The ARN of all children that the Distributed Maps of a state machine start."""
+    return f"{machine_arn(stack, name).replace(':stateMachine:', ':execution:')}/*:*"
+
+
 def log_group_arn(stack: Stack, name: str) -> str:
     """The ARN of a log group."""
     return f"{_place(stack, 'logs')}:log-group:{name}"

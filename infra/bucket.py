@@ -37,10 +37,10 @@ def private_bucket(
             ),
             *more_rules,
         ],
-        removal_policy=RemovalPolicy.RETAIN,
+        removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
     cast("s3.CfnBucket", bucket.node.default_child).override_logical_id(logical_id)
     if bucket.policy is not None:
         # A bucket that stays must not lose its protection when the stack goes.
-        bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+        bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
     return bucket

@@ -32,7 +32,7 @@ class CatalogTable(Construct):
             deletion_protection=True,
             # Both images: who follows the stream sees what a commit moved, not just that it did.
             stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
         # A new logical id would mean a new, empty table: this one must survive any refactoring.
         cast("dynamodb.CfnTable", self.table.node.default_child).override_logical_id("CatalogTable")

@@ -21,8 +21,13 @@ LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365)
 # Six hours let one run go over ten thousands of streams, and keep the grace time below a day.
 PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
 
+# An execution of Step Functions ends after a year, and the sweep comes after the wait.
+MAX_UNDELETE_SECONDS = 364 * 86_400
+
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _ACCOUNT = re.compile(r"[0-9]{12}")
+# Bucket names begin with it, and the names of rules and roles have 64 characters.
+_STACK = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _DATABASE = re.compile(r"[a-z0-9_]{1,255}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
 
@@ -35,6 +40,8 @@ class Settings:
     values in use are those of `cdk.json`; nothing has a second default here.
 
     Attributes:
+        stack_name: of the CloudFormation stack, and what the names of all that it makes begin with:
+            one for each cluster. Small letters, digits and "-", at most 40 characters.
         prefix: everything coldstream stores lies below this key prefix; ends in "/".
         alarm_email: who is told when an alarm goes off; empty for nobody.
         batch_window_seconds: how long events are gathered before a commit. Longer means fewer
@@ -52,12 +59,14 @@ class Settings:
         branching: entries of a manifest's group, and half of what its root holds. 2 to 4096.
         grace_seconds: how long an object must have been garbage before it is deleted; at least
             twice the longest time in which a workflow may publish. 1 to 2592000.
-        undelete_seconds: how long a deleted stream can be had back. 0 to 31536000.
+        undelete_seconds: how long a deleted stream can be had back. 0 to 31449600: the execution
+            that waits for it, and then sweeps, may take a year.
         step_timeout_seconds: the longest run of a workflow's function. 30 to 900.
         testing: a deployment that holds nothing of value: its grace time may be as short as its
             tests want.
         log_retention_days: how long the functions' logs are kept; a value CloudWatch knows.
-        database: in the Glue Data Catalog, for the tables of all jobs: small letters, digits, "_".
+        database: in the Glue Data Catalog, for the tables of all jobs: small letters, digits, "_";
+            empty for the stack's name with "_" for "-".
         materialise_rules: which streams the job materialise puts into which tables: JSON, or the
             s3:// URL of a file with it below materialise/ in the warehouse; empty if whoever starts
             the job says so each time.
@@ -72,6 +81,7 @@ class Settings:
             ARNs of roles and users; in the context one string, separated by commas.
     """
 
+    stack_name: str
     prefix: str
     alarm_email: str
     batch_window_seconds: int
@@ -115,7 +125,9 @@ class Settings:
         for name in known:
             if name not in given:
                 raise InvalidInputError(f"the setting {_shown(name)} is missing; see cdk.json")
+        stack_name = _stack_name(given["stack_name"])
         settings = cls(
+            stack_name=stack_name,
             prefix=_prefix(given["prefix"]),
             alarm_email=_email(given["alarm_email"]),
             # A batch of more than ten messages needs a window of at least one second.
@@ -128,11 +140,11 @@ class Settings:
             fragment_size_mib=_whole(given, "fragment_size_mib", 1, 1024),
             branching=_whole(given, "branching", 2, 4096),
             grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
-            undelete_seconds=_whole(given, "undelete_seconds", 0, 365 * 86_400),
+            undelete_seconds=_whole(given, "undelete_seconds", 0, MAX_UNDELETE_SECONDS),
             step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
             testing=_yes_or_no(given, "testing"),
             log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),
-            database=_database(given["database"]),
+            database=_database(given["database"] or stack_name.replace("-", "_")),
             materialise_rules=_text("materialise_rules", given["materialise_rules"]),
             materialise_interval_minutes=_off_or(given, "materialise_interval_minutes", 5),
             scrub_interval_minutes=_off_or(given, "scrub_interval_minutes", 60),
@@ -185,6 +197,16 @@ def _off_or(given: Mapping[str, Any], name: str, low: int) -> int:
     if 0 < minutes < low:
         raise InvalidInputError(f"{_shown(name)} must be 0 for off, or {low} to 43200")
     return minutes
+
+
+def _stack_name(value: object) -> str:
+    name = _text("stack_name", value)
+    if not _STACK.fullmatch(name):
+        raise InvalidInputError(
+            f"{_shown('stack_name')} must be small letters, digits and -, begin with a letter and"
+            f" have at most 40 characters, not {name!r}"
+        )
+    return name
 
 
 def _database(value: object) -> str:

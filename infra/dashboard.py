@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
@@ -80,8 +81,8 @@ def dashboard(
     commit_queue: CommitQueue,
     commit_runs: lambda_.IFunction,
     machines: Mapping[str, sfn.IStateMachine],
-) -> None:
-    """Make the page.
+) -> str:
+    """Make the page; its name.
 
     Args:
         scope: where it belongs.
@@ -90,13 +91,16 @@ def dashboard(
         commit_runs: the function that commits.
         machines: the state machines by their workflow's name.
     """
-    jobs = [most(names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: n}) for n in names.JOBS]
-    cloudwatch.Dashboard(
+    jobs = [
+        most(scope, names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: n}) for n in names.JOBS
+    ]
+    page = cloudwatch.Dashboard(
         scope,
         "Dashboard",
+        dashboard_name=Stack.of(scope).stack_name,
         widgets=[
             [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24)],
-            *_commits(commit_queue, commit_runs),
+            *_commits(scope, commit_queue, commit_runs),
             [
                 _widget(
                     "Workflows that succeeded",
@@ -104,36 +108,37 @@ def dashboard(
                 ),
                 _widget(
                     "Workflows: streams and steps given up",
-                    own(names.METRIC_WORKFLOW_FAILURES),
-                    own(names.METRIC_STREAMS_FAILED),
+                    own(scope, names.METRIC_WORKFLOW_FAILURES),
+                    own(scope, names.METRIC_STREAMS_FAILED),
                 ),
             ],
-            *([_drawn(graph) for graph in row] for row in _WORK),
+            *([_drawn(scope, graph) for graph in row] for row in _WORK),
             [_widget("Glue jobs: seconds", *jobs)],
         ],
     )
+    return page.dashboard_name
 
 
 def _commits(
-    commit_queue: CommitQueue, commit_runs: lambda_.IFunction
+    scope: Construct, commit_queue: CommitQueue, commit_runs: lambda_.IFunction
 ) -> list[list[cloudwatch.IWidget]]:
     """From an event to the commit: the rows for what every deployment does all the time."""
     queue = commit_queue.queue
     return [
         [
-            _widget("Bytes committed", own(names.METRIC_BYTES_COMMITTED)),
+            _widget("Bytes committed", own(scope, names.METRIC_BYTES_COMMITTED)),
             _widget(
                 "Commits and fragments",
-                own(names.METRIC_COMMITS),
-                own(names.METRIC_CONFLICTS),
-                own(names.METRIC_FRAGMENTS_COMMITTED),
+                own(scope, names.METRIC_COMMITS),
+                own(scope, names.METRIC_CONFLICTS),
+                own(scope, names.METRIC_FRAGMENTS_COMMITTED),
             ),
         ],
         [
             _widget(
                 "Refused",
-                own(names.METRIC_FRAGMENTS_REFUSED),
-                own(names.METRIC_EVENTS_REFUSED),
+                own(scope, names.METRIC_FRAGMENTS_REFUSED),
+                own(scope, names.METRIC_EVENTS_REFUSED),
                 waiting(commit_queue.dead_letters),
             ),
             _widget("Events waiting: oldest, seconds", oldest(queue)),
@@ -153,8 +158,9 @@ def _commits(
     ]
 
 
-def _drawn(graph: _Graph) -> cloudwatch.IWidget:
-    return _widget(graph.title, *map(most, graph.most), *map(own, graph.sums))
+def _drawn(scope: Construct, graph: _Graph) -> cloudwatch.IWidget:
+    largest = (most(scope, name) for name in graph.most)
+    return _widget(graph.title, *largest, *(own(scope, name) for name in graph.sums))
 
 
 def _widget(title: str, *metrics: cloudwatch.IMetric) -> cloudwatch.IWidget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -12,10 +12,6 @@ from constructs import Construct
 
 from coldstream.names import METRIC_NAMESPACE
 from infra.nag import accept
-
-# One name for all functions: metrics carry it as a dimension, and an alarm then watches one metric
-# and not one for each function. Logs and traces have the function's name besides.
-SERVICE = "coldstream"
 
 # How the CDK calls the times that `infra.config` offers, in days.
 RETENTION = {
@@ -93,7 +89,10 @@ class Function(Construct):
             description=description,
             environment={
                 **environment,
-                "POWERTOOLS_SERVICE_NAME": SERVICE,
+                # One name for all functions: metrics carry it as a dimension, and an alarm then
+                # watches one metric and not one for each function. Logs and traces have the
+                # function's name besides. The stack's: two clusters may be in one account.
+                "POWERTOOLS_SERVICE_NAME": Stack.of(self).stack_name,
                 "POWERTOOLS_METRICS_NAMESPACE": METRIC_NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
                 # What a handler returns says nothing that its log does not.

@@ -134,6 +134,7 @@ class Jobs(Construct):
                 "table": site.table.table_name,
                 "prefix": prefix,
                 "region": stack.region,
+                "service": stack.stack_name,
                 "warehouse": warehouse.files(name),
                 "database": warehouse.database,
                 **plan.arguments,

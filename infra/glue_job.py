@@ -156,7 +156,7 @@ class GlueJob(Construct):
                 ),
                 **{f"--{key}": value for key, value in arguments.items()},
             },
-            tags={"coldstream": name},
+            tags={"job": name},
         )
         # The job may be started as soon as it is there, so its role must be able to do its work.
         job.node.add_dependency(self.role)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
+from constructs import IConstruct
 
 from coldstream import names
-from infra.function import SERVICE
 
 MINUTE = Duration.minutes(1)
 FIVE_MINUTES = Duration.minutes(5)
 
 
-def own(name: str, **dimensions: str) -> cloudwatch.Metric:
-    """A metric that the handlers and the jobs report."""
+def own(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
+    """A metric that the handlers and the jobs of the stack of `scope` report."""
     return cloudwatch.Metric(
         namespace=names.METRIC_NAMESPACE,
         metric_name=name,
-        dimensions_map={"service": SERVICE, **dimensions},
+        dimensions_map={names.METRIC_DIMENSION_SERVICE: Stack.of(scope).stack_name, **dimensions},
         statistic="Sum",
         period=FIVE_MINUTES,
     )
 
 
-def most(name: str, **dimensions: str) -> cloudwatch.Metric:
+def most(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     """The largest value of a metric that a job reports about the state of things."""
-    return own(name, **dimensions).with_(statistic="Maximum")
+    return own(scope, name, **dimensions).with_(statistic="Maximum")
 
 
 def waiting(queue: sqs.IQueue) -> cloudwatch.Metric:

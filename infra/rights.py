@@ -248,14 +248,15 @@ def anchor_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.Policy
     """What an agent does with the items of its own prefix: anchor a stream, claim it, report.
 
     `ForAllValues` also holds where a request names no key at all; these three actions always name
-    one, so it cannot be got round that way.
+    one, so it cannot be got round that way. The bare prefix is the key of the operator's rules and
+    legal holds, and "*" also stands for nothing: so "?*".
     """
     return [
         iam.PolicyStatement(
             sid="AnchorInCatalog",
             actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"],
             resources=[table.table_arn],
-            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}},
+            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}?*"]}},
         ),
         iam.PolicyStatement(
             sid="IdentifyCatalog",

@@ -56,7 +56,7 @@ class ColdstreamStack(Stack):
         job_code: Code,
         description: str,
     ) -> None:
-        super().__init__(scope, id, description=description)
+        super().__init__(scope, id, description=description, termination_protection=True)
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
         catalog = CatalogTable(self, "Catalog")
         commit_queue = CommitQueue(
@@ -79,7 +79,7 @@ class ColdstreamStack(Stack):
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue)
         warehouse = Warehouse(self, "Warehouse", database=settings.database)
         Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
-        Alarms(
+        alarms = Alarms(
             self,
             "Alarms",
             commit_queue=commit_queue,
@@ -103,6 +103,8 @@ class ColdstreamStack(Stack):
             names.OUTPUT_WAREHOUSE: warehouse.url,
             names.OUTPUT_DATABASE: warehouse.database,
             names.OUTPUT_WORKGROUP: warehouse.workgroup,
+            names.OUTPUT_ALARM_TOPIC: alarms.topic.topic_arn,
+            names.OUTPUT_DASHBOARD: alarms.dashboard_url,
         }.items():
             CfnOutput(self, name, value=value)
 

@@ -20,7 +20,8 @@ class Storage(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
-        prefix: what lies below it is ours, and protected.
+        prefix: what lies below it is ours. The whole bucket is protected, so that no change of a
+            setting lifts the protection of what is there.
         commit_queue: told of every new fragment and hole.
 
     Attributes:
@@ -38,7 +39,7 @@ class Storage(Construct):
         super().__init__(scope, id)
         self.bucket = private_bucket(self, "Bucket")
         _notify(cast("s3.CfnBucket", self.bucket.node.default_child), prefix, commit_queue)
-        for statement in _immutability(self.bucket, prefix):
+        for statement in _immutability(self.bucket):
             self.bucket.add_to_resource_policy(statement)
         accept(
             self.bucket,
@@ -80,7 +81,7 @@ def _notify(bucket: s3.CfnBucket, prefix: str, commit_queue: CommitQueue) -> Non
     bucket.node.add_dependency(commit_queue.policy)
 
 
-def _immutability(bucket: s3.Bucket, prefix: str) -> list[iam.PolicyStatement]:
+def _immutability(bucket: s3.Bucket) -> list[iam.PolicyStatement]:
     """Refuse every write that could replace an object (DESIGN section 3, invariant 5).
 
     `s3:PutObject` stands for many operations. The keys: `s3:if-none-match` is the header of that
@@ -109,7 +110,7 @@ def _immutability(bucket: s3.Bucket, prefix: str) -> list[iam.PolicyStatement]:
             effect=iam.Effect.DENY,
             principals=[iam.AnyPrincipal()],
             actions=["s3:PutObject"],
-            resources=[bucket.arn_for_objects(f"{prefix}*")],
+            resources=[bucket.arn_for_objects("*")],
             conditions={"Null": {"s3:if-none-match": "true"}, **creates},
         ),
         iam.PolicyStatement(
@@ -117,7 +118,7 @@ def _immutability(bucket: s3.Bucket, prefix: str) -> list[iam.PolicyStatement]:
             effect=iam.Effect.DENY,
             principals=[iam.AnyPrincipal()],
             actions=["s3:PutObject"],
-            resources=[bucket.arn_for_objects(f"{prefix}*")],
+            resources=[bucket.arn_for_objects("*")],
             conditions={"Null": {"s3:x-amz-copy-source": "false"}, **creates},
         ),
     ]

@@ -75,7 +75,7 @@ class Warehouse(Construct):
             ),
         )
         # Iceberg's metadata can be registered again, but not by a stack that comes back.
-        made.apply_removal_policy(RemovalPolicy.RETAIN)
+        made.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         workgroup = self._workgroup()
         self.workgroup = workgroup.name
         for path in sorted(QUERIES.glob("*.sql")):

@@ -35,7 +35,7 @@ ENV_UNDELETE_SECONDS = "COLDSTREAM_UNDELETE_SECONDS"
 ENV_WAREHOUSE = "COLDSTREAM_WAREHOUSE"  # URL below which tables have their files; ends in "/"
 ENV_DATABASE = "COLDSTREAM_DATABASE"  # of the Glue Data Catalog
 
-STACK_NAME = "coldstream"
+STACK_NAME = "coldstream"  # unless the setting `stack-name` is another
 OUTPUT_BUCKET = "BucketName"
 OUTPUT_TABLE = "TableName"
 OUTPUT_PREFIX = "Prefix"
@@ -49,6 +49,8 @@ OUTPUT_AGENT_POLICY = "AgentPolicyArn"
 OUTPUT_WAREHOUSE = "WarehouseUrl"
 OUTPUT_DATABASE = "DatabaseName"
 OUTPUT_WORKGROUP = "WorkgroupName"
+OUTPUT_ALARM_TOPIC = "AlarmTopicArn"
+OUTPUT_DASHBOARD = "DashboardUrl"
 
 # One state machine each, called <stack>-<name>.
 WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
@@ -101,7 +103,8 @@ METRIC_HOLES = "Holes"
 METRIC_HOLE_OFFSETS = "HoleOffsets"
 METRIC_ORPHAN_OBJECTS = "OrphanObjects"
 METRIC_ORPHAN_BYTES = "OrphanBytes"
-METRIC_SERVICE = "coldstream"  # of the dimension `service`, which every metric of ours has
+# Of the dimension `service`, which every metric of ours has, where no stack says its own name.
+METRIC_SERVICE = "coldstream"
 METRIC_DIMENSION_SERVICE = "service"
 METRIC_DIMENSION_JOB = "job"
 

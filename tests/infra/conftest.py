@@ -23,7 +23,7 @@ class Assembly:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.template_path = directory / "coldstream.template.json"
+        self.template_path = next(directory.glob("*.template.json"))
         self.template: dict[str, Any] = json.loads(self.template_path.read_text())
         self.report: dict[str, Any] = json.loads((directory / "validation-report.json").read_text())
         self.resources: dict[str, Resource] = self.template["Resources"]
@@ -125,6 +125,7 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
     """The app with every setting changed. The bundle is there already, so uv is not needed."""
     elsewhere = tmp_path_factory.mktemp("customised")
     context = {
+        "coldstream:stack-name": "rabbit-eu",
         "coldstream:prefix": "prod/eu/",
         "coldstream:alarm-email": "ops@example.com",
         "coldstream:batch-window-seconds": "7",

@@ -46,6 +46,11 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
             f"<AWS::AccountId>:execution:coldstream-{name}:*]"
             for name in names.WORKFLOWS
         ),
+        *(
+            "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"
+            f"<AWS::AccountId>:execution:coldstream-{name}/*:*]"
+            for name in ("retention", "consolidate", "collect", "reconcile")
+        ),
         "AwsSolutions-GL1",
         "AwsSolutions-GL3",
         *(

@@ -34,7 +34,7 @@ TABLES = {
 def jobs(assembly: Assembly) -> dict[str, dict[str, Any]]:
     """Properties of each job, by the job's name."""
     found = [one["Properties"] for one in assembly.of_type(JOB).values()]
-    return {each["Name"].removeprefix("coldstream-"): each for each in found}
+    return {each["Name"].rpartition("-")[2]: each for each in found}
 
 
 def test_there_is_a_job_for_each_name_and_no_other(assembly: Assembly) -> None:
@@ -53,7 +53,7 @@ def test_a_job_runs_on_spark_4_with_bounded_size_time_and_repetition(assembly: A
         assert 0 < job["Timeout"] <= 480
         assert job["MaxRetries"] == (0 if name == "rebuild" else 1)
         assert job["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
-        assert job["Tags"] == {"coldstream": name}
+        assert job["Tags"] == {"coldstream": "coldstream", "job": name}
 
 
 def test_a_job_is_told_where_things_are_and_carries_our_code_by_name(assembly: Assembly) -> None:
@@ -64,7 +64,7 @@ def test_a_job_is_told_where_things_are_and_carries_our_code_by_name(assembly: A
         assert given["--prefix"] == "rabbitmq/"
         assert flat(given["--region"]) == "<AWS::Region>"
         assert flat(given["--warehouse"]) == f"s3://<Warehouse>/{name}/"
-        assert given["--database"] == "coldstream"
+        assert given["--database"] == given["--service"] == "coldstream"
         assert flat(job["Command"]["ScriptLocation"]).endswith(f"/{names.job_script(name)}")
         assert "/coldstream.zip" in str(given["--extra-py-files"])
         modules = str(given["--additional-python-modules"])
@@ -157,10 +157,10 @@ def test_a_schedule_starts_its_job_and_may_start_no_other(customised: Assembly) 
         for each in schedules.values()
     }
     assert started == {
-        "coldstream-materialise": "rate(15 minutes)",
-        "coldstream-scrub": "rate(1440 minutes)",
-        "coldstream-profile": "rate(10080 minutes)",
-        "coldstream-fleet": "rate(720 minutes)",
+        "rabbit-eu-materialise": "rate(15 minutes)",
+        "rabbit-eu-scrub": "rate(1440 minutes)",
+        "rabbit-eu-profile": "rate(10080 minutes)",
+        "rabbit-eu-fleet": "rate(720 minutes)",
     }
     for each in schedules.values():
         assert flat(each["Target"]["Arn"]).endswith(":scheduler:::aws-sdk:glue:startJobRun")
@@ -176,6 +176,7 @@ def test_settings_reach_the_jobs(customised: Assembly) -> None:
     for job in jobs(customised).values():
         assert job["NumberOfWorkers"] == 4
         assert job["DefaultArguments"]["--database"] == "streams_eu"
+        assert job["DefaultArguments"]["--service"] == "rabbit-eu"
     rules = {name: job["DefaultArguments"].get("--rules") for name, job in jobs(customised).items()}
     assert rules.pop("materialise") == "s3://somewhere/materialise/rules.json"
     assert set(rules.values()) == {None}

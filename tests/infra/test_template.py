@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,13 @@ BUCKET, TABLE = "AWS::S3::Bucket", "AWS::DynamoDB::Table"
 QUEUE, FUNCTION = "AWS::SQS::Queue", "AWS::Lambda::Function"
 
 
-@pytest.mark.parametrize("kind", [BUCKET, TABLE, "AWS::S3::BucketPolicy"])
+@pytest.mark.parametrize("kind", [BUCKET, TABLE, "AWS::S3::BucketPolicy", "AWS::Glue::Database"])
 def test_what_holds_or_protects_data_stays_when_the_stack_goes(
     assembly: Assembly, kind: str
 ) -> None:
     for resource in assembly.of_type(kind).values():
-        assert resource["DeletionPolicy"] == "Retain"
+        # Not what a failed creation leaves: that would be in the way of the next try.
+        assert resource["DeletionPolicy"] == "RetainExceptOnCreate"
         assert resource["UpdateReplacePolicy"] == "Retain"
 
 
@@ -211,6 +213,69 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
     )
 
 
+@pytest.mark.parametrize("which", ["assembly", "customised"])
+def test_every_alarm_reaches_a_topic_that_lets_cloudwatch_publish(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    made: Assembly = request.getfixturevalue(which)
+    (topic_id,) = made.of_type("AWS::SNS::Topic")
+    policy = made.only("AWS::SNS::TopicPolicy")["Properties"]
+    allowed = [each for each in policy["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
+
+    for alarm in made.of_type("AWS::CloudWatch::Alarm").values():
+        assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic_id}]
+        assert alarm["Properties"]["OKActions"] == [{"Ref": topic_id}]
+    assert policy["Topics"] == [{"Ref": topic_id}]
+    (statement,) = allowed
+    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert (statement["Action"], statement["Resource"]) == ("sns:Publish", {"Ref": topic_id})
+    # Alarms of this account, and of no other.
+    assert statement["Condition"]["StringEquals"] == {
+        "aws:SourceAccount": {"Ref": "AWS::AccountId"}
+    }
+
+
+def test_no_write_replaces_an_object_anywhere_in_the_bucket(assembly: Assembly) -> None:
+    """Whatever the prefix is: another setting must not lift the protection of what is there."""
+    policy = assembly.only("AWS::S3::BucketPolicy", "StorageBucket")["Properties"]["PolicyDocument"]
+    denied = {each["Sid"]: each for each in policy["Statement"] if each.get("Sid")}
+
+    for sid in ("DenyOverwrites", "DenyCopies"):
+        assert flat(denied[sid]["Resource"]) == "<Bucket.Arn>/*"
+        assert denied[sid]["Principal"] in ("*", {"AWS": "*"})
+
+
+def test_two_clusters_are_two_stacks_with_no_name_in_common(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    """A name that both had would make the second deployment fail, or rewrite the first."""
+    named = ("Name", "StateMachineName", "LogGroupName", "DashboardName", "DatabaseInput")
+    first, second = (
+        {
+            str(each["Properties"][key])
+            for each in made.resources.values()
+            for key in named
+            if key in each.get("Properties", {})
+        }
+        for made in (assembly, customised)
+    )
+
+    assert len(first) == len(second) > 15
+    assert not first & second
+
+
+def test_the_stack_cannot_be_deleted_by_one_wrong_word(assembly: Assembly) -> None:
+    manifest = json.loads((assembly.directory / "manifest.json").read_text())
+
+    assert manifest["artifacts"]["coldstream"]["properties"]["terminationProtection"] is True
+
+
+def test_what_costs_money_has_the_tag_of_its_stack(customised: Assembly) -> None:
+    for kind in (BUCKET, TABLE, FUNCTION, QUEUE, "AWS::StepFunctions::StateMachine"):
+        for each in customised.of_type(kind).values():
+            assert {"Key": "coldstream", "Value": "rabbit-eu"} in each["Properties"]["Tags"]
+
+
 def test_the_outputs_are_those_that_the_command_line_looks_for(assembly: Assembly) -> None:
     expected = {value for name, value in vars(names).items() if name.startswith("OUTPUT_")}
 
@@ -229,13 +294,10 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     bucket = customised.resources["Bucket"]["Properties"]
     mapping = customised.only("AWS::Lambda::EventSourceMapping", "CommitRuns")["Properties"]
     trusted = str(customised.only("AWS::IAM::Role", "Agents")["Properties"])
-    (topic_id,) = customised.of_type("AWS::SNS::Topic")
 
     assert "'prod/eu/'" in str(bucket["NotificationConfiguration"])
     assert "rabbitmq/" not in customised.template_path.read_text()
     assert customised.only("AWS::SNS::Subscription")["Properties"]["Endpoint"] == "ops@example.com"
-    for alarm in customised.of_type("AWS::CloudWatch::Alarm").values():
-        assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic_id}]
     assert mapping["MaximumBatchingWindowInSeconds"] == 7
     assert mapping["ScalingConfig"] == {"MaximumConcurrency": 3}
     assert customised.only(QUEUE, "CommitQueue5")["Properties"]["VisibilityTimeout"] == 367

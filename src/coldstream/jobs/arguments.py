@@ -32,6 +32,7 @@ from coldstream.names import (
     ENV_PREFIX,
     ENV_TABLE,
     ENV_WAREHOUSE,
+    METRIC_SERVICE,
     check_prefix,
 )
 from coldstream.plans.name_pattern import problem
@@ -303,8 +304,10 @@ STREAMS = Argument(
     ".*",
 )
 
-#: Where the remote tier is; every job takes these.
-WHERE: tuple[Argument[Any], ...] = (BUCKET, TABLE, PREFIX, REGION, ENDPOINT)
+SERVICE = Argument("service", text, "Dimension `service` of its metrics.", METRIC_SERVICE)
+
+#: Where the remote tier is, and whose metrics are reported; every job takes these.
+WHERE: tuple[Argument[Any], ...] = (BUCKET, TABLE, PREFIX, REGION, ENDPOINT, SERVICE)
 
 
 def place_of(given: Given) -> Place:

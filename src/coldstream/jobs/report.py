@@ -2,7 +2,7 @@
 
     def main(argv: Sequence[str] | None = None) -> None:
         given = parse("fleet", __doc__, ARGUMENTS, argv)
-        with reporting("fleet", given.run_id, metric_sink(place_of(given))) as report:
+        with reporting("fleet", given.run_id, metric_sink(place, given[SERVICE])) as report:
             run(..., report)
 
     if __name__ == "__main__":

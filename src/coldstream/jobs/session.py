@@ -71,6 +71,6 @@ def connect_in_worker(place: Place) -> Remote:
     return connect(place)
 
 
-def metric_sink(place: Place) -> MetricSink:
-    """CloudWatch, in the region of a remote tier."""
-    return CloudWatchMetrics(client=client("cloudwatch", place))
+def metric_sink(place: Place, service: str) -> MetricSink:
+    """CloudWatch, in the region of a remote tier; `service` is the dimension of all metrics."""
+    return CloudWatchMetrics(client=client("cloudwatch", place), service=service)

@@ -153,7 +153,8 @@ def deploy_app(
         progress: told what happens, a line at a time.
     """
     assembly = synth(root, context=context, progress=progress)
-    return deploy(server, assembly, names.STACK_NAME, progress=progress)
+    stack = (context or {}).get("coldstream:stack-name", names.STACK_NAME)
+    return deploy(server, assembly, stack, progress=progress)
 
 
 def down(
