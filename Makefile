@@ -135,6 +135,24 @@ spark35: .spark35/.stamp ## A virtual environment with Spark 3.5, as on Glue 5
 synth: setup ## Write the CloudFormation templates to cdk.out
 	CDK_OUTDIR=cdk.out $(BIN)/python app.py
 
+# The CDK's command line in the version of package.json; `latest` may not read this app.
+node_modules/.stamp: package.json
+	npm install --silent --no-audit --no-fund
+	@touch $@
+
+# Settings and the stack's name, for one command: make deploy CDK="-c coldstream:stack-name=prod"
+.PHONY: bootstrap
+bootstrap: setup node_modules/.stamp ## Once for an account and region: what every CDK app needs there
+	npx cdk bootstrap $(CDK)
+
+.PHONY: deploy
+deploy: setup node_modules/.stamp ## Deploy to AWS, with AWS_REGION and your credentials (CDK="-c ...")
+	npx cdk deploy $(CDK)
+
+.PHONY: diff
+diff: setup node_modules/.stamp ## What `make deploy` would change (CDK="-c ...")
+	npx cdk diff $(CDK)
+
 .PHONY: clean
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) .spark35 .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules .spark35 .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,7 +11,11 @@ from constructs import Construct
 
 
 def private_bucket(
-    scope: Construct, logical_id: str, *, more_rules: Sequence[s3.LifecycleRule] = ()
+    scope: Construct,
+    logical_id: str,
+    *,
+    name: str,
+    more_rules: Sequence[s3.LifecycleRule] = (),
 ) -> s3.Bucket:
     """Make a bucket that nobody reaches without a right of their own, and that is never emptied.
 
@@ -19,11 +23,13 @@ def private_bucket(
         scope: where it belongs; its id there is "Bucket".
         logical_id: its name in the template. A new one would mean a new, empty bucket, so it must
             survive any refactoring.
+        name: of the bucket; empty for one that CloudFormation makes up.
         more_rules: what its lifecycle does besides clearing up after uploads that never ended.
     """
     bucket = s3.Bucket(
         scope,
         "Bucket",
+        bucket_name=name or None,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         encryption=s3.BucketEncryption.S3_MANAGED,

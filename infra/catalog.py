@@ -14,15 +14,27 @@ from coldstream.names import CATALOG_PARTITION_KEY, CATALOG_SORT_KEY
 class CatalogTable(Construct):
     """The table. It outlives the stack, like the bucket whose contents it describes.
 
+    Args:
+        scope: where it belongs.
+        id: its name there.
+        name: of the table; empty for one that CloudFormation makes up.
+
     Attributes:
         table: the table.
     """
 
-    def __init__(self, scope: Construct, id: str) -> None:  # noqa: A002 - the CDK's own word
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own word
+        *,
+        name: str,
+    ) -> None:
         super().__init__(scope, id)
         self.table = dynamodb.Table(
             self,
             "Table",
+            table_name=name or None,
             partition_key=_text(CATALOG_PARTITION_KEY),
             sort_key=_text(CATALOG_SORT_KEY),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,

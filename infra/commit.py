@@ -31,6 +31,7 @@ class CommitQueue(Construct):
         scope: where it belongs.
         id: its name there.
         batch_window_seconds: how long the function's event source gathers messages.
+        bucket_name: of the bucket whose events it gets; empty for one that CloudFormation makes up.
 
     Attributes:
         queue: the queue.
@@ -44,6 +45,7 @@ class CommitQueue(Construct):
         id: str,  # noqa: A002 - the CDK's own word
         *,
         batch_window_seconds: int,
+        bucket_name: str,
     ) -> None:
         super().__init__(scope, id)
         self.dead_letters = sqs.Queue(
@@ -82,7 +84,8 @@ class CommitQueue(Construct):
                     "StringEquals": {"aws:SourceAccount": stack.account},
                     "ArnLike": {
                         "aws:SourceArn": (
-                            f"arn:{stack.partition}:s3:::{stack.stack_name.lower()}-bucket-*"
+                            f"arn:{stack.partition}:s3:::"
+                            + (bucket_name or f"{stack.stack_name}-bucket-*")
                         )
                     },
                 },

@@ -28,6 +28,8 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 # Bucket names begin with it, and the names of rules and roles have 64 characters.
 _STACK = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _DATABASE = re.compile(r"[a-z0-9_]{1,255}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
 
@@ -43,6 +45,11 @@ class Settings:
         stack_name: of the CloudFormation stack, and what the names of all that it makes begin with:
             one for each cluster. Small letters, digits and "-", at most 40 characters.
         prefix: everything coldstream stores lies below this key prefix; ends in "/".
+        bucket_name: of the bucket of the streams; empty for a name that CloudFormation makes up.
+            With the names of what an earlier stack left,
+            `cdk deploy --import-existing-resources` takes it over.
+        table_name: of the catalog; as above.
+        warehouse_name: of the bucket of the tables; as above.
         alarm_email: who is told when an alarm goes off; empty for nobody.
         batch_window_seconds: how long events are gathered before a commit. Longer means fewer
             commits, and as much more time until an upload is in the manifest. 1 to 60.
@@ -83,6 +90,9 @@ class Settings:
 
     stack_name: str
     prefix: str
+    bucket_name: str
+    table_name: str
+    warehouse_name: str
     alarm_email: str
     batch_window_seconds: int
     max_concurrency: int
@@ -129,6 +139,9 @@ class Settings:
         settings = cls(
             stack_name=stack_name,
             prefix=_prefix(given["prefix"]),
+            bucket_name=_named(given, "bucket_name", _BUCKET),
+            table_name=_named(given, "table_name", _TABLE),
+            warehouse_name=_named(given, "warehouse_name", _BUCKET),
             alarm_email=_email(given["alarm_email"]),
             # A batch of more than ten messages needs a window of at least one second.
             batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
@@ -206,6 +219,13 @@ def _stack_name(value: object) -> str:
             f"{_shown('stack_name')} must be small letters, digits and -, begin with a letter and"
             f" have at most 40 characters, not {name!r}"
         )
+    return name
+
+
+def _named(given: Mapping[str, Any], setting: str, pattern: re.Pattern[str]) -> str:
+    name = _text(setting, given[setting])
+    if name and not pattern.fullmatch(name):
+        raise InvalidInputError(f"{_shown(setting)} is no name that AWS takes: {name!r}")
     return name
 
 

@@ -58,11 +58,20 @@ class ColdstreamStack(Stack):
     ) -> None:
         super().__init__(scope, id, description=description, termination_protection=True)
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
-        catalog = CatalogTable(self, "Catalog")
+        catalog = CatalogTable(self, "Catalog", name=settings.table_name)
         commit_queue = CommitQueue(
-            self, "CommitQueue", batch_window_seconds=settings.batch_window_seconds
+            self,
+            "CommitQueue",
+            batch_window_seconds=settings.batch_window_seconds,
+            bucket_name=settings.bucket_name,
         )
-        storage = Storage(self, "Storage", prefix=settings.prefix, commit_queue=commit_queue)
+        storage = Storage(
+            self,
+            "Storage",
+            name=settings.bucket_name,
+            prefix=settings.prefix,
+            commit_queue=commit_queue,
+        )
         site = self._site(settings, storage, catalog, bundle)
         commit_runs = CommitRuns(self, "CommitRuns", site=site, queue=commit_queue.queue)
         shared = SharedSteps(self, "Steps", site=site)
@@ -77,7 +86,9 @@ class ColdstreamStack(Stack):
             **{name: each.machine for name, each in scanning.items()},
         }
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue)
-        warehouse = Warehouse(self, "Warehouse", database=settings.database)
+        warehouse = Warehouse(
+            self, "Warehouse", name=settings.warehouse_name, database=settings.database
+        )
         Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
         alarms = Alarms(
             self,

@@ -20,6 +20,7 @@ class Storage(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
+        name: of the bucket; empty for one that CloudFormation makes up.
         prefix: what lies below it is ours. The whole bucket is protected, so that no change of a
             setting lifts the protection of what is there.
         commit_queue: told of every new fragment and hole.
@@ -33,11 +34,12 @@ class Storage(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - the CDK's own word
         *,
+        name: str,
         prefix: str,
         commit_queue: CommitQueue,
     ) -> None:
         super().__init__(scope, id)
-        self.bucket = private_bucket(self, "Bucket")
+        self.bucket = private_bucket(self, "Bucket", name=name)
         _notify(cast("s3.CfnBucket", self.bucket.node.default_child), prefix, commit_queue)
         for statement in _immutability(self.bucket):
             self.bucket.add_to_resource_policy(statement)

@@ -28,6 +28,7 @@ class Warehouse(Construct):
     Args:
         scope: where it belongs.
         id: its name there.
+        name: of the bucket; empty for one that CloudFormation makes up.
         database: name of the database.
 
     Attributes:
@@ -41,6 +42,7 @@ class Warehouse(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - the CDK's own word
         *,
+        name: str,
         database: str,
     ) -> None:
         super().__init__(scope, id)
@@ -49,6 +51,7 @@ class Warehouse(Construct):
         self.bucket = private_bucket(
             self,
             "Warehouse",
+            name=name,
             more_rules=[
                 s3.LifecycleRule(
                     id="ForgetResultsOfQueries",

@@ -127,6 +127,9 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
     context = {
         "coldstream:stack-name": "rabbit-eu",
         "coldstream:prefix": "prod/eu/",
+        "coldstream:bucket-name": "what-was-left",
+        "coldstream:table-name": "what-was-left",
+        "coldstream:warehouse-name": "tables-that-were-left",
         "coldstream:alarm-email": "ops@example.com",
         "coldstream:batch-window-seconds": "7",
         "coldstream:max-concurrency": "3",

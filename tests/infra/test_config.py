@@ -77,6 +77,8 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("testing", 1, "must be true or false"),
         ("log_retention_days", 31, "must be one of"),
         ("database", "Streams", "must be small letters"),
+        ("bucket_name", "Bucket", "is no name that AWS takes"),
+        ("table_name", "a/b", "is no name that AWS takes"),
         ("stack_name", "", "must be small letters"),
         ("stack_name", "Rabbit", "must be small letters"),
         ("stack_name", "a" * 41, "at most 40"),

@@ -295,6 +295,13 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     mapping = customised.only("AWS::Lambda::EventSourceMapping", "CommitRuns")["Properties"]
     trusted = str(customised.only("AWS::IAM::Role", "Agents")["Properties"])
 
+    assert bucket["BucketName"] == "what-was-left"
+    assert customised.only(TABLE)["Properties"]["TableName"] == "what-was-left"
+    warehouse = customised.resources["Warehouse"]["Properties"]
+    assert warehouse["BucketName"] == "tables-that-were-left"
+    # Events of that bucket are let in, whatever the stack is called.
+    policy = customised.only("AWS::SQS::QueuePolicy", "CommitQueuePolicy")["Properties"]
+    assert ":s3:::what-was-left'" in str(policy).replace('"', "'")
     assert "'prod/eu/'" in str(bucket["NotificationConfiguration"])
     assert "rabbitmq/" not in customised.template_path.read_text()
     assert customised.only("AWS::SNS::Subscription")["Properties"]["Endpoint"] == "ops@example.com"
