@@ -10,6 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
+from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, pause, remote, tell, time_left, tracer
 
@@ -35,13 +36,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             bytes=report.bytes,
             conflicts=report.conflicts,
         )
-        for first, next_offset in report.holes:
-            logger.warning(
-                "offsets were lost before they could be uploaded",
-                stream=report.stream,
-                first_offset=first,
-                next_offset=next_offset,
-            )
+        tell_holes(report)
         for refused in report.refused:
             tell(refused)
         start_rebalance(report)
@@ -55,6 +50,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         names.METRIC_BYTES_COMMITTED: sum(report.bytes for report in batch.reports),
         names.METRIC_FRAGMENTS_REFUSED: sum(len(report.refused) for report in batch.reports),
         names.METRIC_EVENTS_REFUSED: len(batch.failed),
+        **hole_metrics([hole for report in batch.reports for hole in report.holes]),
     }
     for name, value in totals.items():
         unit = MetricUnit.Bytes if name == names.METRIC_BYTES_COMMITTED else MetricUnit.Count

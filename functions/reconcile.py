@@ -10,6 +10,7 @@ from coldstream import names
 from coldstream.errors import ConflictError
 from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
+from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
 from functions._runtime import logger, metrics, now_ms, pause, remote, tell, time_left, tracer
 from functions._starts import start_delete
@@ -22,6 +23,7 @@ from functions._steps import Totals, answer, over_streams, report
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with the work that is left and with what was brought forward."""
     totals = Totals()
+    holes: list[tuple[int, int]] = []
     in_time = time_left(context)
 
     def act(item: dict[str, Any]) -> dict[str, Any] | None:
@@ -40,6 +42,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         totals["fragments"] += done.fragments
         totals["bytes"] += done.bytes
         totals["refused"] += len(done.refused)
+        tell_holes(done)
+        holes.extend(done.holes)
         start_rebalance(done)
         return item if done.more else None
 
@@ -51,6 +55,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_BYTES_COMMITTED: totals["bytes"],
             names.METRIC_FRAGMENTS_REFUSED: totals["refused"],
             names.METRIC_STREAMS_FAILED: totals["failed"],
+            **hole_metrics(holes),
         },
     )
     return answer(event, left, totals)

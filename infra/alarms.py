@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aws_cdk import Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
@@ -23,7 +24,11 @@ from coldstream import names
 from infra.arns import alarms_arn
 from infra.commit import CommitQueue
 from infra.dashboard import dashboard
-from infra.metrics import FIVE_MINUTES, oldest, own, waiting
+from infra.metrics import FIVE_MINUTES, oldest, own, throttled, waiting
+
+# A period of an alarm is a day at most, and a run may take some minutes.
+_LONGEST_WATCHED_MINUTES = 1440
+_SHORTEST_WATCHED_MINUTES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class _Alarm:
         description: what it means and what to do.
         threshold: in the metric's unit.
         periods: of the metric, in a row.
+        too_few: goes off below the threshold instead, and where there is no value at all.
     """
 
     name: str
@@ -43,6 +49,7 @@ class _Alarm:
     description: str
     threshold: float = 1
     periods: int = 1
+    too_few: bool = False
 
 
 #: Metrics that the handlers and the jobs report, by the alarm's name: (metric, description).
@@ -51,6 +58,21 @@ _REPORTED = {
         names.METRIC_FRAGMENTS_REFUSED,
         "A fragment was left out of its manifest because its bytes do not hold. The log of"
         " the function names the stream, the offset and the key.",
+    ),
+    "HolesCommitted": (
+        names.METRIC_HOLES_COMMITTED,
+        "Offsets were declared lost: the broker's retention took them before they were uploaded,"
+        " and no member has them. The log of the function commit_runs or reconcile names the stream"
+        " and the offsets; docs/how-to/holes.md says what can still be done.",
+    ),
+    "OffsetsLost": (
+        names.METRIC_OFFSETS_LOST,
+        "The job materialise met offsets that are in neither tier: a table has no rows for them.",
+    ),
+    "DeletesRefused": (
+        names.METRIC_DELETES_REFUSED,
+        "S3 refused to delete garbage, because of a policy or Object Lock. The log of the function"
+        " collect names a key.",
     ),
     "WorkflowFailures": (
         names.METRIC_WORKFLOW_FAILURES,
@@ -81,6 +103,9 @@ class Alarms(Construct):
         commit_queue: watched for lateness and dead letters.
         commit_runs: watched for errors.
         machines: the state machines by their workflow's name, watched for runs that do not succeed.
+        every_minutes: how often a schedule starts some of them, watched for runs that do not come.
+        report: the function that tells of failures, watched for its own.
+        table: the catalog, watched for throttling.
         missed_tombstones: watched for deletions that were never started.
         email: who is told; empty for nobody.
 
@@ -97,6 +122,9 @@ class Alarms(Construct):
         commit_queue: CommitQueue,
         commit_runs: lambda_.IFunction,
         machines: Mapping[str, sfn.IStateMachine],
+        every_minutes: Mapping[str, int],
+        report: lambda_.IFunction,
+        table: dynamodb.ITable,
         missed_tombstones: sqs.IQueue,
         email: str,
     ) -> None:
@@ -116,7 +144,36 @@ class Alarms(Construct):
                     " could not be started. Mend the cause in the log of the function tombstone,"
                     " then start the workflow delete for each of them.",
                 ),
+                _Alarm(
+                    "StreamsFailed",
+                    own(self, names.METRIC_STREAMS_FAILED),
+                    "For a quarter of an hour every run has left streams undone. The log of the"
+                    " function of the workflow names the stream, the offset and the key.",
+                    periods=3,
+                ),
+                _Alarm(
+                    "ReportErrors",
+                    report.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
+                    "The function that tells of failed workflows and jobs has failed itself. Look"
+                    " at the failed executions in the console of Step Functions.",
+                ),
+                _Alarm(
+                    "CommitsThrottled",
+                    commit_runs.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
+                    "For a quarter of an hour the commit function has been throttled: the account's"
+                    " concurrency is too small, or something else uses it up. Events wait; none is"
+                    " lost.",
+                    periods=3,
+                ),
+                _Alarm(
+                    "CatalogThrottled",
+                    throttled(table),
+                    "For a quarter of an hour DynamoDB has throttled writes to the table: commits"
+                    " are tried again and are late.",
+                    periods=3,
+                ),
                 *_of_machines(machines),
+                *_of_schedules(machines, every_minutes),
             )
         ]
         self.topic = self._topic(email)
@@ -170,9 +227,13 @@ class Alarms(Construct):
             alarm_description=row.description,
             threshold=row.threshold,
             evaluation_periods=row.periods,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            # No traffic is no fault.
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
+            if row.too_few
+            else cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            # No traffic is no fault; no run of what a schedule starts is one.
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING
+            if row.too_few
+            else cloudwatch.TreatMissingData.NOT_BREACHING,
         )
 
 
@@ -212,3 +273,22 @@ def _of_machines(machines: Mapping[str, sfn.IStateMachine]) -> Iterator[_Alarm]:
                 f"The state machine {name} {happened} as a whole. Its last execution in the"
                 " console shows at which step.",
             )
+
+
+def _of_schedules(
+    machines: Mapping[str, sfn.IStateMachine], every_minutes: Mapping[str, int]
+) -> Iterator[_Alarm]:
+    """One for each schedule: a machine that is never started fails never."""
+    for name, minutes in every_minutes.items():
+        if minutes > _LONGEST_WATCHED_MINUTES:
+            continue  # an alarm looks back for a week
+        period = Duration.minutes(max(minutes, _SHORTEST_WATCHED_MINUTES))
+        yield _Alarm(
+            f"{name.capitalize()}Missing",
+            machines[name].metric_succeeded(period=period, statistic="Sum"),
+            f"The state machine {name} has not succeeded for three times as long as it should take"
+            " to come round. Is its schedule enabled? Do its executions fail? After the first"
+            " deployment this is red until the first run has ended.",
+            periods=3,
+            too_few=True,
+        )

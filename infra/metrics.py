@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_sqs as sqs
 from constructs import IConstruct
 
@@ -27,6 +28,17 @@ def own(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
 def most(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     """The largest value of a metric that a job reports about the state of things."""
     return own(scope, name, **dimensions).with_(statistic="Maximum")
+
+
+def throttled(table: dynamodb.ITable) -> cloudwatch.Metric:
+    """How many writes to a table were throttled."""
+    return cloudwatch.Metric(
+        namespace="AWS/DynamoDB",
+        metric_name="WriteThrottleEvents",
+        dimensions_map={"TableName": table.table_name},
+        statistic="Sum",
+        period=FIVE_MINUTES,
+    )
 
 
 def waiting(queue: sqs.IQueue) -> cloudwatch.Metric:

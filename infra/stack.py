@@ -96,6 +96,9 @@ class ColdstreamStack(Stack):
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
             machines={name: machines[name] for name in names.WORKFLOWS},
+            every_minutes={name: row.every_minutes(settings) for name, row in WORKFLOWS.items()},
+            report=shared.report,
+            table=catalog.table,
             missed_tombstones=delete.missed,
             email=settings.alarm_email,
         )

@@ -16,6 +16,7 @@ from moto import mock_aws
 from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
+from coldstream.names import DataKey
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.remote.context import Context
 from coldstream.remote.roots import RootCache, load
@@ -70,6 +71,12 @@ class Site:
         for each, path in zip(fragments, paths, strict=True):
             self.context.store.put(path, each.data, write_id=path)
         return paths
+
+    def hole(self, first: int, next_offset: int) -> str:
+        """Declare offsets lost, as an agent does."""
+        path = DataKey(STREAM, first, next_offset, 1, 9, "hole").path(PREFIX)
+        self.context.store.put(path, b"", write_id=path)
+        return path
 
     def root(self, stream: str = STREAM) -> Root:
         context = Context(self.context.store, self.context.catalog, PREFIX, lambda: 0, RootCache())

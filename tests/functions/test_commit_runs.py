@@ -51,9 +51,23 @@ def test_a_batch_of_good_messages_moves_the_manifest_and_fails_none(site: Site) 
         names.METRIC_BYTES_COMMITTED: sum(len(each.data) for each in fragments),
         names.METRIC_FRAGMENTS_REFUSED: 0,
         names.METRIC_EVENTS_REFUSED: 0,
+        names.METRIC_HOLES_COMMITTED: 0,
+        names.METRIC_OFFSETS_GIVEN_UP: 0,
     }
     (line,) = [each for each in site.logged("INFO") if each["message"] == "committed"]
     assert (line["stream"], line["next_offset"], line["fragments"]) == (STREAM, 50, 5)
+
+
+def test_a_hole_is_counted_and_its_offsets_are_named(site: Site) -> None:
+    paths = site.upload(piece(0, 10), piece(25, 30))
+
+    handler(sqs_event(*map(s3_event, [*paths, site.hole(10, 25)])), Invocation())
+
+    assert site.root().next_offset == 30
+    (line,) = site.logged("WARNING")
+    assert (line["stream"], line["first_offset"], line["next_offset"]) == (STREAM, 10, 25)
+    told = site.metrics()
+    assert (told[names.METRIC_HOLES_COMMITTED], told[names.METRIC_OFFSETS_GIVEN_UP]) == (1, 15)
 
 
 def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:

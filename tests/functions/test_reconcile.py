@@ -24,6 +24,19 @@ def test_runs_are_completed_without_any_event(site: Site) -> None:
     assert site.metrics()[names.METRIC_FRAGMENTS_COMMITTED] == 3
 
 
+def test_a_hole_is_told_by_log_and_metric_also_where_its_event_was_lost(site: Site) -> None:
+    site.upload(piece(0, 10), piece(25, 30))
+    site.hole(10, 25)
+
+    handler({"work": [{"stream": STREAM}]}, Invocation())
+
+    assert site.root().next_offset == 30
+    (line,) = site.logged("WARNING")
+    assert (line["stream"], line["first_offset"], line["next_offset"]) == (STREAM, 10, 25)
+    told = site.metrics()
+    assert (told[names.METRIC_HOLES_COMMITTED], told[names.METRIC_OFFSETS_GIVEN_UP]) == (1, 15)
+
+
 def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
     (path,) = site.upload(replace(piece(0, 10), data=b"garbage"))
 

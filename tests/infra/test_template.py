@@ -202,6 +202,13 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
         ("AWS/Lambda", "Errors"),
         ("AWS/States", "ExecutionsFailed"),
         ("AWS/States", "ExecutionsTimedOut"),
+        ("AWS/States", "ExecutionsSucceeded"),
+        ("AWS/Lambda", "Throttles"),
+        ("AWS/DynamoDB", "WriteThrottleEvents"),
+        (names.METRIC_NAMESPACE, names.METRIC_HOLES_COMMITTED),
+        (names.METRIC_NAMESPACE, names.METRIC_OFFSETS_LOST),
+        (names.METRIC_NAMESPACE, names.METRIC_DELETES_REFUSED),
+        (names.METRIC_NAMESPACE, names.METRIC_STREAMS_FAILED),
         (names.METRIC_NAMESPACE, names.METRIC_FRAGMENTS_REFUSED),
         (names.METRIC_NAMESPACE, names.METRIC_WORKFLOW_FAILURES),
         (names.METRIC_NAMESPACE, names.METRIC_SCRUB_FINDINGS),
@@ -211,6 +218,25 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
         one["Properties"]["AlarmDescription"] and one["Properties"]["TreatMissingData"]
         for one in assembly.of_type("AWS::CloudWatch::Alarm").values()
     )
+
+
+def test_a_schedule_that_starts_nothing_raises_an_alarm(assembly: Assembly) -> None:
+    missing = {
+        name.partition("Missing")[0]: one["Properties"]
+        for name, one in assembly.of_type("AWS::CloudWatch::Alarm").items()
+        if "Missing" in name
+    }
+
+    assert {name.removeprefix("Alarms"): each["Period"] for name, each in missing.items()} == {
+        "Reconcile": 900, "Retention": 3600, "Consolidate": 3600, "Collect": 86_400,
+    }  # fmt: skip
+    for each in missing.values():
+        assert each["TreatMissingData"] == "breaching"
+        assert (each["ComparisonOperator"], each["Threshold"]) == ("LessThanThreshold", 1)
+        # CloudWatch looks back for a week, or a day where a period is below an hour.
+        assert each["EvaluationPeriods"] * each["Period"] <= (
+            7 * 86_400 if each["Period"] >= 3600 else 86_400
+        )
 
 
 @pytest.mark.parametrize("which", ["assembly", "customised"])
