@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
+from coldstream.plans.turns import is_in_turn
 from coldstream.usecases.scan import ScanFor, scan
 from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import policies, work_items
+
+_MINUTE_MS = 60_000
 
 
 @logger.inject_lambda_context
@@ -27,6 +32,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         target_size=setting(names.ENV_FRAGMENT_SIZE),
         cursor=event.get("cursor"),
         mark=True,
+        in_turn=_turn(event.get("reason") == names.REASON_SCHEDULE),
         time_left=time_left(context),
     )
     for error in page.damaged:
@@ -44,6 +50,18 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "more": page.cursor is not None,
         "failed": failed,
     }
+
+
+def _turn(scheduled: bool) -> Callable[[str], bool]:
+    """Which idle streams are looked at: all of them where a person has started the run."""
+    if not scheduled:
+        return lambda _: True
+    return partial(
+        is_in_turn,
+        now_ms=now_ms(),
+        every_ms=setting(names.ENV_RECONCILE_MINUTES) * _MINUTE_MS,
+        idle_ms=setting(names.ENV_RECONCILE_IDLE_MINUTES) * _MINUTE_MS,
+    )
 
 
 def _sum(failed: Any) -> int:

@@ -56,6 +56,8 @@ class Settings:
         max_concurrency: how many commit functions may run at once. 2 to 1000.
         reconcile_interval_minutes: how often streams are checked for uploads whose event was lost.
             1 to 1440.
+        reconcile_idle_interval_minutes: how often streams are checked that have had no data for an
+            hour. Each check is a LIST, which is what ten thousand idle streams cost. 1 to 10080.
         retention_interval_minutes: how often retention rules are applied. 1 to 10080.
         consolidate_interval_minutes: how often small fragments are made into large ones. 1 to
             10080.
@@ -97,6 +99,7 @@ class Settings:
     batch_window_seconds: int
     max_concurrency: int
     reconcile_interval_minutes: int
+    reconcile_idle_interval_minutes: int
     retention_interval_minutes: int
     consolidate_interval_minutes: int
     collect_interval_minutes: int
@@ -147,6 +150,9 @@ class Settings:
             batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
             max_concurrency=_whole(given, "max_concurrency", 2, 1000),
             reconcile_interval_minutes=_whole(given, "reconcile_interval_minutes", 1, 1440),
+            reconcile_idle_interval_minutes=_whole(
+                given, "reconcile_idle_interval_minutes", 1, 10_080
+            ),
             retention_interval_minutes=_whole(given, "retention_interval_minutes", 1, 10_080),
             consolidate_interval_minutes=_whole(given, "consolidate_interval_minutes", 1, 10_080),
             collect_interval_minutes=_whole(given, "collect_interval_minutes", 1, 43_200),

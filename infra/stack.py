@@ -141,5 +141,7 @@ class ColdstreamStack(Stack):
                 names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
                 names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
                 names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
+                names.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
+                names.ENV_RECONCILE_IDLE_MINUTES: str(settings.reconcile_idle_interval_minutes),
             },
         )

@@ -121,7 +121,7 @@ WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
             description="Makes large fragments out of small neighbours",
             statements=_consolidate_rights,
             every_minutes=lambda settings: settings.consolidate_interval_minutes,
-            batch=1,
+            batch=10,
             max_concurrency=8,
             memory_mib=1024,
         ),
@@ -133,7 +133,7 @@ WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
             description="Records garbage, and deletes what has been garbage for the grace time",
             statements=_collect_rights,
             every_minutes=lambda settings: settings.collect_interval_minutes,
-            batch=1,
+            batch=10,
             max_concurrency=4,
         ),
     }

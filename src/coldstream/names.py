@@ -32,6 +32,8 @@ ENV_BRANCHING = "COLDSTREAM_BRANCHING"
 ENV_FRAGMENT_SIZE = "COLDSTREAM_FRAGMENT_BYTES"
 ENV_GRACE_SECONDS = "COLDSTREAM_GRACE_SECONDS"
 ENV_UNDELETE_SECONDS = "COLDSTREAM_UNDELETE_SECONDS"
+ENV_RECONCILE_MINUTES = "COLDSTREAM_RECONCILE_MINUTES"
+ENV_RECONCILE_IDLE_MINUTES = "COLDSTREAM_RECONCILE_IDLE_MINUTES"
 ENV_WAREHOUSE = "COLDSTREAM_WAREHOUSE"  # URL below which tables have their files; ends in "/"
 ENV_DATABASE = "COLDSTREAM_DATABASE"  # of the Glue Data Catalog
 
@@ -54,6 +56,8 @@ OUTPUT_DASHBOARD = "DashboardUrl"
 
 # One state machine each, called <stack>-<name>.
 WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
+
+REASON_SCHEDULE = "schedule"  # why an execution began that nobody started
 
 # The catalog table: partition key = prefix + stream, sort key = what the item is about.
 CATALOG_PARTITION_KEY = "stream"

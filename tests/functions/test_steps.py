@@ -228,6 +228,26 @@ def test_scan_finds_what_each_workflow_has_something_to_do_with(site: Site) -> N
     assert found("retention") == []
 
 
+def test_a_scheduled_scan_takes_idle_streams_in_turns_and_a_person_gets_them_all(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(site, 1)  # its chunks are years old
+    monkeypatch.setenv(names.ENV_RECONCILE_MINUTES, "5")
+    monkeypatch.setenv(names.ENV_RECONCILE_IDLE_MINUTES, "60")
+    begin = 10**13 - 10**13 % 300_000
+
+    def looked_at(reason: str) -> int:
+        runs = 0
+        for number in range(12):
+            monkeypatch.setattr(scan, "now_ms", lambda at=begin + 300_000 * number: at)
+            given = {"workflow": "reconcile", "reason": reason, "work": []}
+            runs += scan.handler(given, Invocation())["work"] == WORK["work"]
+        return runs
+
+    assert 1 <= looked_at("schedule") <= 2
+    assert looked_at("") == 12
+
+
 def test_a_commit_that_crowds_the_root_starts_one_rebalance(site: Site) -> None:
     site.machine("rebalance")
     committed(site, 8)

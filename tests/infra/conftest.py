@@ -134,6 +134,7 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
         "coldstream:batch-window-seconds": "7",
         "coldstream:max-concurrency": "3",
         "coldstream:reconcile-interval-minutes": "1",
+        "coldstream:reconcile-idle-interval-minutes": "90",
         "coldstream:retention-interval-minutes": "2",
         "coldstream:consolidate-interval-minutes": "3",
         "coldstream:collect-interval-minutes": "4",

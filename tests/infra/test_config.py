@@ -64,6 +64,7 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("max_concurrency", 1, "must be 2 to 1000"),
         ("max_concurrency", 1001, "must be 2 to 1000"),
         ("reconcile_interval_minutes", 0, "must be 1 to 1440"),
+        ("reconcile_idle_interval_minutes", 0, "must be 1 to 10080"),
         ("retention_interval_minutes", 0, "must be 1 to 10080"),
         ("consolidate_interval_minutes", 10_081, "must be 1 to 10080"),
         ("collect_interval_minutes", 43_201, "must be 1 to 43200"),

@@ -351,6 +351,8 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     assert variables[names.ENV_FRAGMENT_SIZE] == str(8 * 2**20)
     assert variables[names.ENV_GRACE_SECONDS] == "5"
     assert variables[names.ENV_UNDELETE_SECONDS] == "6"
+    assert variables[names.ENV_RECONCILE_MINUTES] == "1"
+    assert variables[names.ENV_RECONCILE_IDLE_MINUTES] == "90"
     assert {
         one["Properties"]["RetentionInDays"]
         for one in customised.of_type("AWS::Logs::LogGroup").values()

@@ -11,7 +11,7 @@ from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.ours import behind
-from coldstream.usecases.scan import ScanFor, ScanPage, complete_path, scan
+from coldstream.usecases.scan import RECENT_MS, ScanFor, ScanPage, complete_path, scan
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, Remote, piece
 
@@ -150,6 +150,29 @@ def test_a_directory_in_which_nothing_is_ours_is_no_stream_that_the_table_lacks(
 )
 def test_a_search_for_directories_goes_on_behind_what_it_has_seen(key: str, expected: str) -> None:
     assert behind(key) == expected
+
+
+def test_reconcile_looks_at_an_idle_stream_in_its_turn_and_at_a_busy_one_always() -> None:
+    remote = Remote().claimed()
+    now = 10**13
+    ages = {"idle": RECENT_MS + 1, "busy": RECENT_MS, "ahead": -(10**9)}  # a clock may say anything
+    item = remote.items.items.pop(STREAM)
+    for name, age_ms in ages.items():
+        remote.items.items[name] = replace(item, stream=name, last_timestamp=now - age_ms)
+
+    def wanted(turn: str) -> set[str]:
+        page = scan(
+            remote.new_context(),
+            ScanFor.RECONCILE,
+            NO_RULES,
+            now_ms=now,
+            target_size=1,
+            in_turn=lambda stream: stream == turn,
+        )
+        return set(page.streams)
+
+    assert wanted("idle") == {"idle", "busy", "ahead"}
+    assert wanted("nobody") == {"busy", "ahead"}
 
 
 def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -> None:

@@ -12,7 +12,7 @@ from tests.workflows.conftest import SCANNING, Machines
 
 pytestmark = pytest.mark.emulator
 
-MAPPED_BATCH = {"retention": 100, "consolidate": 1, "collect": 1, "reconcile": 100}
+MAPPED_BATCH = {"retention": 100, "consolidate": 10, "collect": 10, "reconcile": 100}
 
 
 @pytest.mark.parametrize("workflow", SCANNING)
@@ -31,7 +31,13 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
         "failed": [0, []],
     }
     (scan,) = machines.given("scan", mark)
-    assert scan == {"workflow": workflow, "work": work, "cursor": None, "failed": 0}
+    assert scan == {
+        "workflow": workflow,
+        "work": work,
+        "cursor": None,
+        "failed": 0,
+        "reason": "asked",
+    }
     steps = machines.given("step", mark)
     assert sorted(json.dumps(each["work"]) for each in steps) == sorted(
         [json.dumps(work)] if MAPPED_BATCH[workflow] > 1 else [json.dumps([item]) for item in work]

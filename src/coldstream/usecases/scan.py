@@ -25,6 +25,8 @@ from coldstream.usecases.ours import behind, holds_ours
 
 #: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on.
 PAGE = 400
+#: By the broker's clock. A stream with younger data may well have more on the way.
+RECENT_MS = 3_600_000
 _STREAMS_AT_ONCE = 200
 _COMPLETE = ".complete"
 _PAGE_OF_KEYS = 1000
@@ -95,9 +97,13 @@ def scan(
     target_size: int,
     cursor: str | None = None,
     mark: bool = False,
+    in_turn: Callable[[str], bool] = lambda _: True,
     time_left: Callable[[], bool] = lambda: True,
 ) -> ScanPage:
     """One page of the streams that `workflow` has something to do with.
+
+    `reconcile` looks at a stream with a LIST, which costs money. One with data of the last hour may
+    well have lost an event; of the others `in_turn` takes some.
 
     A table that was lost or restored may lack streams. So for `reconcile` a scan also goes
     through the bucket, until it has once found every stream of the bucket in this very table; then
@@ -111,6 +117,7 @@ def scan(
         target_size: bytes of a full fragment.
         cursor: of the page before, None for the first.
         mark: whether to say in the bucket that the table lacks no stream; without it, only read.
+        in_turn: whether `reconcile` looks at a stream without recent data now.
         time_left: whether there is time for another stream of the bucket; one is always looked at.
 
     Raises:
@@ -140,7 +147,9 @@ def scan(
             wanted.append(item.stream)
             continue
         try:
-            if _wanted(item, workflow, policies, now_ms=now_ms, target_size=target_size):
+            if _wanted(
+                item, workflow, policies, now_ms=now_ms, target_size=target_size, in_turn=in_turn
+            ):
                 wanted.append(item.stream)
         except InvalidInputError as exc:  # one item must not stop the work on all the others
             words = f"a catalog item that no rule can be asked about: {exc.reason}"
@@ -252,7 +261,13 @@ def _is_a_name(directory: str) -> bool:
 
 
 def _wanted(
-    item: CatalogItem, workflow: ScanFor, policies: PolicySet, *, now_ms: int, target_size: int
+    item: CatalogItem,
+    workflow: ScanFor,
+    policies: PolicySet,
+    *,
+    now_ms: int,
+    target_size: int,
+    in_turn: Callable[[str], bool],
 ) -> bool:
     if workflow is ScanFor.COLLECT:
         return item.state in (StreamState.LIVE, StreamState.DELETED)
@@ -261,7 +276,7 @@ def _wanted(
     if item.state is not StreamState.LIVE:
         return False
     if workflow is ScanFor.RECONCILE:
-        return True
+        return item.last_timestamp >= now_ms - RECENT_MS or in_turn(item.stream)
     rules = effective(policies, item.stream, item.name)
     if workflow is ScanFor.CONSOLIDATE:
         return rules.consolidate and may_be_worth_it(

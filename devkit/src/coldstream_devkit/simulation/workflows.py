@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.policy import PolicySet, Rule, effective
+from coldstream.plans.turns import is_in_turn
 from coldstream.remote.context import Context
 from coldstream.usecases import collect as collecting
 from coldstream.usecases import consolidate as consolidating
@@ -12,7 +16,7 @@ from coldstream.usecases import rebuild as rebuilding
 from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.scan import ScanFor, scan
+from coldstream.usecases.scan import RECENT_MS, ScanFor, scan
 from coldstream_devkit.simulation.net import DYNAMODB, S3, Outage
 from coldstream_devkit.simulation.readers import read
 from coldstream_devkit.simulation.scene import (
@@ -235,14 +239,22 @@ def scans(scene: Scene) -> None:
     workflow = scene.choices.one_of((*ScanFor, ScanFor.RECONCILE))
 
     def act() -> None:
-        for name in scan_all(scene, scene.context(), workflow):
+        turn = partial(
+            is_in_turn, now_ms=scene.scheduler.now, every_ms=RECENT_MS // 4, idle_ms=RECENT_MS
+        )
+        for name in scan_all(scene, scene.context(), workflow, turn):
             if workflow is ScanFor.RECONCILE and name in scene.streams:
                 reconciles(scene, scene.streams[name])
 
     scene.spawn("scan", act)
 
 
-def scan_all(scene: Scene, context: Context, workflow: ScanFor) -> set[str]:
+def scan_all(
+    scene: Scene,
+    context: Context,
+    workflow: ScanFor,
+    in_turn: Callable[[str], bool] = lambda _: True,
+) -> set[str]:
     """The streams that all pages of a scan name; it ends, whatever the bucket holds."""
     found: set[str] = set()
     cursor: str | None = None
@@ -256,6 +268,7 @@ def scan_all(scene: Scene, context: Context, workflow: ScanFor) -> set[str]:
             target_size=2000,
             cursor=cursor,
             mark=True,
+            in_turn=in_turn,
             time_left=scene.time_left(),
         )
         found.update(page.streams)

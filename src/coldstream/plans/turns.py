@@ -1,0 +1,25 @@
+"""Which idle streams a scheduled run looks at: each once in a longer interval, in turns."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+
+def is_in_turn(stream: str, *, now_ms: int, every_ms: int, idle_ms: int) -> bool:
+    """Whether a run at `now_ms` looks at a stream without recent data.
+
+    Every run has a turn, and every stream belongs to one of `idle_ms // every_ms` of them by a
+    checksum of its name, so that each run has its share.
+
+    Args:
+        stream: directory name.
+        now_ms: ms since the Unix epoch.
+        every_ms: from one run to the next.
+        idle_ms: how often each stream is looked at; at least `every_ms`, or every run does.
+    """
+    turns = idle_ms // every_ms
+    if turns <= 1:
+        return True
+    # A run that comes up to a quarter of the interval early or late leaves no turn out.
+    begun = {now_ms // every_ms, (now_ms - every_ms // 4) // every_ms}
+    return crc32(stream.encode()) % turns in {turn % turns for turn in begun}
