@@ -359,3 +359,15 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     } == {90}
     assert ":iam::123456789012:root" in trusted
     assert "arn:aws:iam::210987654321:role/broker" in trusted
+
+
+def test_every_alarm_is_in_the_docs_and_no_other(assembly: Assembly) -> None:
+    text = (ROOT / "docs/how-to/alarms.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    told = {name.strip("` ") for row in rows for name in row.split(",")}
+    made = {
+        name.removeprefix("Alarms")[:-8]  # the CDK's digest of the path
+        for name in assembly.of_type("AWS::CloudWatch::Alarm")
+    }
+
+    assert told == made
