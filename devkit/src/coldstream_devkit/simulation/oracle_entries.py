@@ -78,7 +78,9 @@ def _holds_what_it_says(
                 key,
             )
         last = identity
-    size = oracle.contents.sizes[key]
+    # A rebuild takes the size from LIST, also that of an object that was cut meanwhile.
+    cut = key in oracle.contents.harmed and len(oracle.objects.objects.get(key, b""))
+    size = leaf.size if leaf.size == cut else oracle.contents.sizes[key]
     records = leaf.next - leaf.first
     if at != leaf.next or (size, records, min(times), max(times)) != (
         leaf.size, leaf.records, leaf.low_ms, leaf.high_ms,
