@@ -186,7 +186,8 @@ def test_errors_that_are_retried_by_name_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("retention", 100), ("reconcile", 100), ("consolidate", 1), ("collect", 1)]
+    ("name", "batch"),
+    [("retention", 100), ("reconcile", 100), ("consolidate", 10), ("collect", 10)],
 )
 def test_one_batch_that_fails_stops_no_other(name: str, batch: int) -> None:
     (mapped,) = (

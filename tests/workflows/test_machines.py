@@ -89,13 +89,14 @@ def test_a_batch_that_is_given_up_is_reported_and_the_others_go_on(
     machines: Machines, mark: str
 ) -> None:
     bad = {"stream": f"{mark}-bad", "raise": ["KeyError"] * 9}
+    beside = [{"stream": f"{mark}-{number}"} for number in range(9)]  # a batch has ten
 
-    ended = machines.run("collect", work=[bad, {"stream": f"{mark}-good"}])
+    ended = machines.run("collect", work=[bad, *beside, {"stream": f"{mark}-good"}])
 
     assert ended["status"] == "SUCCEEDED", ended
     (report,) = machines.given("report", mark)
     assert (report["workflow"], report["error"]["Error"]) == ("collect", "KeyError")
-    assert report["work"] == [bad]
+    assert report["work"] == [bad, *beside]
     assert [f"{mark}-good"] in [
         [item["stream"] for item in each["work"]] for each in machines.given("step", mark)
     ]
