@@ -107,6 +107,7 @@ class Oracle:
     past: list[Known] = field(default_factory=list)
     asked: int = -1
     given_up: set[ChunkId] = field(default_factory=set)
+    _swept: bool = False  # it was deleted, and its undelete time was over
     contents: Contents = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,8 +195,8 @@ class Oracle:
         before = self.current
         if before is not None and before.item.root_key == item.root_key:
             return
-        if before is not None and item.version == 1 and before.keys <= self.contents.harmed:
-            before = None  # item, metadata and all data were lost: the stream begins once more
+        if before is not None and item.version == 1 and self._is_gone(before):
+            before, self._swept = None, False  # the item was lost too: the stream begins once more
         root, after = self._read(item)
         keys = self._references(item, after)
         if what == "adopt":
@@ -227,8 +228,14 @@ class Oracle:
             self.past.append(Known(before.item, before.root, before.manifest, before.keys, now))
         self.current = Known(item, root, after, keys)
 
+    def _is_gone(self, known: Known) -> bool:
+        """Whether all metadata and data were lost, or deleted with the stream."""
+        there = known.keys & self.objects.objects.keys()
+        return known.keys <= self.contents.harmed or (self._swept and not there)
+
     def buried(self, item: CatalogItem, *, held: bool) -> None:
         """The item became a tombstone: never under a legal hold."""
+        self._swept |= item.state is StreamState.DELETED
         if held:
             raise self.broken(
                 Invariant.DURABILITY, f"{item.state} at revision {item.revision}, under a hold"
