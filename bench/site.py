@@ -16,6 +16,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect
 from coldstream.remote.context import Context
+from coldstream.usecases.claim_function import OwnRights
 from coldstream_devkit.generator import Written, write_stream
 from coldstream_devkit.local import environment
 
@@ -49,6 +50,7 @@ def tier(there: Context, data_dir: Path) -> None:
     """Upload everything below `data_dir`, as `coldstream agent run --once` does."""
     Agent(
         context=there,
+        function=OwnRights(there, lambda attempt: None, lambda: time.time_ns() // 1_000_000),
         data_dir=data_dir,
         committed=AllCommitted(),
         settings=AgentSettings(once=True),

@@ -36,6 +36,7 @@ from coldstream.fragment import Buffer
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 
 ROUNDS = 7
@@ -97,6 +98,7 @@ def ours(data_dir: Path) -> float:
     store = TimedStore(real.store)
     agent = Agent(
         context=replace(real, store=store),
+        function=OwnRights(real, lambda attempt: None, lambda: time.time_ns() // 1_000_000),
         data_dir=data_dir,
         committed=AllCommitted(),
         settings=AgentSettings(once=True, nudge_seconds=0.05),

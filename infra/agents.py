@@ -1,8 +1,9 @@
-"""What the agents beside the brokers may do: write below their prefix, and delete nothing."""
+"""What the agents beside the brokers may do: add fragments, look, and ask; nothing else."""
 
 from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -17,11 +18,15 @@ class Agents(Construct):
     Broker nodes that have a role of their own keep it and get the policy attached; an instance has
     room for one role only.
 
+    Who has stolen an agent's credentials can add fragments and claims, and read; all that the tier
+    already holds stays, because only functions move a manifest (docs/security.md).
+
     Args:
         scope: where it belongs.
         id: its name there.
         site: what they work on, and who may assume the role besides EC2.
         queue: where an agent asks for a commit.
+        claim: the function that claims and commits for it.
 
     Attributes:
         role: the role.
@@ -35,6 +40,7 @@ class Agents(Construct):
         *,
         site: Site,
         queue: sqs.IQueue,
+        claim: lambda_.IFunction,
     ) -> None:
         super().__init__(scope, id)
         bucket, table, prefix = site.bucket, site.table, site.settings.prefix
@@ -44,19 +50,27 @@ class Agents(Construct):
             description="What a coldstream agent beside a RabbitMQ broker needs",
             statements=[
                 rights.read_objects(bucket=bucket, prefix=prefix),
-                rights.write_data(bucket=bucket, prefix=prefix),
-                # An agent claims its stream for an epoch, and a claim is a new root.
-                rights.write_metadata(bucket=bucket, prefix=prefix),
+                rights.write_fragments(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
-                *rights.anchor_in_catalog(table=table, prefix=prefix),
+                *rights.see_in_catalog(table=table, prefix=prefix),
                 iam.PolicyStatement(
                     sid="AskForCommit",
                     actions=["sqs:SendMessage"],
                     resources=[queue.queue_arn],
                 ),
+                iam.PolicyStatement(
+                    sid="AskForClaim",
+                    actions=["lambda:InvokeFunction"],
+                    resources=[claim.function_arn],
+                ),
             ],
         )
-        accept_keys(self.policy, bucket=bucket, prefix=prefix, kinds=("data", "metadata"))
+        accept_keys(
+            self.policy,
+            bucket=bucket,
+            prefix=prefix,
+            kinds=("data", "metadata", "data/*.fragment"),
+        )
         self.role = iam.Role(
             self,
             "Role",

@@ -65,6 +65,12 @@ _REPORTED = {
         " and no member has them. The log of the function commit_runs or reconcile names the stream"
         " and the offsets; docs/how-to/holes.md says what can still be done.",
     ),
+    "ClaimsThatCut": (
+        names.METRIC_CLAIMS_THAT_CUT,
+        "A new writer's log has shown that the end of a manifest is another history, and its claim"
+        " has cut that off; or somebody claims falsely. What was cut off is in the quarantine. The"
+        " log of the function claim names the stream, the epoch and the offsets.",
+    ),
     "OffsetsLost": (
         names.METRIC_OFFSETS_LOST,
         "The job materialise met offsets that are in neither tier: a table has no rows for them.",

@@ -23,6 +23,9 @@ BATCH_SIZE = 100
 # a person and never worth data: the reconciler will have done its work.
 MAX_RECEIVES = 5
 
+#: Of keys that committing has a right to; see `commit_rights`.
+COMMIT_KINDS = ("data", "metadata", "data/*.fragment")
+
 
 class CommitQueue(Construct):
     """Where S3 reports new fragments, and where agents ask for a commit.
@@ -132,9 +135,7 @@ class CommitRuns(Construct):
             log_retention_days=settings.log_retention_days,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
-        accept_keys(
-            made.role, bucket=site.bucket, prefix=settings.prefix, kinds=("data", "metadata")
-        )
+        accept_keys(made.role, bucket=site.bucket, prefix=settings.prefix, kinds=COMMIT_KINDS)
         accept_executions(made.role, "rebalance")
         self.function = made.function
         self.function.add_event_source(
@@ -150,11 +151,15 @@ class CommitRuns(Construct):
 
 
 def commit_rights(site: Site) -> list[iam.PolicyStatement]:
-    """What committing takes: see what was uploaded, write a root, move the item."""
+    """What committing takes: see what was uploaded, write a root, move the item.
+
+    And a fragment, of the part behind the manifest's end of one that reaches over it.
+    """
     bucket, table, prefix = site.bucket, site.table, site.settings.prefix
     return [
         rights.read_objects(bucket=bucket, prefix=prefix),
         rights.write_metadata(bucket=bucket, prefix=prefix),
+        rights.write_fragments(bucket=bucket, prefix=prefix),
         rights.list_streams(bucket=bucket, prefix=prefix),
         rights.commit_to_catalog(table=table),
     ]

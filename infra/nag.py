@@ -58,13 +58,14 @@ def accept_marks(construct: IConstruct, *, bucket: s3.IBucket, prefix: str) -> N
 def accept_keys(
     construct: IConstruct, *, bucket: s3.IBucket, prefix: str, kinds: Iterable[str]
 ) -> None:
-    """Accept a right to all keys of some kinds ("data", "metadata"): streams come and go."""
+    """Accept a right to all keys of some kinds, as "data" or "data/*.hole": streams come and go."""
     logical_id = _logical_id(bucket)
     for kind in kinds:
+        keys = kind if "/" in kind else f"{kind}/*"
         accept(
             construct,
-            f"IAM5[Resource::<{logical_id}.Arn>/{prefix}stream/*/{kind}/*]",
-            f"All keys below {kind}/ of every stream with this prefix: as narrow as a right can be"
+            f"IAM5[Resource::<{logical_id}.Arn>/{prefix}stream/*/{keys}]",
+            f"All keys {keys} of every stream with this prefix: as narrow as a right can be"
             " that does not change with each stream and object",
         )
 

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
+from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX
 from infra.arns import executions_arn, machine_arn
 
 
@@ -49,12 +50,21 @@ def write_metadata(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     )
 
 
-def write_data(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
-    """PUT of fragments and holes. The bucket policy refuses to overwrite one."""
+def write_fragments(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of fragments. The bucket policy refuses to overwrite one."""
     return iam.PolicyStatement(
-        sid="WriteData",
+        sid="WriteFragments",
         actions=["s3:PutObject"],
-        resources=[_objects(bucket, prefix, "data")],
+        resources=[_objects(bucket, prefix, "data") + FRAGMENT_SUFFIX],
+    )
+
+
+def write_holes(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """PUT of holes: for `claim`, which looks whether anything is lost, and nobody else."""
+    return iam.PolicyStatement(
+        sid="WriteHoles",
+        actions=["s3:PutObject"],
+        resources=[_objects(bucket, prefix, "data") + HOLE_SUFFIX],
     )
 
 
@@ -111,6 +121,20 @@ def commit_to_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     return iam.PolicyStatement(
         sid="CommitToCatalog",
         actions=["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:UpdateItem"],
+        resources=[table.table_arn],
+    )
+
+
+def anchor_and_commit(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """As `commit_to_catalog`, and write the first item of a stream: for `claim`."""
+    return iam.PolicyStatement(
+        sid="AnchorAndCommit",
+        actions=[
+            "dynamodb:DescribeTable",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+        ],
         resources=[table.table_arn],
     )
 
@@ -244,17 +268,17 @@ def start_workflow(scope: IConstruct, name: str) -> list[iam.PolicyStatement]:
     ]
 
 
-def anchor_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:
-    """What an agent does with the items of its own prefix: anchor a stream, claim it, report.
+def see_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:
+    """What an agent does with the items of its own prefix: look at one whose stream it has.
 
-    `ForAllValues` also holds where a request names no key at all; these three actions always name
-    one, so it cannot be got round that way. The bare prefix is the key of the operator's rules and
-    legal holds, and "*" also stands for nothing: so "?*".
+    `ForAllValues` also holds where a request names no key at all; GetItem always names one. The
+    bare prefix is the key of the operator's rules and legal holds, and "*" also stands for nothing:
+    so "?*".
     """
     return [
         iam.PolicyStatement(
-            sid="AnchorInCatalog",
-            actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"],
+            sid="SeeInCatalog",
+            actions=["dynamodb:GetItem"],
             resources=[table.table_arn],
             conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}?*"]}},
         ),

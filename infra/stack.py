@@ -13,6 +13,7 @@ from infra.agents import Agents
 from infra.alarms import Alarms
 from infra.arns import machine_arn_prefix
 from infra.catalog import CatalogTable
+from infra.claim import Claim
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
 from infra.glue import Jobs
@@ -85,7 +86,8 @@ class ColdstreamStack(Stack):
             "delete": delete.machine,
             **{name: each.machine for name, each in scanning.items()},
         }
-        agents = Agents(self, "Agents", site=site, queue=commit_queue.queue)
+        claim = Claim(self, "Claims", site=site)
+        agents = Agents(self, "Agents", site=site, queue=commit_queue.queue, claim=claim.function)
         warehouse = Warehouse(
             self, "Warehouse", name=settings.warehouse_name, database=settings.database
         )
@@ -109,6 +111,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_PREFIX: settings.prefix,
             names.OUTPUT_QUEUE_URL: commit_queue.queue.queue_url,
             names.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
+            names.OUTPUT_CLAIM_FUNCTION: claim.function.function_name,
             names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
             names.OUTPUT_RECONCILE_FUNCTION: scanning["reconcile"].function.function_name,
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),

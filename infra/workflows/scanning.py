@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra import rights, workflow
-from infra.commit import commit_rights
+from infra.commit import COMMIT_KINDS, commit_rights
 from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings
 from infra.steps import Scan, SharedSteps, Site
 
@@ -97,6 +97,7 @@ WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
             every_minutes=lambda settings: settings.reconcile_interval_minutes,
             batch=100,
             max_concurrency=10,
+            kinds=COMMIT_KINDS,
             starts=("delete", "rebalance"),
             timeout_seconds=3600,
         ),

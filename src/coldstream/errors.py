@@ -7,7 +7,8 @@
     │   └── RefusedFragmentError   a fragment that must not enter a manifest
     ├── ConflictError          another writer won: read again, decide again, try again
     │   ├── AlreadyExistsError     the key is taken by another write
-    │   └── FencedError            a higher epoch has claimed the stream: stop writing
+    │   ├── FencedError            a higher epoch has claimed the stream: stop writing
+    │   └── ForeignBucketError     the catalog knows a manifest, the bucket nothing of it
     ├── UnknownOutcomeError    it may have landed: read back, never clean up
     ├── UnavailableError       the network or the service: try again later
     ├── PermissionDeniedError  ask for the right
@@ -128,6 +129,17 @@ class FencedError(ConflictError):
     """A higher epoch owns the stream; this writer must stop."""
 
     kind = ErrorKind.FENCED
+
+
+class ForeignBucketError(ConflictError):
+    """The catalog knows a manifest of the stream, and the bucket has no object of it at all."""
+
+    remedy = (
+        "check the bucket, the table and the prefix. If they are right, an earlier run had another"
+        " bucket: copy the stream's objects from there (`aws s3 sync s3://OTHER/PREFIX"
+        " s3://THIS/PREFIX`, with the prefix that the message names) and run this again. If this"
+        " bucket was emptied, restore it: the manifest cannot be made from the catalog"
+    )
 
 
 class UnknownOutcomeError(ColdstreamError):

@@ -45,6 +45,7 @@ class Site:
             names.ENV_BUCKET: self.outputs[names.OUTPUT_BUCKET],
             names.ENV_TABLE: self.outputs[names.OUTPUT_TABLE],
             names.ENV_PREFIX: self.outputs[names.OUTPUT_PREFIX],
+            names.ENV_CLAIM_FUNCTION: self.outputs[names.OUTPUT_CLAIM_FUNCTION],
             names.ENV_QUEUE_URL: self.outputs[names.OUTPUT_QUEUE_URL],
             names.ENV_WORKFLOWS: self.outputs[names.OUTPUT_WORKFLOWS],
             "NO_COLOR": "1",

@@ -64,7 +64,13 @@ def test_no_commit_takes_a_hole_over_good_data_and_a_rebuild_reaches_as_far(
             key = DataKey(STREAM, first, first + length, 1, uid, "hole")
             remote.memory.objects.setdefault(key.path(PREFIX), b"")
         elif what == "gap":
-            _, gap = find_gap(remote.context, STREAM, local_first=first + length, pause=no_pause)
+            _, gap = find_gap(
+                remote.context,
+                STREAM,
+                local_first=first + length,
+                commit=lambda: commit_runs(remote.context, STREAM, pause=no_pause, thorough=True),
+                pause=no_pause,
+            )
             if gap is not None:
                 declare(remote.context, STREAM, gap)
         known = set(data_in_holes(remote, before))

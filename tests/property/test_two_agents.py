@@ -32,6 +32,7 @@ from coldstream.osiris.index import INDEX_HEADER
 from coldstream.osiris.segment import SEGMENT_HEADER
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import build_chunk
 from tests.support.examples import examples
@@ -125,6 +126,7 @@ class Node:
         self.context = self.tier.context()
         self.follower = StreamFollower(
             context=self.context,
+            function=OwnRights(self.context, nothing, lambda: 0),
             log=StreamLog(DIRECTORY, self.files),
             committed=AllCommitted(),
             settings=AgentSettings(

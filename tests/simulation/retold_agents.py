@@ -16,6 +16,7 @@ from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import QueueName
+from coldstream.usecases.claim_function import OwnRights
 from coldstream_devkit.fragments import START_MS
 from coldstream_devkit.simulation.cluster import Replica, ReplicaFiles, SimChunk
 from coldstream_devkit.simulation.nodes import Delivered
@@ -58,6 +59,7 @@ class Node:
         self.context = self._stream.context()
         self.follower = StreamFollower(
             context=self.context,
+            function=OwnRights(self.context, no_pause, lambda: 0),
             log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
             committed=Delivered({STREAM: self.replica}),
             settings=AgentSettings(

@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    DivergedError,
+    FencedError,
+    ForeignBucketError,
+    NotFoundError,
+)
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
 from coldstream.plans.claim import NO_HISTORY, LocalChunk
 from coldstream.ports import NotLanded, Unknown
-from coldstream.usecases.claim import ForeignBucketError, anchor, claim, root_again
+from coldstream.usecases.claim import anchor, claim, root_again
 from coldstream.usecases.commit_runs import commit_runs
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 

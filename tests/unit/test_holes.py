@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from coldstream.reader import Gap as ReadGap
 from coldstream.reader import Offset, StreamReader
 from coldstream.reader.gap import GapReason
 from coldstream.reader.verify import verify_stream
-from coldstream.usecases import holes
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -49,7 +49,14 @@ def verified(remote: Remote) -> bool:
 
 
 def gap(remote: Remote, local_first: int) -> ChainGap | None:
-    return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
+    context = remote.new_context()
+    return find_gap(
+        context,
+        STREAM,
+        local_first=local_first,
+        commit=lambda: commit_runs(context, STREAM, pause=no_pause, thorough=True),
+        pause=no_pause,
+    )[1]
 
 
 def test_a_hole_and_what_follows_it_are_appended_in_one_commit(remote: Remote) -> None:
@@ -296,7 +303,7 @@ def test_what_comes_right_after_the_commit_is_committed_and_no_gap(
         remote.upload(piece(10, 20))
         return report
 
-    monkeypatch.setattr(holes, "commit_runs", then_comes_another)
+    monkeypatch.setattr(sys.modules[__name__], "commit_runs", then_comes_another)
 
     assert gap(remote, 50) == ChainGap(
         20, 50, 1, fragment_follows=False, declared=False, holding=()

@@ -49,7 +49,14 @@ def commit(remote: Remote, **settings: Any) -> CommitReport:
 
 
 def gap(remote: Remote, local_first: int) -> ChainGap | None:
-    return find_gap(remote.new_context(), STREAM, local_first=local_first, pause=no_pause)[1]
+    context = remote.new_context()
+    return find_gap(
+        context,
+        STREAM,
+        local_first=local_first,
+        commit=lambda: commit_runs(context, STREAM, pause=no_pause, thorough=True),
+        pause=no_pause,
+    )[1]
 
 
 def hole(remote: Remote, first: int, next_offset: int, *, epoch: int = 1) -> str:

@@ -10,6 +10,7 @@ from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import (
     ConflictError,
     CorruptDataError,
+    ForeignBucketError,
     InvalidInputError,
     LostRangeError,
     NotFoundError,
@@ -20,7 +21,6 @@ from coldstream.manifest.tree import leaves
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import ForeignBucketError
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance

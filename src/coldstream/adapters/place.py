@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
-from coldstream.names import DEFAULT_PREFIX
+from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
 from coldstream.ports import Catalog, ObjectStore, Policies
 from coldstream.remote.context import Context
 
@@ -50,6 +50,8 @@ FILE_SCHEME = "file://"
 IN_LAMBDA = Patience(3, 10, 4)
 #: Commands, agents and jobs.
 ELSEWHERE = Patience(5, 20, 5)
+#: Who invokes a function waits for as long as it may run, and a little longer.
+OF_A_FUNCTION = Patience(5, CLAIM_TIMEOUT_SECONDS + 10, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ that the agent has another bucket or prefix than the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from coldstream.agent.commits import Commits
 from coldstream.agent.faults import StuckManifestError, check_not_deleted
 from coldstream.agent.progress import Notices, place
 from coldstream.agent.settings import AgentSettings
@@ -23,7 +23,6 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import CommitRequests
 from coldstream.remote.context import Context
 from coldstream.usecases.ahead import ahead
-from coldstream.usecases.commit_runs import commit_runs
 
 _ASKED = 2  # requests for a commit before the bucket is looked at
 _RECUTS = 3  # so often is a stream cut again before its manifest counts as stuck
@@ -41,7 +40,7 @@ class CatchUp:
         stream: directory name.
         settings: of the agent.
         requests: for a commit, None if there is no queue.
-        pause: sleeps after a lost commit.
+        commits: of the stream.
         notices: takes what a person should know although the stream goes on.
         stuck: what to tell while the manifest stands still, None while it does not. Never with
             `once`: that raises it.
@@ -52,7 +51,7 @@ class CatchUp:
     stream: str
     settings: AgentSettings
     requests: CommitRequests | None
-    pause: Callable[[int], None]
+    commits: Commits
     notices: Notices
     stuck: StuckManifestError | None = None
     hopeless: bool = False
@@ -111,7 +110,7 @@ class CatchUp:
         Raises:
             StuckManifestError: with `once`: nothing helps.
             DeletedStreamError: the stream has a tombstone.
-            ColdstreamError: as `commit_runs`.
+            ColdstreamError: as `Commits.commit`.
         """
         check_not_deleted(item)
         self._tried_at = now
@@ -141,7 +140,7 @@ class CatchUp:
         if item.fragments == 0:
             found = ahead(self.context, self.stream)
             return found.next_offset, found.refused
-        report = commit_runs(self.context, self.stream, pause=self.pause)
+        report = self.commits.commit()
         if report.fragments:
             self._committed += 1
             if self._committed & (self._committed - 1) == 0:  # a broken function is told ever less

@@ -21,11 +21,11 @@ from coldstream.errors import (
     ColdstreamError,
     ConflictError,
     CorruptDataError,
+    ForeignBucketError,
     LostRangeError,
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.usecases.claim import ForeignBucketError
 
 _TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
 

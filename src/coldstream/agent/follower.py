@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coldstream.agent.catch_up import CatchUp
+from coldstream.agent.commits import Commits
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
@@ -37,7 +38,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.ledger import Ledger, Right
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import SegmentView, Slice, cut
-from coldstream.ports import CommitRequests
+from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
 _END = 2**64 - 1
@@ -54,6 +55,7 @@ class StreamFollower:
         committed: what of it is committed.
         settings: of the agent.
         requests: for a commit, None if there is no queue.
+        function: that claims and commits.
         name: which queue it belongs to.
         pause: sleeps after a lost commit.
         started: monotonic seconds of the first look.
@@ -66,11 +68,13 @@ class StreamFollower:
     committed: CommittedOffsets
     settings: AgentSettings
     requests: CommitRequests | None
+    function: ClaimFunction
     name: QueueName
     pause: Callable[[int], None]
     started: float
     members: Members | None = None
     progress: Progress = field(init=False)
+    _commits: Commits = field(init=False)
     _gaps: Gaps = field(init=False)
     _standing: StandstillWatch = field(init=False)
     _catch_up: CatchUp = field(init=False)
@@ -98,12 +102,14 @@ class StreamFollower:
 
     def __post_init__(self) -> None:
         members = self.members or (LastCopy() if self.settings.last_copy else None)
-        self._gaps = Gaps(self.context, self.log, members, self.pause)
+        commits = Commits(self.context, self.function, self.log.stream, self.pause)
+        self._commits = commits
+        self._gaps = Gaps(self.context, commits, self.log, members, self.pause)
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
-            self.context, self.log.stream, self.settings, self.requests, self.pause, notices
+            self.context, self.log.stream, self.settings, self.requests, commits, notices
         )
 
     @property
@@ -159,7 +165,7 @@ class StreamFollower:
             # Perhaps the file was mended; a second fault blocks again.
             self._suspect_at, self._blocked_at = self._blocked_at, None
         closed = self._outdated or self._epoch == 0
-        if closed and (self._in_flight or not self._open(now, now_ms)):
+        if closed and (self._in_flight or not self._open(now)):
             return
         if self._blocked_at is None:
             self.progress.error = self._catch_up.stuck
@@ -208,18 +214,17 @@ class StreamFollower:
         limits = (self.committed.limit(self.log.stream), self._blocked_at, self._until)
         return min(each for each in limits if each is not None)
 
-    def _open(self, now: float, now_ms: int) -> bool:
+    def _open(self, now: float) -> bool:
         """Anchor and claim the stream; False while it has no committed chunk."""
         opened = open_stream(
             self.context,
+            self._commits,
             self.log,
             self._gaps,
             limit=self._limit(),
             settings=self.settings,
             name=self.name,
             notices=self.progress.notices,
-            pause=self.pause,
-            now_ms=now_ms,
         )
         if opened is None:
             return False

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 
+from coldstream.agent.commits import Commits
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
@@ -20,7 +21,7 @@ from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
-from coldstream.usecases.holes import ChainGap, declare, find_gap
+from coldstream.usecases.holes import ChainGap, find_gap
 
 _NAMED = 3
 
@@ -48,6 +49,7 @@ class Gaps:
 
     Args:
         context: where.
+        commits: of this stream.
         log: the directory.
         members: asked what they still have; None if nobody can say.
         pause: sleeps after a lost commit.
@@ -56,6 +58,7 @@ class Gaps:
     """
 
     context: Context
+    commits: Commits
     log: StreamLog
     members: Members | None
     pause: Callable[[int], None]
@@ -74,12 +77,16 @@ class Gaps:
 
         Raises:
             LostRangeError: it is not certain that a gap is lost, or nothing committed can follow.
-            ColdstreamError: as `commit_runs`, and as a PUT does.
+            ColdstreamError: as `Commits`.
         """
         declared: set[tuple[int, int]] = set()
         while True:
             report, gap = find_gap(
-                self.context, self.log.stream, local_first=begin, pause=self.pause
+                self.context,
+                self.log.stream,
+                local_first=begin,
+                commit=lambda: self.commits.commit(thorough=True),
+                pause=self.pause,
             )
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
@@ -90,7 +97,7 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
-                self._declare(gap)
+                self._declare(gap, begin)
                 declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
                 self._tell(gap, "it was uploaded although no answer came")
@@ -163,10 +170,10 @@ class Gaps:
                 offset=gap.first_offset,
             )
 
-    def _declare(self, gap: ChainGap) -> None:
+    def _declare(self, gap: ChainGap, begin: int) -> None:
         self._meant = (gap.first_offset, gap.next_offset)
-        keys = declare(self.context, self.log.stream, gap)
-        named = ", ".join(key.path(self.context.prefix) for key in keys)
+        keys = self.commits.declare(gap, log_first=begin)
+        named = ", ".join(keys) or "of an earlier request"
         self._tell(gap, f"key {named}" if len(keys) == 1 else f"keys {named}")
 
     def _tell(self, gap: ChainGap, key: str) -> None:

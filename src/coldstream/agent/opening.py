@@ -6,9 +6,10 @@ what has been done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from coldstream.agent.commits import Commits
 from coldstream.agent.faults import check_not_deleted
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.history import CommittedHistory
@@ -16,11 +17,11 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
-from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.context import Context
-from coldstream.usecases.claim import Claimed, anchor, claim
-from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.claim import Claimed
+from coldstream.usecases.commit_runs import CommitReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Opened:
 
 def open_stream(
     context: Context,
+    commits: Commits,
     log: StreamLog,
     gaps: Gaps,
     *,
@@ -50,8 +52,6 @@ def open_stream(
     settings: AgentSettings,
     name: QueueName,
     notices: Notices,
-    pause: Callable[[int], None],
-    now_ms: int,
 ) -> Opened | None:
     """Anchor and claim a stream; None while it has no committed chunk.
 
@@ -59,17 +59,16 @@ def open_stream(
 
     Args:
         context: where.
+        commits: of this stream.
         log: the directory.
         gaps: of this stream.
         limit: all local offsets below this are committed.
         settings: of the agent.
         name: which queue it belongs to.
         notices: takes what a person should know.
-        pause: sleeps after a lost commit.
-        now_ms: ms since the Unix epoch.
 
     Raises:
-        ColdstreamError: as `claim`, `commit_runs` and `Gaps`.
+        ColdstreamError: as `Commits` and `Gaps`.
     """
     if limit:
         log.check_indexes(0)
@@ -78,43 +77,41 @@ def open_stream(
     if not segments or not newest:
         return None
     stream, epoch = log.stream, newest[-1].epoch
-    item = _anchor(context, stream, segments[0], name, gaps)
-    if 0 < item.epoch < epoch and segments[0] > item.next_offset:
-        # What an older writer has uploaded behind a gap would lie above the new floor, and no
-        # manifest would ever take it.
-        gaps.bridge(item.epoch, segments[0], committed=limit, to_log=False)
-    claimed = claim(
-        context,
-        stream,
-        epoch,
-        log=CommittedHistory(log, limit, epoch),
-        pause=pause,
-        now_ms=now_ms,
-        alone=gaps.check_alone,
-    )
+    _prepare(context, stream, segments[0], epoch, gaps, committed=limit)
+    history = CommittedHistory(log, limit, epoch)
+    claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone)
     for notice in _notices_of(claimed, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)
     # What an earlier life of this agent has uploaded may have lost its events.
-    report = commit_runs(context, stream, pause=pause)
+    report = commits.commit()
     look = settings.once and not report.waiting
     return Opened(epoch, ledger, report, gaps.pending(report) if look else None)
 
 
-def _anchor(
-    context: Context, stream: str, first_offset: int, name: QueueName, gaps: Gaps
-) -> CatalogItem:
-    """The item of a stream whose log begins with `first_offset`, made where there is none."""
-    if first_offset and context.catalog.get(stream) is None:
-        # What a longer log has below it would never be uploaded, and nobody would say so.
-        gaps.check_alone(first_offset, first_offset)
-    item = anchor(context, stream, first_offset, name)
+def _prepare(
+    context: Context, stream: str, first_offset: int, epoch: int, gaps: Gaps, *, committed: int
+) -> None:
+    """Look whether a log that begins with `first_offset` may claim.
+
+    Raises:
+        LostRangeError: another member may have a longer one.
+        DeletedStreamError: the stream has a tombstone.
+        ColdstreamError: as `Gaps.bridge`.
+    """
+    item = context.catalog.get(stream)
+    if item is None:
+        if first_offset:
+            # What a longer log has below it would never be uploaded, and nobody would say so.
+            gaps.check_alone(first_offset, first_offset)
+        return
     check_not_deleted(item)
-    if name.queue and item.name != name:
-        context.catalog.set_name(stream, name)
-    return item
+    if 0 < item.epoch < epoch and first_offset > item.next_offset:
+        # What an older writer has uploaded behind a gap would lie above the new floor, and no
+        # manifest would ever take it.
+        gaps.bridge(item.epoch, first_offset, committed=committed, to_log=False)
 
 
 def _notices_of(

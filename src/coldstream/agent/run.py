@@ -29,7 +29,7 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import QueueName
-from coldstream.ports import CommitRequests
+from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
 _LONGEST_PAUSE = 30.0
@@ -53,6 +53,7 @@ class Agent:
         committed: what of each stream is committed.
         settings: how to cut, upload and wait.
         requests: for a commit when events seem lost, None if there is no queue.
+        function: that claims and commits for it.
         names: queue of each directory, where the operator has said so.
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
@@ -68,6 +69,7 @@ class Agent:
     committed: CommittedOffsets
     settings: AgentSettings
     requests: CommitRequests | None
+    function: ClaimFunction
     names: Mapping[str, QueueName]
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
@@ -191,6 +193,7 @@ class Agent:
             committed=self.committed,
             settings=self.settings,
             requests=self.requests,
+            function=self.function,
             name=self.names.get(stream, QueueName()),
             pause=self.pause,
             started=self.host.monotonic(),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from coldstream.cli.agent_options import AgentOptions
-from coldstream.cli.connect import aws_client
+from coldstream.cli.connect import aws_client, claim_function
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import Where, with_options
 from coldstream.errors import ColdstreamError, InvalidInputError
@@ -27,6 +27,7 @@ from coldstream.names import MAX_NAME, check_stream
 if TYPE_CHECKING:
     from coldstream.agent.progress import Progress
     from coldstream.agent.run import Agent
+    from coldstream.ports import ClaimFunction
 
 agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
@@ -85,22 +86,29 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
     from coldstream.adapters.sqs import QueueCommitRequests
     from coldstream.agent.committed import AllCommitted, CommittedFile
     from coldstream.agent.run import Agent
+    from coldstream.usecases.claim_function import OwnRights
 
     data_dir, settings = options.directory(), options.settings(where.bucket)
-    remote = where.connect()
+    context = where.connect().context()
     everything = options.committed == "all"
+
+    def pause(attempt: int) -> None:
+        time.sleep(min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000)
+
+    function: ClaimFunction = OwnRights(context, pause, lambda: time.time_ns() // 1_000_000)
+    if options.claim_function:
+        function = claim_function(options.claim_function)
     return Agent(
-        context=remote.context(),
+        context=context,
         data_dir=data_dir,
         committed=AllCommitted() if everything else CommittedFile(Path(options.committed)),
         settings=settings,
         requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=options.queue_url)
         if options.queue_url
         else None,
+        function=function,
         names=read_names(options.names, options.cluster) if options.names else {},
-        pause=lambda attempt: time.sleep(
-            min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000
-        ),
+        pause=pause,
         report=report,
     )
 

@@ -10,7 +10,7 @@ import typer
 
 from coldstream.cli.options import duration_option, size_option
 from coldstream.errors import InvalidInputError
-from coldstream.names import ENV_QUEUE_URL
+from coldstream.names import ENV_CLAIM_FUNCTION, ENV_QUEUE_URL
 
 if TYPE_CHECKING:
     from coldstream.agent.settings import AgentSettings
@@ -75,6 +75,14 @@ class AgentOptions:
         str,
         typer.Option(
             envvar=ENV_QUEUE_URL, help="Commit queue, asked when a manifest does not follow."
+        ),
+    ] = ""
+    claim_function: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_CLAIM_FUNCTION,
+            help="Function that claims and commits for agents, which have no right to. Without it"
+            " the agent does so itself, and needs the rights of an operator.",
         ),
     ] = ""
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on stdout.")] = False

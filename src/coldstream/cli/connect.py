@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from coldstream.adapters.place import Place, Remote, client, open_place
+from coldstream.adapters.place import (
+    ELSEWHERE,
+    OF_A_FUNCTION,
+    Patience,
+    Place,
+    Remote,
+    client,
+    open_place,
+)
 from coldstream.cli.report import ConfigurationError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.ports import ClaimFunction
 
-__all__ = ["Remote", "aws_client", "connect"]
+__all__ = ["Remote", "aws_client", "claim_function", "connect"]
 
 _T = TypeVar("_T")
 
@@ -43,16 +52,28 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
     return _configured(lambda: open_place(Place(bucket, table, prefix)))
 
 
-def aws_client(service: str) -> Any:
+def claim_function(name: str) -> ClaimFunction:
+    """The function that claims and commits for agents; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: as `aws_client`.
+    """
+    from coldstream.adapters.claim_function import LambdaClaimFunction
+
+    return LambdaClaimFunction(client=aws_client("lambda", patience=OF_A_FUNCTION), name=name)
+
+
+def aws_client(service: str, *, patience: Patience = ELSEWHERE) -> Any:
     """A boto3 client in the region that all clients of this process use; nothing is sent yet.
 
     Args:
         service: as boto3 calls it.
+        patience: how long it waits.
 
     Raises:
         ConfigurationError: no region, no such profile, a malformed endpoint.
     """
-    return _configured(lambda: client(service))
+    return _configured(lambda: client(service, patience=patience))
 
 
 def _configured(make: Callable[[], _T]) -> _T:

@@ -34,6 +34,7 @@ from coldstream.ports.objects import (
     Part,
 )
 from coldstream.ports.operations import (
+    ClaimFunction,
     CommitRequests,
     Execution,
     ExecutionStatus,
@@ -53,6 +54,7 @@ __all__ = [
     "BytesPart",
     "Catalog",
     "CatalogPage",
+    "ClaimFunction",
     "CommitOutcome",
     "CommitRequests",
     "Composer",

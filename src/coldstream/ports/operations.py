@@ -22,6 +22,20 @@ class CommitRequests(Protocol):
         ...
 
 
+class ClaimFunction(Protocol):
+    """The function that claims and commits for agents (usecases/claim_function.py)."""
+
+    def invoke(self, request: bytes) -> bytes:
+        """Its answer to a request; both are JSON objects, of at most 6,000,000 bytes.
+
+        Raises:
+            UnavailableError: no answer; what was asked for may be done, or be done later.
+            PermissionDeniedError: the function may not be invoked.
+            InvalidInputError: the request is too large.
+        """
+        ...
+
+
 class Policies(Protocol):
     """The operator's rules, one document for a cluster.
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import ConflictError, DivergedError, FencedError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    DivergedError,
+    FencedError,
+    ForeignBucketError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import COMPACT_FROM
 from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves_backwards
-from coldstream.names import stream_prefix
+from coldstream.names import MAX_EPOCH, stream_prefix
 from coldstream.plans.claim import LocalHistory
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.plans.truncate import Truncation
@@ -56,17 +64,6 @@ def anchor(context: Context, stream: str, first_offset: int, name: QueueName) ->
             next_offset=first_offset,
             name=name,
         )
-    )
-
-
-class ForeignBucketError(ConflictError):
-    """The catalog knows a manifest of the stream, and the bucket has no object of it at all."""
-
-    remedy = (
-        "check the bucket, the table and the prefix. If they are right, an earlier run had another"
-        " bucket: copy the stream's objects from there (`aws s3 sync s3://OTHER/PREFIX"
-        " s3://THIS/PREFIX`, with the prefix that the message names) and run this again. If this"
-        " bucket was emptied, restore it: the manifest cannot be made from the catalog"
     )
 
 
@@ -123,13 +120,15 @@ class Claimed:
             or if an earlier life of this writer did it (the root's quarantine record says so).
         rooted: whether the root of an empty manifest was nowhere in the bucket and was made anew.
         held: a hole [first, next) at the end of the manifest that this epoch has claimed, and the
-            local log has what it stands for; None if there is none.
+            local log has what it stands for; None if there is none, or if nobody has looked.
+        new: whether this very call made it, as far as is known.
     """
 
     loaded: Snapshot
     truncated: Truncation | None = None
     rooted: bool = False
     held: tuple[int, int] | None = None
+    new: bool = False
 
 
 def claim(
@@ -143,6 +142,39 @@ def claim(
     limit: int = 500,
     now_ms: int = 0,
     alone: Alone = lambda begin, end: None,
+) -> Claimed:
+    """`land_claim`, and then `check_history`, by one who has both the log and every right.
+
+    Raises:
+        As both.
+    """
+    landed = land_claim(
+        context,
+        stream,
+        epoch,
+        log=log,
+        pause=pause,
+        attempts=attempts,
+        limit=limit,
+        now_ms=now_ms,
+        alone=alone,
+    )
+    return replace(landed, held=check_history(context, stream, landed.loaded.root, log))
+
+
+def land_claim(
+    context: Context,
+    stream: str,
+    epoch: int,
+    *,
+    log: LocalHistory,
+    pause: Callable[[int], None],
+    attempts: int = 8,
+    limit: int = 500,
+    now_ms: int = 0,
+    alone: Alone = lambda begin, end: None,
+    max_leap: int = MAX_EPOCH,
+    time_left: Callable[[], bool] = lambda: True,
 ) -> Claimed:
     """Claim the stream for `epoch`, once; a second call finds the claim and returns.
 
@@ -164,22 +196,27 @@ def claim(
         alone: asked where the local log begins above what it would have to be compared with: a
             member with an older log must claim then, or the end of another history would stay, or
             all of this one would go.
+        max_leap: by how much an epoch may be above the one that claimed before it.
+        time_left: asked before each commit.
 
     Raises:
         FencedError: a higher epoch has claimed, or this epoch was passed over.
         LostRangeError: from `alone`; nothing was changed.
-        DivergedError: the local log is another history than what this very epoch has claimed, or
-            nothing shows where they part; nothing was changed.
+        DivergedError: nothing shows where the histories part; nothing was changed.
+        UnavailableError: no time was left; what has landed holds, and another call goes on.
         ConflictError: the stream takes no commits, or another writer won `attempts` times.
         ForeignBucketError: the bucket has nothing of a stream that has held data.
         CorruptDataError: the current root, or an object that the comparison needs, is damaged;
             nothing was changed.
         NotFoundError: it is gone.
-        InvalidInputError: the quarantine or the ledger is full; nothing was changed.
+        InvalidInputError: the quarantine or the ledger is full, or the epoch leaps; nothing was
+            changed.
     """
-    claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone)
+    claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone, max_leap)
     rooted = False
     while True:
+        if not time_left():
+            raise UnavailableError("no time was left for the claim; it goes on", stream=stream)
         try:
             step = claiming.step(pause, attempts)
         except NotFoundError as exc:
@@ -222,16 +259,19 @@ class _Claiming:
         limit: int,
         now_ms: int,
         alone: Alone,
+        max_leap: int,
     ) -> None:
         self._context = context
         self._stream = stream
         self._epoch = epoch
+        self._max_leap = max_leap
         self._log = log
         self._limit = limit
         self._now_ms = now_ms
         self._alone = alone
         self._ends = Ends(context, stream, thorough=True, time_left=lambda: True)
         self._planned: Truncation | None = None
+        self._new = False
 
     def step(self, pause: Callable[[int], None], attempts: int) -> _ClaimStep:
         """Commit the next step to the claim; the step that it was.
@@ -239,19 +279,22 @@ class _Claiming:
         Raises:
             As `claim`.
         """
-        return amend(
+        amended = amend(
             self._context,
             self._stream,
             self._plan,
             pause=pause,
             attempts=attempts,
             terms=lambda step: step.terms,
-        ).change
+        )
+        self._new |= amended.landed and amended.change.terms.claim
+        return amended.change
 
     def _plan(self, loaded: Snapshot) -> _ClaimStep:
         if loaded.item.epoch >= self._epoch:
-            _check_not_fenced(loaded, self._epoch)
+            check_not_fenced(loaded, self._epoch)
             return _ClaimStep(loaded.root, loaded)
+        check_leap(loaded.item, self._epoch, self._max_leap)
         self._planned = None
         extension = extend(
             self._context, self._stream, loaded.root, limit=self._limit, left=self._ends.left
@@ -277,17 +320,29 @@ class _Claiming:
         return _ClaimStep(root, terms=Terms(claim=True, first_written=first_written))
 
     def claimed(self, loaded: Snapshot) -> Claimed:
-        """What a claim that has landed did; the history of the log is the manifest's.
-
-        Raises:
-            DivergedError: it is not.
-        """
-        held = _check_history(self._context, self._stream, loaded.root, self._log)
+        """What a claim that has landed did."""
         truncated = self._planned if _is_ours(self._planned, loaded.root) else None
-        return Claimed(loaded, truncated, held=held)
+        return Claimed(loaded, truncated, new=self._new)
 
 
-def _check_not_fenced(loaded: Snapshot, epoch: int) -> None:
+def check_leap(item: CatalogItem, epoch: int, max_leap: int) -> None:
+    """Return unless an epoch is further above the last one than elections can have brought it.
+
+    A broker counts its epochs up by one. The first claim of a stream may be of any.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if item.epoch and epoch > item.epoch + max_leap:
+        raise InvalidInputError(
+            f"epoch {epoch} would claim the stream after epoch {item.epoch}, and no broker counts"
+            f" up by more than {max_leap} between two claims; nothing was changed",
+            stream=item.stream,
+            offset=item.next_offset,
+        )
+
+
+def check_not_fenced(loaded: Snapshot, epoch: int) -> None:
     """The claim of `epoch` has landed, and no higher one.
 
     Raises:
@@ -315,10 +370,10 @@ def _is_ours(planned: Truncation | None, root: Root) -> bool:
     return not planned.record_key or root.quarantine_key == planned.record_key
 
 
-def _check_history(
+def check_history(
     context: Context, stream: str, root: Root, log: LocalHistory
 ) -> tuple[int, int] | None:
-    """A claim that has landed is not made again, so it cannot truncate any more.
+    """Compare a log with the manifest that its epoch has claimed; nothing can be cut off any more.
 
     Returns:
         The hole [first, next) in which the manifest ends, if the log has what it stands for: a

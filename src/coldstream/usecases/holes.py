@@ -18,7 +18,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.names import DataKey
 from coldstream.plans.resolve import Listed
 from coldstream.remote.context import Context
-from coldstream.usecases.commit_runs import CommitReport, commit_runs
+from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.overlap import reaching_over
 
 _MAX_LOOKS = 8
@@ -57,7 +57,12 @@ class ChainGap:
 
 
 def find_gap(
-    context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
+    context: Context,
+    stream: str,
+    *,
+    local_first: int,
+    commit: Callable[[], CommitReport],
+    pause: Callable[[int], None],
 ) -> tuple[CommitReport, ChainGap | None]:
     """Commit all that continues the manifest, then look whether the local log still reaches it.
 
@@ -68,16 +73,17 @@ def find_gap(
         context: where.
         stream: directory name.
         local_first: where the local log begins.
-        pause: as in `commit_runs`.
+        commit: a thorough commit of what follows the manifest.
+        pause: called with the number of the look before the next one.
 
     Returns:
         The commit, and the gap above its next offset; None if the local log begins at or below it.
 
     Raises:
-        As `commit_runs`; ConflictError also if new fragments come faster than they are committed.
+        As `commit`; ConflictError also if new fragments come faster than they are committed.
     """
     for attempt in range(1, _MAX_LOOKS + 1):
-        report = commit_runs(context, stream, pause=pause, thorough=True)
+        report = commit()
         if report.next_offset >= local_first:
             return report, None
         gap = _gap(context, stream, report, local_first)

@@ -19,6 +19,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.entries import EntryKind
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 
 from .machine import Machine
@@ -72,8 +73,10 @@ class Site:
             "rescan_seconds": 0.1,
             **settings,
         }
+        context = self.context(store)
         return Agent(
-            context=self.context(store),
+            context=context,
+            function=OwnRights(context, no_pause, lambda: 0),
             data_dir=self.data_dir,
             committed=committed if committed is not None else AllCommitted(),
             settings=AgentSettings(**values),

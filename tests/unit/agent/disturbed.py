@@ -14,6 +14,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.remote.context import Context
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 
 from .conftest import Site, no_pause
@@ -145,14 +146,16 @@ class Run:
         self.clean = self.site.context()
         self.faults.breaks = self.breaks
         self.machine.files = FailingFiles(self.faults)
+        failing = Context(
+            store=Failing(context.store, self.faults, "store", after=self.after),  # type: ignore[arg-type]
+            catalog=Failing(context.catalog, self.faults, "catalog", after=self.after),  # type: ignore[arg-type]
+            prefix=PREFIX,
+            new_uid=context.new_uid,
+            pool=context.pool,
+        )
         self.agent = Agent(
-            context=Context(
-                store=Failing(context.store, self.faults, "store", after=self.after),  # type: ignore[arg-type]
-                catalog=Failing(context.catalog, self.faults, "catalog", after=self.after),  # type: ignore[arg-type]
-                prefix=PREFIX,
-                new_uid=context.new_uid,
-                pool=context.pool,
-            ),
+            context=failing,
+            function=OwnRights(failing, no_pause, lambda: 0),
             data_dir=self.site.data_dir,
             committed=_all(),
             settings=AgentSettings(

@@ -24,6 +24,7 @@ from coldstream.plans.claim import claim as plan_claim
 from coldstream.reader.verify import verify_stream
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import write_stream
@@ -444,8 +445,10 @@ class Steps:
     def __init__(self, site: Site, members: Any = None, **settings: Any) -> None:
         self.site = site
         self.now = 0.0
+        context = site.context()
         self.follower = StreamFollower(
-            context=site.context(),
+            context=context,
+            function=OwnRights(context, no_pause, lambda: 0),
             log=StreamLog(site.data_dir / STREAM),
             committed=AllCommitted(),
             settings=AgentSettings(target_size=SEGMENT, nudge_seconds=5, **settings),

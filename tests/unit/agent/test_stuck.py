@@ -17,6 +17,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import ConflictError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
@@ -41,8 +42,10 @@ class Slow:
     asked: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        context = self.site.context()
         self.follower = StreamFollower(
-            context=self.site.context(),
+            context=context,
+            function=OwnRights(context, no_pause, lambda: 0),
             log=StreamLog(self.site.data_dir / STREAM),
             committed=AllCommitted(),
             settings=AgentSettings(

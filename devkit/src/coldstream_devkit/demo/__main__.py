@@ -30,7 +30,7 @@ from coldstream.agent.progress import Progress as StreamProgress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.agent import read_names
-from coldstream.cli.connect import connect
+from coldstream.cli.connect import claim_function, connect
 from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.cli.report import explain
 from coldstream.errors import ColdstreamError
@@ -256,6 +256,7 @@ def demo() -> int:
     step("running the agent over them, once")
     agent = Agent(
         context=context,
+        function=claim_function(os.environ[names.ENV_CLAIM_FUNCTION]),
         data_dir=data_dir,
         committed=CommittedFile(offsets),
         settings=AgentSettings(once=True),

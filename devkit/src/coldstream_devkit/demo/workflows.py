@@ -27,6 +27,7 @@ from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.agent.committed import CommittedFile
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.cli.connect import claim_function
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.osiris.chunk import ChunkType
@@ -118,6 +119,7 @@ class WorkflowsDemo:
         offsets.write_text(json.dumps({self._stream: "all"}))
         agent = Agent(
             context=self._context,
+            function=claim_function(os.environ[names.ENV_CLAIM_FUNCTION]),
             data_dir=self._directory.parent,
             committed=CommittedFile(offsets),
             settings=AgentSettings(once=True, target_size=_FRAGMENT),

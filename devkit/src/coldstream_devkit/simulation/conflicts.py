@@ -53,7 +53,11 @@ def linger(scene: Scene, percent: float) -> None:
 
     def before_change(what: str, where: str) -> None:
         task = scene.scheduler.task
-        if task is not None and task.name.startswith("agent") and scene.choices.chance(percent):
+        if (
+            task is not None
+            and task.name.startswith(("agent", "asked"))
+            and scene.choices.chance(percent)
+        ):
             ms = scene.choices.one_of(_HANG_MS)
             scene.buckets["change hangs"] += 1
             scene.scheduler.say(f"its {what} hangs for {ms} ms")

@@ -30,7 +30,7 @@ from coldstream.ports import CommitOutcome
 from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load
-from coldstream.usecases import amend, claim, commit_runs
+from coldstream.usecases import amend, claim, claim_function, commit_runs
 from coldstream.usecases import extend as extending
 from coldstream.usecases.divergence import divergence
 from coldstream.usecases.extend import Extension, extend
@@ -165,10 +165,9 @@ def _holes_like_data(self: resolving.Candidates) -> Resolution:
 
 
 def _gap_behind_the_manifest(
-    context: Context, stream: str, *, local_first: int, pause: Callable[[int], None]
+    context: Context, stream: str, *, local_first: int, **_: Any
 ) -> tuple[Any, ChainGap | None]:
     """The gap between the manifest and the local log, whatever waits in the bucket."""
-    del pause
     root = load(context, stream).root
     report = SimpleNamespace(next_offset=root.next_offset, root=root)
     if root.next_offset >= local_first:
@@ -237,12 +236,16 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "gap-behind-the-manifest": (
             "a hole begins where the resolved chain ends, not where the manifest does",
-            lambda: [(gaps, "find_gap", _gap_behind_the_manifest)],
+            lambda: [
+                (gaps, "find_gap", _gap_behind_the_manifest),
+                (claim_function, "find_gap", _gap_behind_the_manifest),
+            ],
         ),
         "hole-at-chain": (
             "a hole begins where the resolved chain ends, not where the manifest does; data wins",
             lambda: [
                 (gaps, "find_gap", _gap_behind_the_manifest),
+                (claim_function, "find_gap", _gap_behind_the_manifest),
                 (resolving.Candidates, "resolved", _holes_like_data),
             ],
         ),

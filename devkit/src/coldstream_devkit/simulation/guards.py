@@ -135,7 +135,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "claim-once": (
             "an epoch that was passed over cannot claim",
             lambda: edit(
-                claim._check_not_fenced,
+                claim.check_not_fenced,
                 "if loaded.item.ledger.floor(epoch) is None or loaded.item.epoch > epoch:",
                 "if loaded.item.ledger.floor(epoch) is None and loaded.item.epoch > epoch + 9:",
             ),

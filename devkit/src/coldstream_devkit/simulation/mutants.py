@@ -14,7 +14,7 @@ from typing import Any
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent import gaps, opening
+from coldstream.agent import gaps
 from coldstream.agent.history import CommittedHistory
 from coldstream.errors import AlreadyExistsError, NotFoundError
 from coldstream.fragment import Buffer
@@ -34,6 +34,7 @@ from coldstream.usecases import (
     adopt,
     amend,
     claim,
+    claim_function,
     classify,
     collect,
     divergence,
@@ -318,12 +319,12 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "anchor-empty": Mutant(
             "an item is made only where the bucket has no object of the stream",
             2000,
-            lambda: [(opening, "anchor", _anchor_anywhere)],
+            lambda: [(claim_function, "anchor", _anchor_anywhere)],
         ),
         "anchor-first": Mutant(
             "the item is there before the first object",
             500,
-            lambda: [(opening, "anchor", _never_anchored)],
+            lambda: [(claim_function, "anchor", _never_anchored)],
         ),
         "evidence": Mutant(
             "a local log that is merely shorter is no evidence",

@@ -17,7 +17,7 @@ from coldstream_devkit.simulation.scheduler import Crash, Scheduler
 
 T = TypeVar("T")
 
-S3, DYNAMODB = "S3", "DynamoDB"
+S3, DYNAMODB, LAMBDA = "S3", "DynamoDB", "Lambda"
 #: A call in an outage fails after this long: what an SDK tries by itself.
 _GIVEN_UP_MS = 2000
 

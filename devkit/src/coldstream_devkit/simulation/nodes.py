@@ -12,6 +12,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.catalog import QueueName
+from coldstream.ports import ClaimFunction
 from coldstream.remote.context import Context
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.machines import Node, SimHost
@@ -107,6 +108,7 @@ class SimAgent:
     owner: str
     post: Callable[[str], None]
     members: Members
+    function: ClaimFunction
     agent: Agent = field(init=False)
     host: SimHost = field(init=False)
     ended: bool = False
@@ -119,6 +121,7 @@ class SimAgent:
             committed=Delivered(self.node.replicas),
             settings=self.settings,
             requests=AskingQueue(self.post),
+            function=self.function,
             names={stream: QueueName("c", "/", stream.strip("_")) for stream in self.node.replicas},
             pause=lambda attempt: self.scheduler.sleep(50 * attempt),
             report=self._say if self.scheduler.trace is not None else lambda progress: None,

@@ -112,7 +112,10 @@ def hole_is_true(oracle: Oracle, key: str) -> None:
     if current is None or hole.first_offset < current.manifest.next:
         return  # a part of one that is in the manifest: a claim or a repair cuts it back
     span = Leaf(hole.first_offset, hole.next_offset, 0, 0, HOLE, 0, 0, hole.epoch, hole.uid)
-    no_data_below(oracle, span, current.manifest.ledger, "created")
+    ledger = current.manifest.ledger
+    if accepts(ledger, hole.epoch, hole.first_offset, hole.next_offset):
+        # One that was meant under a claim that is over, by its root, is let in by nobody.
+        no_data_below(oracle, span, ledger, "created")
     for replica in oracle.cluster.reachable:
         if replica.reachable_since > oracle.asked:
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coldstream.adapters.memory import MemoryObjectStore, MemoryPolicies
@@ -17,6 +17,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import ColdstreamError
 from coldstream.plans.policy import effective
 from coldstream.remote.context import Context
+from coldstream_devkit.simulation.asked import AskedFunction, view_of_an_agent
 from coldstream_devkit.simulation.choices import Choices
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.events import Queue
@@ -93,6 +94,7 @@ class Scene:
         before_upload: told that a slice that was cut is about to be read.
         before_put: told that an object is about to be PUT; the PUT may hang there.
         lasting: owners of what is never ended.
+        function: `claim`, for agents.
         loses_items: whether items may be lost in this history.
         repairs: which repair has PUT an object; it takes for whole what it has just written.
         rules: of the retention that a task carries out, by owner: bytes, and the oldest time in ms.
@@ -122,6 +124,7 @@ class Scene:
         self.store = SimStore(
             self.net, self.objects, self._created, self._deleted, self._edge, self._put
         )
+        self.function = AskedFunction(self, TIMEOUT_MS)
         self._uid = 0
         self.nodes = [
             Node(f"n{number}", _SKEWS_MS[number % len(_SKEWS_MS)]) for number in range(shape.nodes)
@@ -301,16 +304,22 @@ class Scene:
         agent = SimAgent(
             self.scheduler,
             node,
-            self.fresh_context(),
+            self._context_of_an_agent(),
             settings,
             f"agent {node.name}.{self._lives}",
             self.post,
             SimMembers(self.scheduler, self.clusters, node, self._asked),
+            self.function,
         )
         agent.host.before_work = lambda: self.before_upload()
         self.agents.append(agent)
         agent.start()
         return agent
+
+    def _context_of_an_agent(self) -> Context:
+        """The view of one that may add fragments, and nothing else."""
+        store, catalog = view_of_an_agent(self.store, self.catalog)
+        return replace(self.fresh_context(), store=store, catalog=catalog)
 
     def fresh_context(self) -> Context:
         """The view of a process that has just begun."""
