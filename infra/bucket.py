@@ -15,6 +15,7 @@ def private_bucket(
     logical_id: str,
     *,
     name: str,
+    keep_versions: Duration | None = None,
     more_rules: Sequence[s3.LifecycleRule] = (),
 ) -> s3.Bucket:
     """Make a bucket that nobody reaches without a right of their own, and that is never emptied.
@@ -24,6 +25,7 @@ def private_bucket(
         logical_id: its name in the template. A new one would mean a new, empty bucket, so it must
             survive any refactoring.
         name: of the bucket; empty for one that CloudFormation makes up.
+        keep_versions: for how long what was deleted can be had back; None for not at all.
         more_rules: what its lifecycle does besides clearing up after uploads that never ended.
     """
     bucket = s3.Bucket(
@@ -34,13 +36,13 @@ def private_bucket(
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
-        # Nothing here is overwritten: versions would only keep what was deleted for a reason.
-        versioned=False,
+        versioned=keep_versions is not None,
         lifecycle_rules=[
             s3.LifecycleRule(
                 id="AbortUnfinishedUploads",
                 abort_incomplete_multipart_upload_after=Duration.days(1),
             ),
+            *([] if keep_versions is None else [_forget(keep_versions)]),
             *more_rules,
         ],
         removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
@@ -50,3 +52,12 @@ def private_bucket(
         # A bucket that stays must not lose its protection when the stack goes.
         bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
     return bucket
+
+
+def _forget(after: Duration) -> s3.LifecycleRule:
+    """What was deleted goes for good after a time, and what marks it as deleted with it."""
+    return s3.LifecycleRule(
+        id="ForgetDeleted",
+        noncurrent_version_expiration=after,
+        expired_object_delete_marker=True,
+    )

@@ -70,6 +70,7 @@ class Settings:
             twice the longest time in which a workflow may publish. 1 to 2592000.
         undelete_seconds: how long a deleted stream can be had back. 0 to 31449600: the execution
             that waits for it, and then sweeps, may take a year.
+        deleted_kept_days: for how long S3 keeps what was deleted, garbage too; 1 to 365.
         step_timeout_seconds: the longest run of a workflow's function. 30 to 900.
         testing: a deployment that holds nothing of value: its grace time may be as short as its
             tests want.
@@ -107,6 +108,7 @@ class Settings:
     branching: int
     grace_seconds: int
     undelete_seconds: int
+    deleted_kept_days: int
     step_timeout_seconds: int
     testing: bool
     log_retention_days: int
@@ -160,6 +162,7 @@ class Settings:
             branching=_whole(given, "branching", 2, 4096),
             grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
             undelete_seconds=_whole(given, "undelete_seconds", 0, MAX_UNDELETE_SECONDS),
+            deleted_kept_days=_whole(given, "deleted_kept_days", 1, 365),
             step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
             testing=_yes_or_no(given, "testing"),
             log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),

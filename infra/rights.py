@@ -139,6 +139,19 @@ def anchor_and_commit(*, table: dynamodb.ITable) -> iam.PolicyStatement:
     )
 
 
+def operate_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+    """Change items and rules: for operators, who commit, rebuild, delete, and set rules."""
+    return iam.PolicyStatement(
+        sid="OperateCatalog",
+        actions=[
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+        ],
+        resources=[table.table_arn],
+    )
+
+
 def mark_complete(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     """PUT of the object that says that the table lacks no stream (usecases/scan.py)."""
     return iam.PolicyStatement(

@@ -18,6 +18,7 @@ from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
 from infra.glue import Jobs
 from infra.glue_job import Code
+from infra.people import People
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
 from infra.warehouse import Warehouse
@@ -72,6 +73,7 @@ class ColdstreamStack(Stack):
             name=settings.bucket_name,
             prefix=settings.prefix,
             commit_queue=commit_queue,
+            deleted_kept_days=settings.deleted_kept_days,
         )
         site = self._site(settings, storage, catalog, bundle)
         commit_runs = CommitRuns(self, "CommitRuns", site=site, queue=commit_queue.queue)
@@ -81,6 +83,7 @@ class ColdstreamStack(Stack):
             name: ScanWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
             for name in WORKFLOWS
         }
+        storage.deny_deletes_but_by([scanning["collect"].function, delete.function])
         machines = {
             "rebalance": rebalance(self, site=site, shared=shared),
             "delete": delete.machine,
@@ -88,6 +91,7 @@ class ColdstreamStack(Stack):
         }
         claim = Claim(self, "Claims", site=site)
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue, claim=claim.function)
+        people = People(self, "People", site=site)
         warehouse = Warehouse(
             self, "Warehouse", name=settings.warehouse_name, database=settings.database
         )
@@ -117,6 +121,8 @@ class ColdstreamStack(Stack):
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
+            names.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
+            names.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
             names.OUTPUT_WAREHOUSE: warehouse.url,
             names.OUTPUT_DATABASE: warehouse.database,
             names.OUTPUT_WORKGROUP: warehouse.workgroup,

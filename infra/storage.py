@@ -1,10 +1,13 @@
-"""The bucket: private, encrypted, TLS only, and no object in it is ever overwritten."""
+"""The bucket: private, encrypted, TLS only; nothing in it is overwritten, few may delete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -24,6 +27,7 @@ class Storage(Construct):
         prefix: what lies below it is ours. The whole bucket is protected, so that no change of a
             setting lifts the protection of what is there.
         commit_queue: told of every new fragment and hole.
+        deleted_kept_days: for how long what was deleted can be had back.
 
     Attributes:
         bucket: the bucket.
@@ -37,9 +41,12 @@ class Storage(Construct):
         name: str,
         prefix: str,
         commit_queue: CommitQueue,
+        deleted_kept_days: int,
     ) -> None:
         super().__init__(scope, id)
-        self.bucket = private_bucket(self, "Bucket", name=name)
+        self.bucket = private_bucket(
+            self, "Bucket", name=name, keep_versions=Duration.days(deleted_kept_days)
+        )
         _notify(cast("s3.CfnBucket", self.bucket.node.default_child), prefix, commit_queue)
         for statement in _immutability(self.bucket):
             self.bucket.add_to_resource_policy(statement)
@@ -49,6 +56,34 @@ class Storage(Construct):
             "Server access logs are best effort, need a second bucket and cost a record for each of"
             " millions of range GETs. Who needs an audit trail turns on CloudTrail data events for"
             " this bucket: those are complete, and the account's own choice.",
+        )
+
+    def deny_deletes_but_by(self, functions: Sequence[lambda_.IFunction]) -> None:
+        """Let nobody delete but the roles of these functions, and nobody delete what they deleted.
+
+        A right to delete that somebody has through a role of their own, an administrator's too, is
+        none here. Versions go by the lifecycle rule alone, which acts in S3 and needs no right. An
+        administrator who must delete by hand changes this policy first, and that leaves a trace.
+        """
+        roles = [each.role.role_arn for each in functions if each.role is not None]
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="DenyDeletes",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:DeleteObject"],
+                resources=[self.bucket.arn_for_objects("*")],
+                conditions={"ArnNotEquals": {"aws:PrincipalArn": roles}},
+            )
+        )
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="DenyDeletesOfVersions",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:DeleteObjectVersion"],
+                resources=[self.bucket.arn_for_objects("*")],
+            )
         )
 
 

@@ -37,6 +37,8 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         "AwsSolutions-IAM5[Resource::*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/data/*]",
+        "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/data/*.fragment]",
+        "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/data/*.hole]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/metadata/*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/.complete/metadata/*]",
         "AwsSolutions-SF1",

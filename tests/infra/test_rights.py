@@ -16,9 +16,11 @@ DATA, METADATA = (
     "<Bucket.Arn>/rabbitmq/stream/*/metadata/*",
 )
 
+FRAGMENTS, HOLES = f"{DATA}.fragment", f"{DATA}.hole"
 COMMIT = {
     "s3:GetObject": [DATA, METADATA],
-    "s3:PutObject": [METADATA],
+    # A fragment, of the part of another that reaches over the end.
+    "s3:PutObject": [FRAGMENTS, METADATA],
     "s3:ListBucket": ["<Bucket.Arn>"],
     "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
     "dynamodb:GetItem": ["<CatalogTable.Arn>"],
@@ -76,7 +78,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
         "s3:PutObject": [DATA, METADATA],
         "s3:AbortMultipartUpload": [DATA],
     },
-    "CollectStep": COMMIT | DELETE,
+    "CollectStep": COMMIT | {"s3:PutObject": [METADATA]} | DELETE,
     "DeleteStep": LIST | DELETE_ALL | CATALOG | CHECK_RULES,
     "ReconcileStep": COMMIT | START_BOTH,
     "StepsSurvey": {
@@ -89,7 +91,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     },
     "StepsReport": {},
 }
-FUNCTIONS = ("CommitRuns", *STEPS, "DeleteTombstone")
+FUNCTIONS = ("CommitRuns", "ClaimsClaim", *STEPS, "DeleteTombstone")
 
 
 def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
@@ -152,8 +154,10 @@ def test_only_collect_and_delete_may_delete_objects(assembly: Assembly) -> None:
         if "s3:Delete" in str(resource.get("Properties", {}))
     }
 
-    # Those of the jobs are for the files of their own tables: test_glue.py.
-    assert {name for name in may if not name.startswith("Jobs")} == {"CollectStep", "DeleteStep"}
+    # Those of the jobs are for the files of their own tables: test_glue.py. The bucket's own policy
+    # refuses them to all others.
+    others = {name for name in may if not name.startswith(("Jobs", "StorageBucketPolicy"))}
+    assert others == {"CollectStep", "DeleteStep"}
 
 
 @pytest.mark.parametrize("part", FUNCTIONS)
@@ -169,14 +173,27 @@ def test_a_function_writes_to_its_own_log_group_only(assembly: Assembly, part: s
     assert "Logs" in group
 
 
-def test_an_agent_writes_below_its_prefix_and_asks_for_commits(assembly: Assembly) -> None:
+def test_an_agent_adds_fragments_looks_and_asks_and_does_nothing_else(assembly: Assembly) -> None:
     actions = granted(assembly, "Agents")
-    (queue,) = actions.pop("sqs:SendMessage")
+    (queue,), (function,) = actions.pop("sqs:SendMessage"), actions.pop("lambda:InvokeFunction")
 
     assert queue.startswith("<CommitQueue")
     assert "DeadLetters" not in queue
-    assert actions == COMMIT | {
-        "s3:PutObject": [DATA, METADATA],
+    assert function.startswith("<ClaimsClaimFunction")
+    assert actions == {
+        "s3:GetObject": [DATA, METADATA],
+        "s3:PutObject": [FRAGMENTS],
+        "s3:ListBucket": ["<Bucket.Arn>"],
+        "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
+        "dynamodb:GetItem": ["<CatalogTable.Arn>"],
+    }
+
+
+def test_who_claims_for_agents_anchors_commits_and_declares_holes(assembly: Assembly) -> None:
+    actions = without(granted(assembly, "ClaimsClaim"), "logs")
+
+    assert actions == COMMIT | START_REBALANCE | OWN_TRACES | {
+        "s3:PutObject": sorted([FRAGMENTS, HOLES, METADATA]),
         "dynamodb:PutItem": ["<CatalogTable.Arn>"],
     }
 
@@ -247,7 +264,9 @@ def test_each_role_is_assumed_by_the_one_service_that_needs_it(assembly: Assembl
     assert set(jobs.values()) == {"glue.amazonaws.com"}
     assert {name: one for name, one in trusted.items() if name not in jobs} == {
         "Agents": "ec2.amazonaws.com",
-        **dict.fromkeys(("CommitRuns", "DeleteTombstoneStep"), "lambda.amazonaws.com"),
+        **dict.fromkeys(
+            ("ClaimsClaim", "CommitRuns", "DeleteTombstoneStep"), "lambda.amazonaws.com"
+        ),
         **dict.fromkeys(("StepsSurveyStep", "StepsReportStep"), "lambda.amazonaws.com"),
         **{f"{name.capitalize()}Step": "lambda.amazonaws.com" for name in WORKFLOWS},
         **{f"{name.capitalize()}Workflow": "states.amazonaws.com" for name in WORKFLOWS},

@@ -43,7 +43,7 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
     assert "AWS::CloudFormation::CustomResource" not in kinds
     assert handlers == {
         f"functions.{name}.handler"
-        for name in (*names.WORKFLOWS, "commit_runs", "scan", "report", "tombstone")
+        for name in (*names.WORKFLOWS, "claim", "commit_runs", "scan", "report", "tombstone")
     }
     for handler in handlers:
         assert (
@@ -52,7 +52,7 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
 
 
 @pytest.mark.parametrize("name", ["Bucket", "Warehouse"])
-def test_a_bucket_is_private_encrypted_and_without_versions(assembly: Assembly, name: str) -> None:
+def test_a_bucket_is_private_and_encrypted(assembly: Assembly, name: str) -> None:
     properties = assembly.resources[name]["Properties"]
 
     assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
@@ -60,17 +60,28 @@ def test_a_bucket_is_private_encrypted_and_without_versions(assembly: Assembly, 
     assert properties["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
     (encryption,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert encryption["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
-    assert "VersioningConfiguration" not in properties
 
 
-def test_the_bucket_expires_unfinished_uploads_and_nothing_else(assembly: Assembly) -> None:
-    (rule,) = assembly.resources["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+def test_what_is_deleted_stays_for_a_week_and_nothing_else_expires_but_unfinished_uploads(
+    assembly: Assembly,
+) -> None:
+    properties = assembly.resources["Bucket"]["Properties"]
 
-    assert rule == {
-        "Id": "AbortUnfinishedUploads",
-        "Status": "Enabled",
-        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
-    }
+    assert properties["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert properties["LifecycleConfiguration"]["Rules"] == [
+        {
+            "Id": "AbortUnfinishedUploads",
+            "Status": "Enabled",
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+        },
+        {
+            "Id": "ForgetDeleted",
+            "Status": "Enabled",
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 7},
+            "ExpiredObjectDeleteMarker": True,
+        },
+    ]
+    assert "VersioningConfiguration" not in assembly.resources["Warehouse"]["Properties"]
 
 
 def test_new_fragments_and_holes_and_no_other_keys_go_to_the_commit_queue(
@@ -205,6 +216,7 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
         ("AWS/States", "ExecutionsSucceeded"),
         ("AWS/Lambda", "Throttles"),
         ("AWS/DynamoDB", "WriteThrottleEvents"),
+        (names.METRIC_NAMESPACE, names.METRIC_CLAIMS_THAT_CUT),
         (names.METRIC_NAMESPACE, names.METRIC_HOLES_COMMITTED),
         (names.METRIC_NAMESPACE, names.METRIC_OFFSETS_LOST),
         (names.METRIC_NAMESPACE, names.METRIC_DELETES_REFUSED),
