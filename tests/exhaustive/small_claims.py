@@ -15,6 +15,7 @@ from functools import cache
 from itertools import accumulate, pairwise, product
 from typing import Any, TypeAlias
 
+from coldstream.agent.commits import Commits
 from coldstream.crc import crc32
 from coldstream.fragment import (
     HEADER,
@@ -25,7 +26,7 @@ from coldstream.fragment import (
     encode_index,
     parse_trailer,
 )
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
@@ -38,6 +39,7 @@ from coldstream.ports import Landed
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed, claim
+from coldstream.usecases.claim_function import OwnRights
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 
@@ -332,6 +334,14 @@ def landed(small: Small, behind: int = 0) -> Remote:
 def take(remote: Remote, log: Log, epoch: int = CLAIMER, **more: Any) -> Claimed:
     context = remote.new_context()
     return claim(context, STREAM, epoch, log=KnownHistory(log), pause=no_pause, now_ms=5, **more)
+
+
+def ask(remote: Remote, log: Log, epoch: int = CLAIMER, **more: Any) -> Claimed:
+    """The same through the function `claim`, which has no log, by an agent, which has no right."""
+    function = OwnRights(remote.new_context(), no_pause, lambda: 5)
+    agent = Commits(remote.new_context(), function, STREAM, no_pause)
+    alone = more.get("alone", lambda begin, end: None)
+    return agent.claim(epoch, 0, QueueName(), KnownHistory(log), alone)
 
 
 def item_of(remote: Remote) -> CatalogItem:

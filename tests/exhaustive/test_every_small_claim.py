@@ -12,7 +12,7 @@ Scope of fences: all ledgers of epochs 1..3 with floors 0..1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -34,6 +34,7 @@ from tests.exhaustive.small_claims import (
     Item,
     Log,
     Small,
+    ask,
     bytes_of,
     chain,
     content,
@@ -85,7 +86,7 @@ def reaching(small: Small, floor: int) -> list[Item]:
     return [item for item in small.live if item.next_offset > floor]
 
 
-def check_claim(small: Small, log: Log, behind: int) -> None:
+def check_claim(small: Small, log: Log, behind: int, take: Callable[..., Claimed] = take) -> None:
     remote = landed(small, behind)
     before, old = dict(remote.memory.objects), item_of(remote)
     wanted = expected(small, log)
@@ -174,6 +175,13 @@ def test_a_claim_keeps_what_is_common_names_what_it_cuts_and_is_made_once() -> N
         for log in logs(past, shared, (1, 2, 3), (CLAIMER,), 1):
             for behind in behinds(small):
                 check_claim(small, log, behind)
+
+
+def test_a_claim_that_an_agent_asks_for_is_the_claim_that_it_would_make_itself() -> None:
+    for small, shared, past in manifests(2):
+        for log in logs(past, shared, (1, 2, 3), (CLAIMER,), 2):
+            for behind in behinds(small):
+                check_claim(small, log, behind, ask)
 
 
 def test_what_a_claim_cuts_is_named_also_where_the_log_goes_on_for_long() -> None:

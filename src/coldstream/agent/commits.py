@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from coldstream.errors import (
-    ColdstreamError,
     InternalError,
     NotFoundError,
     RefusedFragmentError,
@@ -21,7 +20,8 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import LocalChunk, LocalHistory
-from coldstream.plans.testimony import MAX_QUESTIONS, Question, Subject, Testimony
+from coldstream.plans.told_log import MAX_QUESTIONS, Question, Subject, ToldLog
+from coldstream.plans.truncate import Truncation
 from coldstream.ports import ClaimFunction
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
@@ -31,6 +31,15 @@ from coldstream.usecases.divergence import Alone
 from coldstream.usecases.holes import ChainGap
 
 _MAX_LOOKS = 8
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What an answer says of a claim; see `Claimed`."""
+
+    truncated: Truncation | None = None
+    rooted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +74,16 @@ class Commits:
             As `usecases.claim.land_claim` and `check_history`, and UnavailableError if the function
             did not answer.
         """
-        said: dict[str, Any] = {}
+        made = _Claim()
         loaded = self._claimed(epoch, name)
         if loaded is None:
-            said = self._open(epoch, anchor, name, log, alone)
+            made = self._open(epoch, anchor, name, log, alone)
             loaded = load(self.context, self.stream)
             check_not_fenced(loaded, epoch)
         return Claimed(
             loaded,
-            asking.truncation_from_json(said.get("truncated")),
-            rooted=bool(said.get("rooted")),
+            made.truncated,
+            rooted=made.rooted,
             held=check_history(self.context, self.stream, loaded.root, log),
         )
 
@@ -93,19 +102,24 @@ class Commits:
 
     def _open(
         self, epoch: int, anchor: int, name: QueueName, log: LocalHistory, alone: Alone
-    ) -> dict[str, Any]:
-        said = Testimony(log.first_offset())
+    ) -> _Claim:
+        item = self.context.catalog.get(self.stream)
+        end = anchor if item is None else item.next_offset
+        said = _what_is_asked_first(log, end)
         for _ in range(MAX_QUESTIONS):
-            known = self.context.catalog.get(self.stream) is not None
-            request = asking.Open(self.stream, epoch, None if known else anchor, name, said)
-            answer = self._ask(request)
-            question = asking.question_of(answer)
+            request = asking.Open(self.stream, epoch, anchor if item is None else None, name, said)
+            question, claimed = self._ask(request, _claimed_or_asked)
             if question is None:
-                return dict(answer["claimed"])
+                return claimed
             chunks = _look(log, question, alone)
             first = log.first_offset()
             # What was looked for where the log had begun was perhaps not found for being retired.
-            said = said.with_answer(question, chunks) if first == said.first else Testimony(first)
+            said = (
+                said.with_answer(question, chunks)
+                if first == said.first
+                else _what_is_asked_first(log, end)
+            )
+            item = item or self.context.catalog.get(self.stream)
         raise InternalError("the function asks without end", stream=self.stream)
 
     def commit(self, *, thorough: bool = False) -> CommitReport:
@@ -117,8 +131,8 @@ class Commits:
         """
         commits = fragments = 0
         for attempt in range(1, _MAX_LOOKS + 1):
-            answer = self._ask(asking.Commit(self.stream, thorough))
-            done = asking.Committed.from_json(answer["committed"])
+            request = asking.Commit(self.stream, thorough)
+            done = self._ask(request, lambda row: asking.Committed.from_json(row["committed"]))
             commits += done.commits
             fragments += done.fragments
             loaded = load(self.context, self.stream)
@@ -148,26 +162,55 @@ class Commits:
             ConflictError: it is another gap now.
             UnavailableError: the function did not answer.
         """
-        answer = self._ask(
-            asking.Declare(self.stream, gap.epoch, gap.first_offset, gap.next_offset, log_first)
+        request = asking.Declare(
+            self.stream, gap.epoch, gap.first_offset, gap.next_offset, log_first
         )
-        return [str(key) for key in answer["declared"]]
+        return self._ask(request, lambda row: [str(key) for key in row["declared"]])
 
-    def _ask(self, request: asking.Request) -> dict[str, Any]:
-        error: ColdstreamError | None = None
+    def _ask(self, request: asking.Request, read: Callable[[dict[str, Any]], T]) -> T:
+        """The answer to a request, read by `read`.
+
+        Raises:
+            ColdstreamError: that the answer tells.
+            UnavailableError: there was no answer, or one that cannot be read.
+        """
+        data = self.function.invoke(asking.encode(request))
         try:
-            answer = json.loads(self.function.invoke(asking.encode(request)))
-            if "error" in answer:
-                error = asking.error_from_json(answer["error"])
-        except (ValueError, KeyError, TypeError) as exc:
-            if isinstance(exc, ColdstreamError):
-                raise
+            answer = json.loads(data)
+            if "error" not in answer:
+                return read(answer)
+            error = asking.error_from_json(answer["error"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             raise UnavailableError(
-                f"the claim function's answer cannot be read: {exc!r}", stream=self.stream
+                f"the claim function's answer cannot be read: {data[:200]!r}", stream=self.stream
             ) from exc
-        if error is not None:
-            raise error
-        return dict(answer)
+        raise error
+
+
+def _claimed_or_asked(row: dict[str, Any]) -> tuple[Question | None, _Claim]:
+    question = asking.question_of(row)
+    if question is not None:
+        return question, _Claim()
+    claimed = row["claimed"]
+    return None, _Claim(
+        asking.truncation_from_json(claimed["truncated"]), rooted=bool(claimed["rooted"])
+    )
+
+
+def _what_is_asked_first(log: LocalHistory, end: int) -> ToldLog:
+    """A log as it is told before anything is asked: enough for most claims.
+
+    Args:
+        log: it.
+        end: where the manifest ends, as far as is known.
+    """
+    first = log.first_offset()
+    said = ToldLog(first).with_answer(Question(Subject.NEAR, end), log.chunks_near(end))
+    if first is None:
+        return said
+    begin = Question(Subject.BETWEEN, first, first + 1)
+    said = said.with_answer(begin, log.chunks_between(first, first + 1))
+    return said if log.first_offset() == first else ToldLog(log.first_offset())
 
 
 def _look(log: LocalHistory, question: Question, alone: Alone) -> Sequence[LocalChunk]:

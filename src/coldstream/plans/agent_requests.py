@@ -23,7 +23,7 @@ from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableErr
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import MAX_EPOCH, MAX_NAME, MAX_OFFSET, check_stream
 from coldstream.plans.claim import LocalChunk
-from coldstream.plans.testimony import Question, Testimony, checked
+from coldstream.plans.told_log import Question, ToldLog, checked
 from coldstream.plans.truncate import Truncation
 
 #: Bytes of a request or an answer: what Lambda takes in one synchronous call.
@@ -48,7 +48,7 @@ class Open:
     epoch: int
     anchor: int | None
     name: QueueName
-    said: Testimony
+    said: ToldLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def parse(row: Any) -> Request:
                     _epoch(row),
                     None if anchor is None else checked(anchor, "anchor", MAX_OFFSET),
                     _name(row.get("name")),
-                    Testimony.from_json(row.get("said")),
+                    ToldLog.from_json(row.get("said")),
                 )
             case "commit":
                 return Commit(stream, row.get("thorough") is True)

@@ -24,7 +24,7 @@ from coldstream.plans.agent_requests import (
     parse,
     truncation_to_json,
 )
-from coldstream.plans.testimony import UnansweredError
+from coldstream.plans.told_log import UnansweredError
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import Claimed, anchor, land_claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
@@ -112,10 +112,6 @@ def _open(
         if item.epoch:
             # What its last writer has uploaded behind a gap must be looked at before this claim.
             raise ConflictError("another agent has begun the stream meanwhile", stream=stream)
-    else:
-        found = context.catalog.get(stream)
-        if found is not None and name.queue and found.name != name:
-            context.catalog.set_name(stream, name)
     answered.claimed = claimed = land_claim(
         context,
         stream,
@@ -127,6 +123,8 @@ def _open(
         max_leap=MAX_LEAP,
         time_left=time_left,
     )
+    if name.queue and claimed.loaded.item.name != name:
+        context.catalog.set_name(stream, name)
     return {
         "claimed": {
             "truncated": truncation_to_json(claimed.truncated),

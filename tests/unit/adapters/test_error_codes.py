@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from moto import mock_aws
 from obstore import exceptions as obstore_errors
 
 from coldstream.adapters import dynamodb_errors, s3, s3_boto, stepfunctions
+from coldstream.adapters.claim_function import LambdaClaimFunction
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.settings import MisconfiguredError
@@ -33,6 +35,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.plans.agent_requests import MAX_MESSAGE
 from coldstream.ports import Unknown
 from coldstream_devkit.suites.catalog_fixtures import next_commit
 from tests.support import faults
@@ -214,3 +217,49 @@ def test_a_request_for_a_commit_that_cannot_be_sent_says_why_and_for_which_strea
         QueueCommitRequests(client=client, queue_url="https://q").ask("__s_1")
 
     assert caught.value.stream == "__s_1"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("AccessDeniedException", PermissionDeniedError), ("ServiceException", UnavailableError),
+     ("TooManyRequestsException", UnavailableError)],
+)  # fmt: skip
+def test_a_function_that_cannot_be_invoked_says_why(
+    aws: Callable[[str], Any], code: str, expected: type[ColdstreamError]
+) -> None:
+    client = aws("lambda")
+    faults.answer_error(client, "Invoke", 400, code)
+
+    with pytest.raises(expected):
+        LambdaClaimFunction(client=client, name="claim").invoke(b"{}")
+
+
+class AnsweringLambda:
+    """A client whose function has answered."""
+
+    def __init__(self, body: bytes, **more: str) -> None:
+        self._body, self._more = body, more
+
+    def invoke(self, **_: object) -> dict[str, Any]:
+        return {"Payload": io.BytesIO(self._body), **self._more}
+
+
+def test_a_function_that_failed_gave_no_answer() -> None:
+    client: Any = AnsweringLambda(b'{"errorMessage": "timed out"}', FunctionError="Unhandled")
+
+    with pytest.raises(UnavailableError, match="timed out"):
+        LambdaClaimFunction(client=client, name="claim").invoke(b"{}")
+
+
+def test_an_answer_that_is_too_large_is_none() -> None:
+    client: Any = AnsweringLambda(b"x" * (MAX_MESSAGE + 1))
+
+    with pytest.raises(UnavailableError):
+        LambdaClaimFunction(client=client, name="claim").invoke(b"{}")
+
+
+def test_a_request_that_is_too_large_is_not_sent() -> None:
+    client: Any = AnsweringLambda(b"{}")
+
+    with pytest.raises(InvalidInputError):
+        LambdaClaimFunction(client=client, name="claim").invoke(b"x" * (MAX_MESSAGE + 1))

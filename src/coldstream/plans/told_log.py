@@ -71,7 +71,7 @@ class UnansweredError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class ToldLog:
     """All that an agent has said of one log; a `plans.claim.LocalHistory`.
 
     Attributes:
@@ -108,7 +108,7 @@ class Testimony:
             raise UnansweredError(question)
         return found
 
-    def with_answer(self, question: Question, chunks: Sequence[LocalChunk]) -> Testimony:
+    def with_answer(self, question: Question, chunks: Sequence[LocalChunk]) -> ToldLog:
         """This and one answer more.
 
         Raises:
@@ -128,14 +128,14 @@ class Testimony:
         }
 
     @classmethod
-    def from_json(cls, row: Any) -> Testimony:
+    def from_json(cls, row: Any) -> ToldLog:
         """The inverse; nothing of it is believed before it was looked at.
 
         Raises:
             InvalidInputError: it is none, or larger than any claim needs.
         """
         if not isinstance(row, dict) or not isinstance(row.get("answers"), list):
-            raise InvalidInputError("a testimony without answers")
+            raise InvalidInputError("a log is told without answers")
         if len(row["answers"]) > MAX_QUESTIONS:
             raise InvalidInputError(f"more than {MAX_QUESTIONS} answers")
         first = row.get("first")
