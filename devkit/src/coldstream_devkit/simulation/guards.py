@@ -21,6 +21,7 @@ from coldstream.remote import publish, roots
 from coldstream.usecases import (
     amend,
     claim,
+    claim_function,
     classify,
     collect,
     consolidate,
@@ -412,6 +413,26 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "",
             ),
         ),
+        "declare-again": (
+            "a hole is declared for an agent over the gap that it has seen, under its own claim",
+            lambda: edit(
+                claim_function._declare,
+                "(gap.first_offset, gap.next_offset, gap.epoch) != asked",
+                "False",
+            ),
+        ),
+        "told-begin": (
+            "a claim that a log is too short for is left to a longer one, whoever performs it",
+            lambda: edit(
+                claim_function._open,
+                "alone=request.said.check_alone,",
+                "alone=lambda begin, end: None,",
+            ),
+        ),
+        "begun-meanwhile": (
+            "a claim of a stream that another agent has begun is planned anew",
+            lambda: edit(claim_function._open, "if item.epoch:", "if False:"),
+        ),
         "follower-reclaims": (
             "an agent claims again when a chunk of a higher epoch is there",
             lambda: edit(
@@ -516,6 +537,7 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "reader-time": 2000,
         "tree-time": 2000,
         "append-last-chunk": 2000,
+        "told-begin": 2000,
         "bad-left-out": 5000,
     }
 )
