@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
+from coldstream.adapters.sqs import QueueCommitRequests
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
 from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, pause, remote, tell, time_left, tracer
+from functions._runtime import aws_client, logger, metrics, pause, remote, tell, time_left, tracer
+
+
+@cache
+def _requests() -> QueueCommitRequests:
+    return QueueCommitRequests(client=aws_client("sqs"), queue_url=os.environ[names.ENV_QUEUE_URL])
 
 
 @logger.inject_lambda_context
@@ -25,6 +33,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         ((each["messageId"], each["body"]) for each in event["Records"]),
         pause=pause,
         time_left=time_left(context),
+        requests=_requests(),
     )
     for report in batch.reports:
         logger.info(

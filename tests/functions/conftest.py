@@ -22,7 +22,7 @@ from coldstream.remote.context import Context
 from coldstream.remote.roots import RootCache, load
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.fragments import SyntheticFragment
-from functions import _runtime, _starts, _steps
+from functions import _runtime, _starts, _steps, commit_runs
 from tests.support.aws import BUCKET, PREFIX, TABLE, create_table, give_table_id
 from tests.support.remote import STREAM, no_pause
 
@@ -33,6 +33,7 @@ _CACHES = (
     _steps.composer,
     _steps._policies,
     _starts._workflows,
+    commit_runs._requests,
 )
 
 
@@ -133,6 +134,7 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         names.ENV_GRACE_SECONDS: "0",
         names.ENV_UNDELETE_SECONDS: "0",
         names.ENV_WORKFLOWS: MACHINES,
+        names.ENV_QUEUE_URL: "https://sqs.us-east-1.amazonaws.com/123456789012/commits",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

@@ -106,6 +106,7 @@ def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
         "sqs:GetQueueAttributes",
         "sqs:GetQueueUrl",
         "sqs:ReceiveMessage",
+        "sqs:SendMessage",
     }
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,75 @@ def test_an_unexpected_exception_of_one_stream_fails_its_own_messages_only(
     assert isinstance(error, InternalError)
     assert (error.stream, "ZeroDivisionError" in str(error)) == (STREAM, True)
     assert [each.fragments for each in report.reports] == [2]
+
+
+def once() -> Callable[[], bool]:
+    """Time for one look."""
+    left = iter([True])
+    return lambda: next(left, False)
+
+
+class Asked(list[str]):
+    """Takes streams that are to be looked at again."""
+
+    def ask(self, stream: str) -> None:
+        self.append(stream)
+
+
+def test_a_long_backlog_is_asked_for_anew_and_no_message_fails(
+    remote: Remote,
+) -> None:
+    paths = remote.claimed().upload(*chain(1200))
+    asked, calls, bodies = Asked(), 0, [s3_event(*paths[:3])]
+
+    while bodies:
+        calls += 1
+        report = handle_messages(
+            remote.new_context(),
+            messages(bodies),
+            pause=no_pause,
+            time_left=once(),
+            requests=asked,
+        )
+        assert report.failed == {}
+        bodies = [json.dumps({"stream": stream}) for stream in asked]
+        asked.clear()
+
+    assert remote.root().next_offset == 12_000
+    assert calls == 3
+
+
+def test_streams_that_no_time_was_left_for_are_asked_for_too(remote: Remote) -> None:
+    remote.claimed().claimed(stream=OTHER)
+    asked = Asked()
+
+    report = handle_messages(
+        remote.new_context(),
+        messages([json.dumps({"stream": each}) for each in (STREAM, OTHER)]),
+        pause=no_pause,
+        time_left=once(),
+        requests=asked,
+    )
+
+    assert (asked, report.failed) == ([OTHER], {})
+
+
+def test_a_backlog_that_cannot_be_asked_for_comes_back_by_its_messages(remote: Remote) -> None:
+    paths = remote.claimed().upload(*chain(600))
+
+    class Broken:
+        def ask(self, stream: str) -> None:
+            raise UnavailableError("no queue", stream=stream)
+
+    report = handle_messages(
+        remote.new_context(),
+        messages([s3_event(paths[0])]),
+        pause=no_pause,
+        time_left=once(),
+        requests=Broken(),
+    )
+
+    assert len(report.failed) == 1
 
 
 def test_messages_of_a_stream_of_which_more_is_to_be_committed_come_again(

@@ -22,6 +22,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.names import check_stream, parse_data_key
+from coldstream.ports import CommitRequests
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 
@@ -107,6 +108,17 @@ def _out_of_time() -> UnavailableError:
     return UnavailableError("no time was left; what was committed holds, the rest comes later")
 
 
+def _asked(requests: CommitRequests | None, stream: str) -> bool:
+    """Whether a message will come for a stream."""
+    if requests is None:
+        return False
+    try:
+        requests.ask(stream)
+    except ColdstreamError:
+        return False
+    return True
+
+
 def _unexpected(exc: Exception) -> InternalError:
     error = InternalError(f"{type(exc).__name__}: {exc}")
     error.__cause__ = exc
@@ -119,6 +131,7 @@ def handle_messages(
     *,
     pause: Callable[[int], None],
     time_left: Callable[[], bool] = lambda: True,
+    requests: CommitRequests | None = None,
 ) -> BatchReport:
     """Bring forward every stream that the messages name, each once.
 
@@ -126,11 +139,16 @@ def handle_messages(
     cannot be brought forward (or not in time, or because of a bug of ours), or because the very
     object that it announces was refused. What else it names is done all the same.
 
+    A stream of which there is more than one call has time for is asked for anew, if that works: a
+    message that comes back counts as failed, and after a few times it is a dead letter, although
+    nothing is wrong with a long backlog.
+
     Args:
         context: where.
         messages: (message id, body) pairs.
         pause: as in `commit_runs`.
         time_left: as in `commit_runs`; streams that it leaves no time for fail untouched.
+        requests: takes streams that are to be looked at again; None if they all fail.
     """
     failed: dict[str, ColdstreamError] = {}
     named: dict[str, list[tuple[str, Mention]]] = {}
@@ -145,10 +163,12 @@ def handle_messages(
             failed[message_id] = exc
         except Exception as exc:
             failed[message_id] = _unexpected(exc)
-    reports = []
+    reports: list[CommitReport] = []
     for stream, mentions in named.items():
         try:
             if not time_left():
+                if reports and _asked(requests, stream):
+                    continue
                 raise _out_of_time()
             report = commit_runs(context, stream, pause=pause, time_left=time_left)
         except Exception as exc:
@@ -157,7 +177,8 @@ def handle_messages(
             failed.update((message_id, mention.located(error)) for message_id, mention in mentions)
             continue
         reports.append(report)
-        if report.more:
+        # Without a commit it would be asked for without end.
+        if report.more and not (report.commits and _asked(requests, stream)):
             failed.update(
                 (message_id, mention.located(_out_of_time())) for message_id, mention in mentions
             )

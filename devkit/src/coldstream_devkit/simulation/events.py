@@ -93,6 +93,7 @@ class Queue:
             [(each.id, each.body) for each in batch],
             pause=scene.pause,
             time_left=scene.time_left(),
+            requests=self,
         )
         if report.failed:
             scene.buckets["batch failed in part"] += 1
