@@ -11,6 +11,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import names
 from coldstream.plans.turns import is_in_turn
 from coldstream.usecases.scan import ScanFor, scan
+from functions._heartbeats import tell_heartbeats
 from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import policies, work_items
 
@@ -24,9 +25,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     failed = _sum(event.get("failed", 0))
     if event.get("work"):  # the caller has named them
         return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
+    workflow = ScanFor(event["workflow"])
+    if workflow is ScanFor.RECONCILE and not event.get("cursor"):
+        tell_heartbeats()
     page = scan(
         remote(),
-        ScanFor(event["workflow"]),
+        workflow,
         policies(),
         now_ms=now_ms(),
         target_size=setting(names.ENV_FRAGMENT_SIZE),

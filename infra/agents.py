@@ -53,6 +53,7 @@ class Agents(Construct):
                 rights.write_fragments(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
                 *rights.see_in_catalog(table=table, prefix=prefix),
+                rights.write_heartbeats(table=table, prefix=prefix),
                 iam.PolicyStatement(
                     sid="AskForCommit",
                     actions=["sqs:SendMessage"],

@@ -151,6 +151,23 @@ class Alarms(Construct):
                     " then start the workflow delete for each of them.",
                 ),
                 _Alarm(
+                    "AgentsSilent",
+                    own(self, names.METRIC_AGENTS_SILENT),
+                    "For ten minutes an agent has not said that it lives: it is down, or its node"
+                    " reaches DynamoDB no more. Its streams are not uploaded, unless another"
+                    " member's agent does, and local retention goes on. The log of the function"
+                    " scan names the node; one that is gone for good counts no more after a week.",
+                    periods=2,
+                ),
+                _Alarm(
+                    "AgentsTroubled",
+                    own(self, names.METRIC_AGENTS_TROUBLED),
+                    "For half an hour an agent has had streams that fail or make no progress. What"
+                    " waits is in danger of local retention: its own log names stream, offset and"
+                    " reason; the log of the function scan names the node.",
+                    periods=6,
+                ),
+                _Alarm(
                     "StreamsFailed",
                     own(self, names.METRIC_STREAMS_FAILED),
                     "For a quarter of an hour every run has left streams undone. The log of the"

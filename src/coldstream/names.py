@@ -67,6 +67,7 @@ REASON_SCHEDULE = "schedule"  # why an execution began that nobody started
 CATALOG_PARTITION_KEY = "stream"
 CATALOG_SORT_KEY = "item"
 CATALOG_ITEM = "catalog"
+HEARTBEAT_ITEM = "heartbeat"
 POLICIES_ITEM = "policies"  # its partition key is the bare prefix
 
 #: The longest run of the function `claim`: agents wait for its answer.
@@ -79,6 +80,10 @@ METRIC_FRAGMENTS_COMMITTED = "FragmentsCommitted"
 METRIC_BYTES_COMMITTED = "BytesCommitted"
 METRIC_FRAGMENTS_REFUSED = "FragmentsRefused"
 METRIC_EVENTS_REFUSED = "EventsRefused"
+METRIC_AGENTS = "Agents"
+METRIC_AGENTS_SILENT = "AgentsSilent"
+METRIC_AGENTS_TROUBLED = "AgentsTroubled"
+METRIC_STREAMS_BEHIND = "StreamsBehind"
 METRIC_CLAIMS = "ClaimsLanded"
 METRIC_CLAIMS_THAT_CUT = "ClaimsThatCut"
 METRIC_HOLES_COMMITTED = "HolesCommitted"
@@ -262,6 +267,11 @@ def data_prefix(prefix: str, stream: str) -> str:
 def stream_prefix(prefix: str, stream: str) -> str:
     """Where everything of a stream lies."""
     return f"{check_prefix(prefix)}stream/{check_stream(stream)}/"
+
+
+def heartbeat_partition(prefix: str) -> str:
+    """The partition key of the heartbeats of a cluster's agents; no stream has one like it."""
+    return f"#agents/{check_prefix(prefix)}"
 
 
 def execution_name(workflow: str, stream: str, reason: str) -> str:

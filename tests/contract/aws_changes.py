@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.dynamodb import DynamoCatalog
+from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_compose import S3Composer
@@ -18,12 +19,31 @@ from coldstream.adapters.s3_delete import S3Deleter
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, changed
-from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, POLICIES_ITEM
+from coldstream.names import (
+    CATALOG_ITEM,
+    CATALOG_PARTITION_KEY,
+    CATALOG_SORT_KEY,
+    POLICIES_ITEM,
+    heartbeat_partition,
+)
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
-from coldstream.ports import Catalog, Composer, Deleter, Landed, ObjectStore, Policies, Workflows
+from coldstream.ports import (
+    Catalog,
+    Composer,
+    Deleter,
+    Heartbeats,
+    Landed,
+    ObjectStore,
+    Policies,
+    Workflows,
+)
 from coldstream_devkit.suites.adoption import AdoptionSuite
 from coldstream_devkit.suites.compose import ComposerSuite, LostComposeAnswerSuite
 from coldstream_devkit.suites.delete import DeleterSuite, LostDeleteAnswerSuite
+from coldstream_devkit.suites.heartbeats import ONE as ONE_BEAT
+from coldstream_devkit.suites.heartbeats import TWO as OTHER_BEAT
+from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import StoreFixtures
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite
 from coldstream_devkit.suites.policies import ONE, LostSaveAnswerSuite, PoliciesSuite
@@ -109,6 +129,44 @@ class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
         assert sent == [
             "HeadObject", "CreateMultipartUpload", "UploadPartCopy", "CompleteMultipartUpload",
         ]  # fmt: skip
+
+
+class DynamoHeartbeatsRules(HeartbeatsSuite):
+    """The suite for `DynamoHeartbeats`; needs the fixture `dynamodb` (client)."""
+
+    @pytest.fixture
+    def prefix(self) -> str:
+        return f"t{secrets.token_hex(4)}/"
+
+    @pytest.fixture
+    def heartbeats(self, dynamodb: Any, prefix: str) -> Heartbeats:
+        return DynamoHeartbeats(client=dynamodb, table=TABLE, prefix=prefix)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"at_ms": {"N": "-1"}},
+            {"streams": {"N": str(2**70)}},
+            {"behind": {"S": "many"}},
+            {"failing": {"N": "1.5"}},
+            {"item": {"S": "n" * 300}},
+        ],
+    )
+    def test_a_heartbeat_that_none_can_have_is_an_error_and_the_others_are_read(
+        self, dynamodb: Any, prefix: str, heartbeats: Heartbeats, changed: dict[str, Any]
+    ) -> None:
+        for each in (ONE_BEAT, OTHER_BEAT):
+            heartbeats.beat(each)
+        found = dynamodb.get_item(
+            TableName=TABLE,
+            Key={"stream": {"S": heartbeat_partition(prefix)}, "item": {"S": ONE_BEAT.node}},
+        )["Item"]
+        dynamodb.put_item(TableName=TABLE, Item=found | {"item": {"S": "odd"}} | changed)
+
+        read = heartbeats.all()
+
+        assert sum(isinstance(each, CorruptDataError) for each in read) == 1
+        assert {ONE_BEAT, OTHER_BEAT} <= {each for each in read if isinstance(each, Heartbeat)}
 
 
 class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSuite):

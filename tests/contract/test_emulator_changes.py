@@ -11,6 +11,7 @@ from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.suites.policies import PoliciesRaceSuite
 from coldstream_devkit.suites.state import StateRaceSuite
 from tests.contract.aws_changes import (
+    DynamoHeartbeatsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
@@ -52,6 +53,10 @@ class TestS3Composer(S3ComposerRules):
 
 
 class TestDynamoStates(DynamoStateRules, StateRaceSuite):
+    pass
+
+
+class TestDynamoHeartbeats(DynamoHeartbeatsRules):
     pass
 
 

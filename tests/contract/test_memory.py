@@ -10,6 +10,7 @@ import pytest
 
 from coldstream.adapters.memory import (
     MemoryCatalog,
+    MemoryHeartbeats,
     MemoryObjectStore,
     MemoryPolicies,
     MemoryWorkflows,
@@ -21,6 +22,7 @@ from coldstream.ports import (
     Deleter,
     Execution,
     ExecutionStatus,
+    Heartbeats,
     ObjectStore,
     Policies,
     Workflows,
@@ -29,6 +31,7 @@ from coldstream_devkit.suites.adoption import AdoptionRaceSuite
 from coldstream_devkit.suites.catalog import CatalogRaceSuite, CatalogSuite
 from coldstream_devkit.suites.compose import ComposerSuite
 from coldstream_devkit.suites.delete import DeleterSuite
+from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
 from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
@@ -62,6 +65,12 @@ class TestMemoryPolicies(PoliciesSuite, PoliciesRaceSuite):
     @pytest.fixture
     def policies(self) -> Policies:
         return MemoryPolicies()
+
+
+class TestMemoryHeartbeats(HeartbeatsSuite):
+    @pytest.fixture
+    def heartbeats(self) -> Heartbeats:
+        return MemoryHeartbeats()
 
 
 class TestMemoryWorkflows(WorkflowsSuite):

@@ -8,6 +8,7 @@ import boto3
 import pytest
 
 from tests.contract.aws_changes import (
+    DynamoHeartbeatsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
@@ -43,6 +44,10 @@ class TestS3Composer(S3ComposerRules):
 
 
 class TestDynamoStates(DynamoStateRules):
+    pass
+
+
+class TestDynamoHeartbeats(DynamoHeartbeatsRules):
     pass
 
 

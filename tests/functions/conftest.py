@@ -22,7 +22,7 @@ from coldstream.remote.context import Context
 from coldstream.remote.roots import RootCache, load
 from coldstream.usecases.claim import anchor, claim
 from coldstream_devkit.fragments import SyntheticFragment
-from functions import _runtime, _starts, _steps, commit_runs
+from functions import _heartbeats, _runtime, _starts, _steps, commit_runs
 from tests.support.aws import BUCKET, PREFIX, TABLE, create_table, give_table_id
 from tests.support.remote import STREAM, no_pause
 
@@ -34,6 +34,7 @@ _CACHES = (
     _steps._policies,
     _starts._workflows,
     commit_runs._requests,
+    _heartbeats._heartbeats,
 )
 
 

@@ -187,6 +187,8 @@ def test_an_agent_adds_fragments_looks_and_asks_and_does_nothing_else(assembly: 
         "s3:ListBucket": ["<Bucket.Arn>"],
         "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
         "dynamodb:GetItem": ["<CatalogTable.Arn>"],
+        # Its heartbeat, and no other item.
+        "dynamodb:PutItem": ["<CatalogTable.Arn>"],
     }
 
 
@@ -199,13 +201,15 @@ def test_who_claims_for_agents_anchors_commits_and_declares_holes(assembly: Asse
     }
 
 
-def test_an_agent_reaches_only_items_of_its_own_prefix(assembly: Assembly) -> None:
+def test_an_agent_sees_items_of_its_own_prefix_and_writes_its_heartbeat(assembly: Assembly) -> None:
     for statement in assembly.rights("Agents"):
         actions = set(statement["Action"]) - {"dynamodb:DescribeTable"}
         if any(action.startswith("dynamodb:") for action in actions):
-            assert statement["Condition"] == {
-                "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["rabbitmq/?*"]}
-            }
+            assert statement["Condition"] == (
+                {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#agents/rabbitmq/"]}}
+                if "dynamodb:PutItem" in actions
+                else {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["rabbitmq/?*"]}}
+            )
 
 
 @pytest.mark.parametrize(

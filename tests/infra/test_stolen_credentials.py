@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import names
-from coldstream.names import DataKey, root_path
+from coldstream.names import DataKey, heartbeat_partition, root_path
 from tests.infra.conftest import flat
 from tests.support.iam import Call, Statement, allowed
 
@@ -97,6 +97,15 @@ def test_a_stolen_agent_deletes_no_stream_and_lifts_no_hold_because_it_changes_n
     account: Account, action: str, key: str
 ) -> None:
     assert not account.changes("agent", action, key)
+
+
+def test_a_stolen_agent_writes_heartbeats_of_its_own_cluster_and_no_other_item(
+    account: Account,
+) -> None:
+    assert account.changes("agent", "PutItem", heartbeat_partition(PREFIX))
+    assert not account.changes("agent", "PutItem", heartbeat_partition("other/"))
+    assert not account.changes("agent", "UpdateItem", heartbeat_partition(PREFIX))
+    assert not account.changes("agent", "PutItem", "#agents/")
 
 
 def test_a_stolen_agent_reads_the_items_of_its_own_cluster_only(account: Account) -> None:

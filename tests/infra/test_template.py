@@ -216,6 +216,8 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
         ("AWS/States", "ExecutionsSucceeded"),
         ("AWS/Lambda", "Throttles"),
         ("AWS/DynamoDB", "WriteThrottleEvents"),
+        (names.METRIC_NAMESPACE, names.METRIC_AGENTS_SILENT),
+        (names.METRIC_NAMESPACE, names.METRIC_AGENTS_TROUBLED),
         (names.METRIC_NAMESPACE, names.METRIC_CLAIMS_THAT_CUT),
         (names.METRIC_NAMESPACE, names.METRIC_HOLES_COMMITTED),
         (names.METRIC_NAMESPACE, names.METRIC_OFFSETS_LOST),

@@ -28,6 +28,8 @@ from coldstream.manifest.catalog import (
     changed,
     moved,
 )
+from coldstream.names import MAX_NAME
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
 from coldstream.ports import (
     MAX_DELETES,
@@ -241,6 +243,21 @@ def _same(found: CatalogItem | None, item: CatalogItem) -> bool:
         (found.table_id, found.version, found.uid, found.revision)
         == (item.table_id, item.version, item.uid, item.revision)
     )
+
+
+class MemoryHeartbeats:
+    """Heartbeats in a dict, by node."""
+
+    def __init__(self) -> None:
+        self._heartbeats: dict[str, Heartbeat] = {}
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        if not 0 < len(heartbeat.node) <= MAX_NAME:
+            raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
+        self._heartbeats[heartbeat.node] = heartbeat
+
+    def all(self) -> list[Heartbeat | CorruptDataError]:
+        return list(self._heartbeats.values())
 
 
 class MemoryWorkflows:

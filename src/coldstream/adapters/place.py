@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
-from coldstream.ports import Catalog, ObjectStore, Policies
+from coldstream.ports import Catalog, Heartbeats, ObjectStore, Policies
 from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
@@ -90,12 +90,14 @@ class Remote:
         catalog: its table.
         policies: the operator's rules.
         place: where it is.
+        heartbeats: of the agents; None where nobody would look at them.
     """
 
     store: ObjectStore
     catalog: Catalog
     policies: Policies
     place: Place
+    heartbeats: Heartbeats | None = None
 
     @property
     def prefix(self) -> str:
@@ -129,6 +131,7 @@ def open_place(place: Place) -> Remote:
         files = DirectoryStore(place.directory)
         return Remote(files, DirectoryCatalog(files, place.prefix), MemoryPolicies(), place)
     from coldstream.adapters.dynamodb import DynamoCatalog
+    from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
     from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
 
@@ -141,6 +144,7 @@ def open_place(place: Place) -> Remote:
         catalog=DynamoCatalog(client=dynamodb, table=place.table, prefix=place.prefix),
         policies=DynamoPolicies(client=dynamodb, table=place.table, prefix=place.prefix),
         place=place,
+        heartbeats=DynamoHeartbeats(client=dynamodb, table=place.table, prefix=place.prefix),
     )
 
 

@@ -29,7 +29,8 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import QueueName
-from coldstream.ports import ClaimFunction, CommitRequests
+from coldstream.plans.heartbeats import Heartbeat
+from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
 
 _LONGEST_PAUSE = 30.0
@@ -58,6 +59,7 @@ class Agent:
         pause: sleeps after the n-th commit in a row that did not land.
         report: called with all progress after every look.
         members: as in `StreamFollower`.
+        heartbeats: where it says that it lives, unless it runs once; None for nowhere.
         host: clocks, threads, waiting and directories of the machine.
         skipped: directories whose name no broker gives to a stream; they are left alone.
         warnings: what is strange about the data directory as a whole, as of the last look.
@@ -74,6 +76,7 @@ class Agent:
     pause: Callable[[int], None]
     report: Callable[[list[Progress]], None] = lambda progress: None
     members: Members | None = None
+    heartbeats: Heartbeats | None = None
     host: Host = field(default_factory=ThisMachine)
     skipped: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
@@ -85,6 +88,7 @@ class Agent:
     _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _turn: int = 0
+    _beat_at: float = float("-inf")
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
 
@@ -115,6 +119,7 @@ class Agent:
                     # Where stderr cannot be written, a full disk for one, uploads go on.
                     with suppress(OSError, ValueError):
                         self.report(self.progress())
+                    self._beat()
                     if self.settings.once and self._settled():
                         self.interrupted = False
                         break
@@ -123,6 +128,27 @@ class Agent:
                 self._stop.set()
         self._note_all(self._results.get(0))
         return self.progress()
+
+    def _beat(self) -> None:
+        """Say that this agent lives, now and then; where that fails, its silence says so."""
+        now, interval = self.host.monotonic(), self.settings.heartbeat_seconds
+        if self.heartbeats is None or self.settings.once or now - self._beat_at < interval:
+            return
+        self._beat_at = now
+        rows = [each.progress for each in self._followers.values()]
+        word = Heartbeat(
+            node=self.settings.node,
+            at_ms=self.host.now_ms(),
+            interval_ms=int(interval * 1000),
+            streams=len(rows),
+            behind=sum(each.next_offset < each.cut_offset for each in rows),
+            standing=sum(each.standstill is not None for each in rows),
+            failing=sum(each.error is not None for each in rows),
+        )
+        try:
+            self.heartbeats.beat(word)
+        except ColdstreamError as exc:
+            self.warnings = [*self.warnings, f"no heartbeat: {exc}"]
 
     def _settled(self) -> bool:
         return all(follower.settled for follower in self._followers.values())

@@ -26,6 +26,8 @@ class AgentSettings:
         last_copy: no other member of any stream has older data than the directories here; what they
             have lost before it was uploaded is declared lost.
         bucket: what messages call the bucket; "" if nobody has said so.
+        node: name of this machine in its heartbeats.
+        heartbeat_seconds: from one heartbeat to the next.
 
     Raises:
         InvalidInputError: a value is outside its limits.
@@ -41,6 +43,8 @@ class AgentSettings:
     rescan_seconds: float = 30.0
     last_copy: bool = False
     bucket: str = ""
+    node: str = ""
+    heartbeat_seconds: float = 60.0
     standstill_seconds: float = 180.0
     standstill_again_seconds: float = 300.0
 
@@ -53,6 +57,7 @@ class AgentSettings:
                 "memory budget: at least one full fragment and 1 MiB",
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
+            (self.heartbeat_seconds > 0, "time between heartbeats: more than 0 s"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),
             (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),
             (

@@ -89,7 +89,8 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
     from coldstream.usecases.claim_function import OwnRights
 
     data_dir, settings = options.directory(), options.settings(where.bucket)
-    context = where.connect().context()
+    remote = where.connect()
+    context = remote.context()
     everything = options.committed == "all"
 
     def pause(attempt: int) -> None:
@@ -107,6 +108,7 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
         if options.queue_url
         else None,
         function=function,
+        heartbeats=remote.heartbeats,
         names=read_names(options.names, options.cluster) if options.names else {},
         pause=pause,
         report=report,

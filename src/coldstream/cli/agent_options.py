@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,6 +78,9 @@ class AgentOptions:
             envvar=ENV_QUEUE_URL, help="Commit queue, asked when a manifest does not follow."
         ),
     ] = ""
+    node: Annotated[
+        str, typer.Option(help="Name of this machine in heartbeats; its host name by default.")
+    ] = ""
     claim_function: Annotated[
         str,
         typer.Option(
@@ -115,4 +119,5 @@ class AgentOptions:
             once=self.once,
             last_copy=self.last_copy,
             bucket=bucket,
+            node=self.node or gethostname(),
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from coldstream.errors import CorruptDataError
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
 
 
@@ -33,6 +35,25 @@ class ClaimFunction(Protocol):
             PermissionDeniedError: the function may not be invoked.
             InvalidInputError: the request is too large.
         """
+        ...
+
+
+class Heartbeats(Protocol):
+    """The last word of every agent of a cluster.
+
+    Every method may raise UnavailableError (try again) and PermissionDeniedError.
+    """
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Put a word in the place of the node's last one.
+
+        Raises:
+            InvalidInputError: no node can be called so.
+        """
+        ...
+
+    def all(self) -> list[Heartbeat | CorruptDataError]:
+        """All of them, in no order; an error for each that cannot be read."""
         ...
 
 

@@ -26,6 +26,7 @@ from coldstream.errors import (
 )
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.ledger import Ledger
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
@@ -504,3 +505,40 @@ def _wait(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+class Beats(list[Heartbeat]):
+    """Heartbeats as they came; the second one is refused."""
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        self.append(heartbeat)
+        if len(self) == 2:
+            raise UnavailableError("DynamoDB did not answer")
+
+
+def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
+    site: Site,
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=40, chunk_messages=10)
+    agent = site.agent(once=False, flush_ms=0, node="rabbit@a", poll_seconds=1)
+    agent.heartbeats = beats = Beats()
+    agent.report = lambda progress: agent.stop() if len(beats) == 4 else None
+
+    agent.run()
+
+    gaps = [later.at_ms - each.at_ms for each, later in pairwise(beats)]
+    assert all(60_000 <= gap < 63_000 for gap in gaps)
+    assert {(each.node, each.streams, each.interval_ms) for each in beats} == {
+        ("rabbit@a", 1, 60_000)
+    }
+    assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_an_agent_that_runs_once_says_nothing_of_itself(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=40, chunk_messages=10)
+    agent = site.agent()
+    agent.heartbeats = beats = Beats()
+
+    agent.run()
+
+    assert beats == []

@@ -1,0 +1,43 @@
+"""What every `Heartbeats` must do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldstream.errors import InvalidInputError
+from coldstream.plans.heartbeats import Heartbeat
+from coldstream.ports import Heartbeats
+
+ONE = Heartbeat("rabbit@a", 1_800_000_000_000, 60_000, streams=7, behind=2, standing=1, failing=0)
+TWO = replace(ONE, node="rabbit@ä", at_ms=0, streams=2**63 - 1)
+
+
+class HeartbeatsSuite:
+    """The rules of the port, one test a rule; the backend overrides `heartbeats`, empty then."""
+
+    @pytest.fixture
+    def heartbeats(self) -> Heartbeats:
+        """The heartbeats under test."""
+        raise NotImplementedError
+
+    def test_nobody_has_been_heard_of_at_first(self, heartbeats: Heartbeats) -> None:
+        assert heartbeats.all() == []
+
+    def test_the_last_word_of_each_node_is_kept(self, heartbeats: Heartbeats) -> None:
+        later = replace(ONE, at_ms=ONE.at_ms + 1, behind=0)
+        for each in (ONE, TWO, later):
+            heartbeats.beat(each)
+
+        assert {each.node: each for each in heartbeats.all() if isinstance(each, Heartbeat)} == {
+            "rabbit@a": later,
+            "rabbit@ä": TWO,
+        }
+
+    @pytest.mark.parametrize("node", ["", "n" * 256])
+    def test_a_name_that_no_node_can_have_is_refused(
+        self, heartbeats: Heartbeats, node: str
+    ) -> None:
+        with pytest.raises(InvalidInputError):
+            heartbeats.beat(replace(ONE, node=node))

@@ -1,0 +1,49 @@
+"""What the agents' heartbeats come to, as metrics: the first page of reconcile looks at them."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+from aws_lambda_powertools.metrics import MetricUnit
+
+from coldstream import names
+from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
+from coldstream.errors import ColdstreamError, CorruptDataError
+from coldstream.plans.heartbeats import Heartbeat, fleet
+from functions._runtime import aws_client, logger, metrics, now_ms, tell
+
+
+@cache
+def _heartbeats() -> DynamoHeartbeats:
+    return DynamoHeartbeats(
+        client=aws_client("dynamodb"),
+        table=os.environ[names.ENV_TABLE],
+        prefix=os.environ[names.ENV_PREFIX],
+    )
+
+
+def tell_heartbeats() -> None:
+    """Log and count silent and troubled agents; a failure is logged and stops nothing."""
+    try:
+        found = _heartbeats().all()
+    except ColdstreamError as error:
+        tell(error)
+        return
+    for each in found:
+        if isinstance(each, CorruptDataError):
+            tell(each)
+    heard = [each for each in found if isinstance(each, Heartbeat)]
+    agents = fleet(heard, now_ms=now_ms())
+    for node in agents.silent:
+        logger.warning("an agent is silent", node=node)
+    for node in agents.troubled:
+        logger.warning("an agent has streams that fail or stand still", node=node)
+    for name, value in {
+        names.METRIC_AGENTS: agents.agents,
+        names.METRIC_AGENTS_SILENT: len(agents.silent) + len(found) - len(heard),
+        names.METRIC_AGENTS_TROUBLED: len(agents.troubled),
+        names.METRIC_STREAMS_BEHIND: agents.behind,
+    }.items():
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+    metrics.flush_metrics()

@@ -1,0 +1,81 @@
+"""Heartbeats as items of the catalog's table, below a partition key that no stream has.
+
+So an agent's role can be let write there and nowhere else (`dynamodb:LeadingKeys`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from coldstream.adapters.dynamodb_errors import translating
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.names import (
+    CATALOG_PARTITION_KEY,
+    CATALOG_SORT_KEY,
+    HEARTBEAT_ITEM,
+    MAX_NAME,
+    heartbeat_partition,
+)
+from coldstream.plans.heartbeats import Heartbeat
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_NUMBERS = ("at_ms", "interval_ms", "streams", "behind", "standing", "failing")
+_MAX_NUMBER = 2**63 - 1
+
+
+class DynamoHeartbeats:
+    """The `Heartbeats` port on one table, for the cluster of one prefix.
+
+    Args:
+        client: a boto3 DynamoDB client with standard retries.
+        table: name.
+        prefix: of the cluster, ends in "/".
+    """
+
+    def __init__(self, *, client: DynamoDBClient, table: str, prefix: str) -> None:
+        self._client = client
+        self._table = table
+        self._partition = heartbeat_partition(prefix)
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        if not 0 < len(heartbeat.node) <= MAX_NAME:
+            raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
+        item: dict[str, Any] = {
+            CATALOG_PARTITION_KEY: {"S": self._partition},
+            CATALOG_SORT_KEY: {"S": heartbeat.node},
+            "kind": {"S": HEARTBEAT_ITEM},
+            **{name: {"N": str(getattr(heartbeat, name))} for name in _NUMBERS},
+        }
+        translating(lambda: self._client.put_item(TableName=self._table, Item=item))
+
+    def all(self) -> list[Heartbeat | CorruptDataError]:
+        found: list[Heartbeat | CorruptDataError] = []
+        start: dict[str, Any] = {}
+        while True:
+            arguments: dict[str, Any] = {
+                "TableName": self._table,
+                "KeyConditionExpression": "#partition = :partition",
+                "ExpressionAttributeNames": {"#partition": CATALOG_PARTITION_KEY},
+                "ExpressionAttributeValues": {":partition": {"S": self._partition}},
+                **({"ExclusiveStartKey": start} if start else {}),
+            }
+            answer = translating(partial(self._client.query, **arguments))
+            found += [_parsed(item) for item in answer["Items"]]
+            start = answer.get("LastEvaluatedKey", {})
+            if not start:
+                return found
+
+
+def _parsed(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
+    """An item, which whoever has an agent's rights may have written."""
+    try:
+        node = str(item[CATALOG_SORT_KEY]["S"])
+        numbers = [int(item[name]["N"]) for name in _NUMBERS]
+    except (KeyError, ValueError, TypeError) as exc:
+        return CorruptDataError(f"a heartbeat that cannot be read: {exc!r}")
+    if len(node) > MAX_NAME or not all(0 <= each <= _MAX_NUMBER for each in numbers):
+        return CorruptDataError(f"a heartbeat with numbers that none can have: {node[:80]!r}")
+    return Heartbeat(node, *numbers)

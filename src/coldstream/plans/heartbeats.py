@@ -1,0 +1,67 @@
+"""What agents say of themselves, and what an alarm should know of it.
+
+An agent that is dead says nothing, so its last word stays, and its age is the alarm. A node that is
+gone for good would raise it for ever: after a week its word counts no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: An agent that has been silent for so many of its own intervals is silent.
+_MISSED = 5
+FORGOTTEN_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The last word of one agent. Times in ms since the Unix epoch, by the agent's clock.
+
+    Attributes:
+        node: name of its machine.
+        at_ms: when it was said.
+        interval_ms: until the next one.
+        streams: how many it follows.
+        behind: how many of them have something to upload or to commit.
+        standing: how many of these make no progress.
+        failing: how many wait after an error.
+    """
+
+    node: str
+    at_ms: int
+    interval_ms: int
+    streams: int
+    behind: int
+    standing: int
+    failing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What all heartbeats come to.
+
+    Attributes:
+        agents: that count.
+        silent: names of those that have not been heard of for too long.
+        troubled: names of those with streams that fail or make no progress.
+        behind: streams that have something to upload or to commit.
+    """
+
+    agents: int
+    silent: tuple[str, ...]
+    troubled: tuple[str, ...]
+    behind: int
+
+
+def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
+    """What the heartbeats say at `now_ms`, by AWS's clock; ms since the Unix epoch."""
+    known = [each for each in heartbeats if now_ms - each.at_ms < FORGOTTEN_MS]
+    silent = [each for each in known if now_ms - each.at_ms > _MISSED * each.interval_ms]
+    heard = [each for each in known if each not in silent]
+    return Fleet(
+        agents=len(known),
+        silent=tuple(sorted(each.node for each in silent)),
+        troubled=tuple(sorted(each.node for each in heard if each.standing or each.failing)),
+        behind=sum(each.behind for each in heard),
+    )

@@ -1,0 +1,74 @@
+"""The scan of reconcile tells of agents that are silent or in trouble."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import boto3
+import pytest
+
+from coldstream import names
+from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
+from coldstream.plans.heartbeats import Heartbeat
+from functions import scan
+from tests.functions.conftest import Invocation, Site
+from tests.support.aws import PREFIX, TABLE
+from tests.support.remote import STREAM
+
+RECONCILE = {"workflow": "reconcile"}
+
+
+def beat(*heartbeats: Heartbeat) -> None:
+    port = DynamoHeartbeats(client=boto3.client("dynamodb"), table=TABLE, prefix=PREFIX)
+    for each in heartbeats:
+        port.beat(each)
+
+
+def word(node: str, *, ago_ms: int = 0, **more: int) -> Heartbeat:
+    now = time.time_ns() // 1_000_000
+    return replace(Heartbeat(node, now - ago_ms, 60_000, 5, 1, 0, 0), **more)
+
+
+def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
+    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2))
+
+    scan.handler(RECONCILE, Invocation())
+
+    assert site.metrics() == {
+        names.METRIC_AGENTS: 3,
+        names.METRIC_AGENTS_SILENT: 1,
+        names.METRIC_AGENTS_TROUBLED: 1,
+        names.METRIC_STREAMS_BEHIND: 2,
+    }
+    assert {(each["message"], each["node"]) for each in site.logged("WARNING")} == {
+        ("an agent is silent", "b"),
+        ("an agent has streams that fail or stand still", "c"),
+    }
+
+
+@pytest.mark.parametrize(
+    "event", [{"workflow": "collect"}, {**RECONCILE, "work": [{"stream": "s"}]}]
+)
+def test_other_scans_and_runs_on_named_streams_look_at_no_heartbeat(
+    site: Site, event: dict[str, object]
+) -> None:
+    beat(word("b", ago_ms=600_000))
+
+    scan.handler(event, Invocation())
+
+    assert not site.logged("WARNING")
+
+
+def test_a_heartbeat_that_cannot_be_read_is_told_and_stops_no_scan(site: Site) -> None:
+    beat(word("a"))
+    boto3.client("dynamodb").put_item(
+        TableName=TABLE,
+        Item={"stream": {"S": names.heartbeat_partition(PREFIX)}, "item": {"S": "odd"}},
+    )
+
+    answer = scan.handler(RECONCILE, Invocation())
+
+    assert answer["work"] == [{"stream": STREAM}]
+    assert site.metrics()[names.METRIC_AGENTS_SILENT] == 1
+    assert site.logged("ERROR")
