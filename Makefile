@@ -82,7 +82,7 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
 # All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
-BENCHES := decode upload read scrub import scale spark materialise
+BENCHES := decode upload read scrub import scale spark materialise cost
 .PHONY: bench-quick
 bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
 bench-quick: BENCH := --quick
@@ -114,6 +114,10 @@ bench-scale: setup ## Manifest of a petabyte and an exbibyte: build, look up, re
 .PHONY: bench-spark
 bench-spark: setup ## The Spark source against Parquet and against binaryFile with a Python UDF
 	$(BIN)/python -m bench.spark $(BENCH)
+
+.PHONY: bench-cost
+bench-cost: setup ## Dollars a month without storage, from counted requests and a table of prices
+	$(BIN)/python -m bench.cost $(BENCH)
 
 .PHONY: bench-materialise
 bench-materialise: setup ## Materialise against Spark writing the same rows

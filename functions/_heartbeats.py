@@ -30,6 +30,8 @@ def tell_heartbeats() -> None:
     except ColdstreamError as error:
         tell(error)
         return
+    if not found:
+        return  # metrics cost money, and a tier may have no agent
     for each in found:
         if isinstance(each, CorruptDataError):
             tell(each)

@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.plans.turns import is_in_turn
-from coldstream.usecases.scan import ScanFor, scan
+from coldstream.usecases.scan import ScanFor, scan, several
 from functions._heartbeats import tell_heartbeats
 from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
 from functions._steps import policies, work_items
@@ -28,16 +28,21 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     workflow = ScanFor(event["workflow"])
     if workflow is ScanFor.RECONCILE and not event.get("cursor"):
         tell_heartbeats()
-    page = scan(
-        remote(),
-        workflow,
-        policies(),
-        now_ms=now_ms(),
-        target_size=setting(names.ENV_FRAGMENT_SIZE),
-        cursor=event.get("cursor"),
-        mark=True,
-        in_turn=_turn(event.get("reason") == names.REASON_SCHEDULE),
-        time_left=time_left(context),
+    rules, in_time = policies(), time_left(context)
+    page = several(
+        lambda cursor: scan(
+            remote(),
+            workflow,
+            rules,
+            now_ms=now_ms(),
+            target_size=setting(names.ENV_FRAGMENT_SIZE),
+            cursor=cursor,
+            mark=True,
+            in_turn=_turn(event.get("reason") == names.REASON_SCHEDULE),
+            time_left=in_time,
+        ),
+        event.get("cursor"),
+        time_left=in_time,
     )
     for error in page.damaged:
         tell(error)

@@ -11,7 +11,9 @@ import uuid
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import obstore
 import pytest
@@ -347,6 +349,21 @@ def check_deleted_partitions(probe: Probe) -> None:
 
     left = glue.get_partitions(**table)["Partitions"]
     assert [each["Values"] for each in left] == [["3"]]
+
+
+def check_billing(probe: Probe) -> None:
+    """Transitions of machines and runs of functions are counted."""
+
+    def count(name: str) -> float:
+        there = urlsplit(probe.client("sqs").meta.endpoint_url)
+        connection = HTTPConnection(there.hostname or "", there.port)
+        connection.request("GET", "/_localaws/counts")
+        return float(json.load(connection.getresponse()).get(name, 0))
+
+    before = count("states.Transition")
+    _run_machine(probe, {"Type": "Succeed"}, {})
+
+    assert count("states.Transition") == before + 1
 
 
 CHECKS: dict[str, Callable[[Probe], None]] = {

@@ -11,7 +11,15 @@ from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.usecases.ours import behind
-from coldstream.usecases.scan import RECENT_MS, ScanFor, ScanPage, complete_path, scan
+from coldstream.usecases.scan import (
+    FLOWING_MS,
+    RECENT_MS,
+    ScanFor,
+    ScanPage,
+    complete_path,
+    scan,
+    several,
+)
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, Remote, piece
 
@@ -152,10 +160,16 @@ def test_a_search_for_directories_goes_on_behind_what_it_has_seen(key: str, expe
     assert behind(key) == expected
 
 
-def test_reconcile_looks_at_an_idle_stream_in_its_turn_and_at_a_busy_one_always() -> None:
+def test_reconcile_looks_at_a_stream_that_has_just_stopped_and_at_others_in_their_turn() -> None:
     remote = Remote().claimed()
     now = 10**13
-    ages = {"idle": RECENT_MS + 1, "busy": RECENT_MS, "ahead": -(10**9)}  # a clock may say anything
+    ages = {
+        "idle": RECENT_MS + 1,
+        "stopped": RECENT_MS,
+        "stops": FLOWING_MS,
+        "flows": FLOWING_MS - 1,
+        "ahead": -(10**9),  # a clock may say anything
+    }
     item = remote.items.items.pop(STREAM)
     for name, age_ms in ages.items():
         remote.items.items[name] = replace(item, stream=name, last_timestamp=now - age_ms)
@@ -171,8 +185,38 @@ def test_reconcile_looks_at_an_idle_stream_in_its_turn_and_at_a_busy_one_always(
         )
         return set(page.streams)
 
-    assert wanted("idle") == {"idle", "busy", "ahead"}
-    assert wanted("nobody") == {"busy", "ahead"}
+    assert wanted("idle") == {"idle", "stopped", "stops"}
+    assert wanted("flows") == {"flows", "stopped", "stops"}
+    assert wanted("nobody") == {"stopped", "stops"}
+
+
+def pages_of(*sizes: int) -> dict[str | None, ScanPage]:
+    """Pages by their cursors, with so many streams each."""
+    ends = [*map(str, range(1, len(sizes))), None]
+    return {
+        None if number == 0 else str(number): ScanPage(
+            tuple(f"s{number}-{at}" for at in range(size)), 400, (), end
+        )
+        for number, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    }
+
+
+def test_pages_with_little_to_do_come_together_and_none_is_left_out() -> None:
+    found = pages_of(30, 0, 180, 5, 400, 0)
+
+    first = several(found.__getitem__, None)
+    rest = several(found.__getitem__, first.cursor)
+
+    assert (len(first.streams), first.seen, first.cursor) == (210, 1200, "3")
+    assert (len(rest.streams), rest.seen, rest.cursor) == (405, 800, "5")
+    assert several(found.__getitem__, rest.cursor).cursor is None
+
+
+def test_an_answer_has_a_bounded_number_of_pages_and_ends_when_time_is_up() -> None:
+    found = pages_of(*[0] * 30)
+
+    assert several(found.__getitem__, None).cursor == "10"
+    assert several(found.__getitem__, None, time_left=lambda: False).cursor == "1"
 
 
 def test_a_tombstone_whose_machine_has_failed_is_taken_up_again_by_reconcile() -> None:

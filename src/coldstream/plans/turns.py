@@ -9,7 +9,8 @@ def is_in_turn(stream: str, *, now_ms: int, every_ms: int, idle_ms: int) -> bool
     """Whether a run at `now_ms` looks at a stream without recent data.
 
     Every run has a turn, and every stream belongs to one of `idle_ms // every_ms` of them by a
-    checksum of its name, so that each run has its share.
+    checksum of its name, so that each run has its share. Where two runs come in one interval, and
+    none in another, the streams of that one wait for their next turn.
 
     Args:
         stream: directory name.
@@ -20,6 +21,4 @@ def is_in_turn(stream: str, *, now_ms: int, every_ms: int, idle_ms: int) -> bool
     turns = idle_ms // every_ms
     if turns <= 1:
         return True
-    # A run that comes up to a quarter of the interval early or late leaves no turn out.
-    begun = {now_ms // every_ms, (now_ms - every_ms // 4) // every_ms}
-    return crc32(stream.encode()) % turns in {turn % turns for turn in begun}
+    return crc32(stream.encode()) % turns == now_ms // every_ms % turns

@@ -25,8 +25,13 @@ from coldstream.usecases.ours import behind, holds_ours
 
 #: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on.
 PAGE = 400
+#: Pages of the table, or looks through the bucket, in one answer.
+_MAX_PAGES = 10
 #: By the broker's clock. A stream with younger data may well have more on the way.
 RECENT_MS = 3_600_000
+#: The manifest of a stream with data as young as this follows: its events arrive, and each that
+#: does makes good for those before it.
+FLOWING_MS = 600_000
 _STREAMS_AT_ONCE = 200
 _COMPLETE = ".complete"
 _PAGE_OF_KEYS = 1000
@@ -68,6 +73,17 @@ class ScanPage:
     foreign: int = 0
     foreign_keys: tuple[str, ...] = ()
 
+    def with_page(self, more: ScanPage) -> ScanPage:
+        """This page and the one behind it as one."""
+        return ScanPage(
+            tuple(dict.fromkeys((*self.streams, *more.streams))),
+            self.seen + more.seen,
+            (*self.damaged, *more.damaged),
+            more.cursor,
+            self.foreign + more.foreign,
+            (*self.foreign_keys, *more.foreign_keys)[:_TOLD],
+        )
+
 
 class RemoteTier(Protocol):
     """What a scan needs of the tier."""
@@ -102,8 +118,9 @@ def scan(
 ) -> ScanPage:
     """One page of the streams that `workflow` has something to do with.
 
-    `reconcile` looks at a stream with a LIST, which costs money. One with data of the last hour may
-    well have lost an event; of the others `in_turn` takes some.
+    `reconcile` looks at a stream with a LIST, which costs money. One whose data has stopped within
+    the hour may have lost its last event, so it is looked at; of those whose manifests move, and of
+    those at rest, `in_turn` takes some.
 
     A table that was lost or restored may lack streams. So for `reconcile` a scan also goes
     through the bucket, until it has once found every stream of the bucket in this very table; then
@@ -155,6 +172,32 @@ def scan(
             words = f"a catalog item that no rule can be asked about: {exc.reason}"
             damaged.append(CorruptDataError(words, stream=item.stream))
     return ScanPage(tuple(wanted), len(page.items), tuple(damaged), following)
+
+
+def several(
+    scan_page: Callable[[str | None], ScanPage],
+    cursor: str | None,
+    *,
+    time_left: Callable[[], bool] = lambda: True,
+) -> ScanPage:
+    """Pages from `cursor` on as one, until there is half a page of streams.
+
+    A page costs a machine some transitions, whether it names streams or not.
+
+    Args:
+        scan_page: `scan`, with the cursor as its only argument.
+        cursor: of the page before, None for the first.
+        time_left: whether there is time for another page.
+
+    Raises:
+        As `scan`.
+    """
+    found = scan_page(cursor)
+    for _ in range(_MAX_PAGES - 1):
+        if found.cursor is None or len(found.streams) > PAGE // 2 or not time_left():
+            break
+        found = found.with_page(scan_page(found.cursor))
+    return found
 
 
 def complete_path(prefix: str, table_id: str) -> str:
@@ -276,7 +319,8 @@ def _wanted(
     if item.state is not StreamState.LIVE:
         return False
     if workflow is ScanFor.RECONCILE:
-        return item.last_timestamp >= now_ms - RECENT_MS or in_turn(item.stream)
+        age_ms = now_ms - item.last_timestamp
+        return FLOWING_MS <= age_ms <= RECENT_MS or in_turn(item.stream)
     rules = effective(policies, item.stream, item.name)
     if workflow is ScanFor.CONSOLIDATE:
         return rules.consolidate and may_be_worth_it(

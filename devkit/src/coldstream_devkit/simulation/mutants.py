@@ -280,7 +280,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "three-outcomes": Mutant(
             "a failed condition may mean landed, or unknown; no committer deletes",
-            5000,
+            10_000,
             lambda: [
                 (memory, "outcome_of_failed_condition", _condition_failed),
                 *_publishing(_cleaning_up),

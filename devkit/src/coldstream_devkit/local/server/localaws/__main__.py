@@ -25,6 +25,7 @@ from typing import Any, TextIO
 
 from . import glue_process
 from .corrections import EARLY, LATE, apply
+from .counting import counted
 from .options import parse
 
 MINISTACK_VERSION = "1.5.33"
@@ -123,7 +124,7 @@ async def _serve(app: Any, listener: socket.socket, state_dir: Path, port: int) 
         loop.add_signal_handler(number, stop.set)
     announcement = asyncio.create_task(_announce(state_dir, port))
     # MiniStack saves everything when the server is told to shut down.
-    await serve(app.app, config, shutdown_trigger=stop.wait)
+    await serve(counted(app.app), config, shutdown_trigger=stop.wait)
     announcement.cancel()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .counting import billing
 from .durability import snapshots
 from .functions import function_errors, function_runtime, whole_logs
 from .glue import deleted_partitions, named_queries, scheduled_job_runs, spark_jobs
@@ -44,6 +45,7 @@ LATE: tuple[Correction, ...] = (
     range_reads,
     kept_streams,
     snapshots,
+    billing,
 )
 
 NAMES = frozenset(correction.__name__ for correction in (*EARLY, *LATE))

@@ -1,0 +1,309 @@
+"""What a deployment costs a month, without storage: counted on the embedded AWS, priced by a table.
+
+Real functions and machines run; the server counts requests, transitions and invocations. Each
+schedule is started once for every scenario, and counted as often as it comes in a month. What grows
+with streams is measured as the difference that some streams make, and taken for as many as the
+scenario has. Lambda's time is this machine's wall time, at the function's memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import boto3
+
+from bench import report
+from bench.prices import MONTH_HOURS, PRICES
+from bench.site import context, site
+from coldstream import names
+from coldstream.manifest.catalog import QueueName
+from coldstream.plans.claim import NO_HISTORY
+from coldstream.remote.context import Context
+from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.fragments import SyntheticFragment, build_fragment
+
+MEMORY_GB = 0.5
+#: How often each schedule comes a month, with the settings of cdk.json.
+RUNS = {
+    "reconcile": MONTH_HOURS * 12,
+    "retention": MONTH_HOURS,
+    "consolidate": MONTH_HOURS,
+    "collect": MONTH_HOURS / 24,
+}
+FLUSH_SECONDS = 300
+MIB = 2**20
+
+Counts = Mapping[str, float]
+
+
+def counts() -> Counter[str]:
+    """What the server has counted so far."""
+    there = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    connection = HTTPConnection(there.hostname or "", there.port)
+    connection.request("GET", "/_localaws/counts")
+    return Counter(json.load(connection.getresponse()))
+
+
+def counted(act: Callable[[], object]) -> Counter[str]:
+    """What the server counts while `act` runs."""
+    before = counts()
+    act()
+    after = counts()
+    after.subtract(before)
+    return Counter({name: value for name, value in after.items() if value > 0})
+
+
+def dollars(found: Counts) -> dict[str, float]:
+    """The price of what was counted, by service."""
+    sums: dict[str, float] = {}
+    for name, value in found.items():
+        service = name.partition(".")[0]
+        if name.startswith("lambda.") and name != "lambda.Invoke":
+            seconds = name.endswith(".seconds")
+            price = (
+                PRICES["lambda.gb_seconds"] * MEMORY_GB if seconds else PRICES["lambda.requests"]
+            )
+        else:
+            price = PRICES.get(name, 0.0)
+        sums[service] = sums.get(service, 0.0) + value * price
+    return sums
+
+
+@dataclass(slots=True)
+class Bill:
+    """What one scenario comes to a month.
+
+    Attributes:
+        name: of the scenario.
+        parts: dollars by what they are for.
+    """
+
+    name: str
+    parts: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Dollars a month."""
+        return sum(self.parts.values())
+
+    def show(self, goal: float) -> None:
+        """Print the parts, the largest first, and the ratio."""
+        print(f"\n{self.name}: {self.total:.2f} $ a month")
+        for part, value in sorted(self.parts.items(), key=lambda each: -each[1]):
+            if value >= 0.005:
+                print(f"  {value:8.2f}  {part}")
+        report.ratio(f"cost-{self.name}", self.total, f"<= {goal:g}")
+
+
+class Tier:
+    """The deployed app, and short ways to fill and run it."""
+
+    def __init__(self, there: Context) -> None:
+        self.there = there
+        self._machines = boto3.client("stepfunctions")
+        self._prefix = os.environ[names.ENV_WORKFLOWS]
+        self._made = 0
+
+    def run(self, workflow: str) -> None:
+        """Run a machine as its schedule starts it, to its end."""
+        started = self._machines.start_execution(
+            stateMachineArn=self._prefix + workflow,
+            input=json.dumps({"reason": names.REASON_SCHEDULE}),
+        )
+        while True:
+            found = self._machines.describe_execution(executionArn=started["executionArn"])
+            if found["status"] != "RUNNING":
+                break
+            time.sleep(0.2)
+        if found["status"] != "SUCCEEDED":
+            raise RuntimeError(f"{workflow} {found['status']}: {found.get('cause', '')[:500]}")
+
+    def schedules(self) -> dict[str, Counter[str]]:
+        """What one run of each schedule counts."""
+        return {name: counted(lambda name=name: self.run(name)) for name in RUNS}  # type: ignore[misc]
+
+    def stream(self) -> str:
+        """A new stream, claimed, without data."""
+        self._made += 1
+        stream = f"__cost{self._made}_{time.time_ns()}"
+        anchor(self.there, stream, 0, QueueName())
+        claim(self.there, stream, 1, log=NO_HISTORY, pause=lambda attempt: None)
+        return stream
+
+    def idle(self, many: int) -> None:
+        """Streams with one old fragment each."""
+
+        def one(_: int) -> None:
+            stream = self.stream()
+            self.upload(piece(stream, 0, size=200, at_ms=1_000_000))
+            commit_runs(self.there, stream, pause=lambda attempt: None)
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(one, range(many)))
+
+    def upload(self, fragment: SyntheticFragment) -> None:
+        """PUT a fragment, as an agent does."""
+        path = fragment.path(self.there.prefix)
+        self.there.store.put(path, fragment.data, write_id=secrets.token_hex(8))
+
+    def followed(self, streams: Mapping[str, int]) -> None:
+        """Wait until manifests end where they should."""
+        left = dict(streams)
+        deadline = time.monotonic() + 120
+        while left:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(left)} manifests do not follow")
+            time.sleep(0.5)
+            for stream, end in list(left.items()):
+                item = self.there.catalog.get(stream)
+                if item is not None and item.next_offset >= end:
+                    del left[stream]
+
+
+def piece(stream: str, first: int, *, size: int, at_ms: int = 0) -> SyntheticFragment:
+    """A fragment of ten offsets and about `size` bytes."""
+    return build_fragment(
+        first,
+        first + 10,
+        stream=stream,
+        uid=secrets.randbits(64),
+        body_size=max(8, size // 10),
+        timestamps=(at_ms or time.time_ns() // 1_000_000,),
+    )
+
+
+def fixed() -> dict[str, float]:
+    """What is paid for although nothing happens."""
+    cloudwatch = boto3.client("cloudwatch")
+    alarms = sum(
+        len(page["MetricAlarms"]) for page in cloudwatch.get_paginator("describe_alarms").paginate()
+    )
+    return {"alarms": alarms * PRICES["alarm"]}
+
+
+def own_metrics() -> float:
+    """Dollars for the metrics that functions have reported."""
+    pages = (
+        boto3.client("cloudwatch")
+        .get_paginator("list_metrics")
+        .paginate(Namespace=names.METRIC_NAMESPACE)
+    )
+    return sum(len(page["Metrics"]) for page in pages) * PRICES["metric"]
+
+
+def told_of_test_event() -> float:
+    """Dollars for the metrics of the one event that S3 sends when a bucket is made; waits for it."""
+    for _ in range(60):
+        if (found := own_metrics()) > 0:
+            return found
+        time.sleep(0.5)
+    return 0.0
+
+
+def monthly(runs: Mapping[str, Counts]) -> dict[str, float]:
+    """Dollars a month of the schedules, by schedule and service."""
+    parts: dict[str, float] = {}
+    for name, found in runs.items():
+        for service, value in dollars(found).items():
+            parts[f"{name}: {service}"] = value * RUNS[name]
+        parts[f"{name}: scheduler"] = PRICES["scheduler.invocations"] * RUNS[name]
+    return parts
+
+
+def slope(
+    more: Mapping[str, Counts], base: Mapping[str, Counts], many: int, of: int
+) -> dict[str, Counts]:
+    """The counts of `many` streams, where `of` have made the difference from `base`."""
+
+    def one(now: Counts, before: Counts) -> Counts:
+        return {
+            key: before.get(key, 0) + max(0, now.get(key, 0) - before.get(key, 0)) * many / of
+            for key in {*now, *before}
+        }
+
+    return {name: one(more[name], base[name]) for name in more}
+
+
+def main() -> None:
+    """Count, price, print."""
+    quick = report.quick(__doc__)
+    streams, flowing, paced = (24, 3, 6) if quick else (1200, 20, 100)
+    small = 200 if quick else 3 * MIB
+    with site():
+        there = context()
+        tier = Tier(there)
+        tier.run("reconcile")  # the first one looks through the bucket
+        before = told_of_test_event()
+        base = tier.schedules()
+        always = fixed()
+        Bill("idle", {**always, **monthly(base), "metrics": own_metrics() - before}).show(6)
+
+        tier.idle(streams)
+        tier.run("collect")  # the first one makes its record
+        some = tier.schedules()
+        of_many = monthly(slope(some, base, 10_000, streams))
+        Bill("10000-idle", {**always, **of_many, "metrics": own_metrics()}).show(60)
+
+        quiet = {name: some[name] for name in ("reconcile", "retention", "collect")}
+        parts = {**always, **monthly(slope(quiet, base, 1000, streams))}
+        parts |= commits(tier, paced)
+        parts |= consolidations(tier, some["consolidate"], flowing, small)
+        Bill("1000-busy", {**parts, "metrics": own_metrics()}).show(250)
+
+
+def commits(tier: Tier, paced: int) -> dict[str, float]:
+    """Dollars a month for the fragments of 1,000 streams of 10 messages a second.
+
+    Each stream makes one in five minutes; they are uploaded at the pace of all together.
+    """
+    chosen = [tier.stream() for _ in range(paced)]
+    fragments = 1000 * MONTH_HOURS * 3600 / FLUSH_SECONDS
+
+    def at_their_pace() -> None:
+        pause = FLUSH_SECONDS / 1000
+        for stream in chosen:
+            tier.upload(piece(stream, 0, size=200))
+            time.sleep(pause)
+
+    found = counted(at_their_pace)
+    before = counts()
+    tier.followed(dict.fromkeys(chosen, 10))
+    looks = counts()
+    looks.subtract(before)
+    # What waits for the manifests is this program's look, not a function's.
+    found.update({k: v for k, v in looks.items() if k != "dynamodb.GetItem" and v > 0})
+    per_fragment = {key: value / paced for key, value in found.items()}
+    messages = 3 * PRICES["sqs.messages"]  # sent, received, deleted: in the worst case one by one
+
+    parts = {f"commits: {k}": v * fragments for k, v in dollars(per_fragment).items()}
+    parts["commits: sqs"] = messages * fragments
+    # After an upload an agent looks at the item five times a second until the manifest follows.
+    parts["agents: dynamodb"] = 10 * PRICES["dynamodb.GetItem"] * fragments
+    return parts
+
+
+def consolidations(tier: Tier, idle: Counts, flowing: int, small: int) -> dict[str, float]:
+    """Dollars a month for putting an hour's twelve fragments of 1,000 streams together."""
+    ends: dict[str, int] = {}
+    for stream in [tier.stream() for _ in range(flowing)]:
+        for number in range(12):
+            tier.upload(piece(stream, 10 * number, size=small))
+        ends[stream] = 120
+    tier.followed(ends)
+    merged = counted(lambda: tier.run("consolidate"))
+    many = slope({"consolidate": merged}, {"consolidate": idle}, 1000, flowing)
+    return monthly(many)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""List prices in us-east-1, in US dollars, without the free tier. As of 2026-11-23, from memory of
+AWS's price pages: check them before you rely on a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+MONTH_HOURS = 730
+
+#: Of one request, transition, invocation or unit.
+PRICES: Mapping[str, float] = MappingProxyType(
+    {
+        "s3.PutObject": 5e-6,
+        "s3.ListObjectsV2": 5e-6,
+        "s3.CreateMultipartUpload": 5e-6,
+        "s3.UploadPart": 5e-6,
+        "s3.UploadPartCopy": 5e-6,
+        "s3.CompleteMultipartUpload": 5e-6,
+        "s3.GetObject": 0.4e-6,
+        "s3.HeadObject": 0.4e-6,
+        "s3.DeleteObject": 0.0,
+        "dynamodb.PutItem": 0.625e-6,
+        "dynamodb.UpdateItem": 0.625e-6,
+        "dynamodb.GetItem": 0.125e-6,
+        "dynamodb.scanned": 0.125e-6,  # for each item of a scan, which reads 4 KB a unit
+        "sqs.messages": 0.4e-6,
+        "states.Transition": 25e-6,
+        "lambda.requests": 0.2e-6,
+        "lambda.gb_seconds": 13.3334e-6,  # arm64
+        "scheduler.invocations": 1e-6,
+        "alarm": 0.10,  # a month
+        "metric": 0.30,  # a month
+        "log_gb": 0.50,
+    }
+)
+FREE = frozenset({"dynamodb.DescribeTable", "s3.CreateMultipartUpload.abort"})
