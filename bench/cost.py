@@ -202,7 +202,7 @@ def own_metrics() -> float:
 
 
 def told_of_test_event() -> float:
-    """Dollars for the metrics of the one event that S3 sends when a bucket is made; waits for it."""
+    """Dollars for the metrics of the one event that S3 sends for a new bucket; waits for it."""
     for _ in range(60):
         if (found := own_metrics()) > 0:
             return found

@@ -136,9 +136,9 @@ class ForeignBucketError(ConflictError):
 
     remedy = (
         "check the bucket, the table and the prefix. If they are right, an earlier run had another"
-        " bucket: copy the stream's objects from there (`aws s3 sync s3://OTHER/PREFIX"
-        " s3://THIS/PREFIX`, with the prefix that the message names) and run this again. If this"
-        " bucket was emptied, restore it: the manifest cannot be made from the catalog"
+        " bucket: bring the stream's objects from there, as docs/how-to/run-the-agent.md says, and"
+        " run this again. If this bucket was emptied, restore it: the manifest cannot be made from"
+        " the catalog"
     )
 
 

@@ -307,7 +307,7 @@ def test_an_emptied_bucket_is_told_loudly_with_its_name(site: Site) -> None:
     assert isinstance(error, ConflictError)
     for part in ("empty-bucket", "0..100", "emptied", "rabbitmq/"):
         assert part in str(error)
-    assert "aws s3 sync" in getattr(error, "remedy", "")
+    assert "run-the-agent.md" in getattr(error, "remedy", "")
     assert site.store.objects == {}
 
 
