@@ -53,6 +53,7 @@ class Claim(Construct):
                 *rights.start_workflow(self, "rebalance"),
             ],
             log_retention_days=site.settings.log_retention_days,
+            tracing=site.settings.tracing,
             description="Claims streams and commits for the agents, which have no right to",
         )
         accept_keys(made.role, bucket=bucket, prefix=prefix, kinds=KINDS)

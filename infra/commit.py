@@ -139,6 +139,7 @@ class CommitRuns(Construct):
                 *rights.start_workflow(self, "rebalance"),
             ],
             log_retention_days=settings.log_retention_days,
+            tracing=settings.tracing,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
         accept_keys(made.role, bucket=site.bucket, prefix=settings.prefix, kinds=COMMIT_KINDS)

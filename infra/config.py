@@ -71,10 +71,13 @@ class Settings:
         undelete_seconds: how long a deleted stream can be had back. 0 to 31449600: the execution
             that waits for it, and then sweeps, may take a year.
         deleted_kept_days: for how long S3 keeps what was deleted, garbage too; 1 to 365.
+        archive_after_days: after so long S3 moves data of 1 MiB and more to Glacier Instant
+            Retrieval: cheaper to keep, dearer to read, 90 days at least. 0 for never, to 3650.
         step_timeout_seconds: the longest run of a workflow's function. 30 to 900.
         testing: a deployment that holds nothing of value: its grace time may be as short as its
             tests want.
         log_retention_days: how long the functions' logs are kept; a value CloudWatch knows.
+        tracing: whether X-Ray gets a sample of what functions and machines do.
         database: in the Glue Data Catalog, for the tables of all jobs: small letters, digits, "_";
             empty for the stack's name with "_" for "-".
         materialise_rules: which streams the job materialise puts into which tables: JSON, or the
@@ -109,9 +112,11 @@ class Settings:
     grace_seconds: int
     undelete_seconds: int
     deleted_kept_days: int
+    archive_after_days: int
     step_timeout_seconds: int
     testing: bool
     log_retention_days: int
+    tracing: bool
     database: str
     materialise_rules: str
     materialise_interval_minutes: int
@@ -163,9 +168,11 @@ class Settings:
             grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
             undelete_seconds=_whole(given, "undelete_seconds", 0, MAX_UNDELETE_SECONDS),
             deleted_kept_days=_whole(given, "deleted_kept_days", 1, 365),
+            archive_after_days=_whole(given, "archive_after_days", 0, 3650),
             step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
             testing=_yes_or_no(given, "testing"),
             log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),
+            tracing=_yes_or_no(given, "tracing"),
             database=_database(given["database"] or stack_name.replace("-", "_")),
             materialise_rules=_text("materialise_rules", given["materialise_rules"]),
             materialise_interval_minutes=_off_or(given, "materialise_interval_minutes", 5),

@@ -1,4 +1,4 @@
-"""How every Lambda function here is made: arm64, traced, its own role, its own log group."""
+"""How every Lambda function here is made: arm64, its own role, its own log group."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class Function(Construct):
         rights: what the role may do besides writing its own logs and traces.
         log_retention_days: how long the logs are kept.
         description: one sentence for the console.
+        tracing: whether X-Ray gets a sample of its runs.
         memory_mib: memory, and with it the share of a CPU.
 
     Attributes:
@@ -60,6 +61,7 @@ class Function(Construct):
         rights: Sequence[iam.PolicyStatement],
         log_retention_days: int,
         description: str,
+        tracing: bool,
         memory_mib: int = 512,
     ) -> None:
         super().__init__(scope, id)
@@ -85,7 +87,7 @@ class Function(Construct):
             timeout=timeout,
             role=self.role,
             log_group=log_group,
-            tracing=lambda_.Tracing.ACTIVE,
+            tracing=lambda_.Tracing.ACTIVE if tracing else lambda_.Tracing.DISABLED,
             description=description,
             environment={
                 **environment,
@@ -95,6 +97,7 @@ class Function(Construct):
                 "POWERTOOLS_SERVICE_NAME": Stack.of(self).stack_name,
                 "POWERTOOLS_METRICS_NAMESPACE": METRIC_NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
+                **({} if tracing else {"POWERTOOLS_TRACE_DISABLED": "true"}),
                 # What a handler returns says nothing that its log does not.
                 "POWERTOOLS_TRACER_CAPTURE_RESPONSE": "false",
             },
@@ -105,8 +108,9 @@ class Function(Construct):
             "Python 3.13 is what the bundle is built for and tested with, and is supported until"
             " 2029. Nothing here needs a later one.",
         )
-        accept(
-            self.role,
-            "IAM5[Resource::*]",
-            "X-Ray's two actions for sending traces know no resources",
-        )
+        if tracing:
+            accept(
+                self.role,
+                "IAM5[Resource::*]",
+                "X-Ray's two actions for sending traces know no resources",
+            )

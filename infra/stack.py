@@ -74,6 +74,7 @@ class ColdstreamStack(Stack):
             prefix=settings.prefix,
             commit_queue=commit_queue,
             deleted_kept_days=settings.deleted_kept_days,
+            archive_after_days=settings.archive_after_days,
         )
         site = self._site(settings, storage, catalog, bundle)
         commit_runs = CommitRuns(self, "CommitRuns", site=site, queue=commit_queue.queue)

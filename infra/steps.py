@@ -83,6 +83,7 @@ class Site:
             ],
             log_retention_days=self.settings.log_retention_days,
             description=description,
+            tracing=self.settings.tracing,
             memory_mib=memory_mib,
         )
         accept_keys(made.role, bucket=self.bucket, prefix=self.settings.prefix, kinds=kinds)
@@ -188,6 +189,7 @@ class SharedSteps(Construct):
             numbers=numbers,
             timeout_seconds=timeout_seconds,
             log_retention_days=self._site.settings.log_retention_days,
+            tracing=self._site.settings.tracing,
             distributed=scanned is not None,
             description=description,
             every_minutes=None if scanned is None else scanned.every_minutes,

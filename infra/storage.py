@@ -28,6 +28,7 @@ class Storage(Construct):
             setting lifts the protection of what is there.
         commit_queue: told of every new fragment and hole.
         deleted_kept_days: for how long what was deleted can be had back.
+        archive_after_days: when data goes to a class that is cheaper to keep; 0 for never.
 
     Attributes:
         bucket: the bucket.
@@ -42,10 +43,15 @@ class Storage(Construct):
         prefix: str,
         commit_queue: CommitQueue,
         deleted_kept_days: int,
+        archive_after_days: int,
     ) -> None:
         super().__init__(scope, id)
         self.bucket = private_bucket(
-            self, "Bucket", name=name, keep_versions=Duration.days(deleted_kept_days)
+            self,
+            "Bucket",
+            name=name,
+            keep_versions=Duration.days(deleted_kept_days),
+            more_rules=[_archive(prefix, archive_after_days)] if archive_after_days else [],
         )
         _notify(cast("s3.CfnBucket", self.bucket.node.default_child), prefix, commit_queue)
         for statement in _immutability(self.bucket):
@@ -85,6 +91,25 @@ class Storage(Construct):
                 resources=[self.bucket.arn_for_objects("*")],
             )
         )
+
+
+def _archive(prefix: str, after_days: int) -> s3.LifecycleRule:
+    """Move what is large to a class that answers at once and costs a fifth to keep.
+
+    No prefix stands for data alone, because the stream's name comes before; manifests are small,
+    and read often. S3 asks for 90 days of it, also of what goes earlier.
+    """
+    return s3.LifecycleRule(
+        id="Archive",
+        prefix=f"{prefix}stream/",
+        object_size_greater_than=2**20,
+        transitions=[
+            s3.Transition(
+                storage_class=s3.StorageClass.GLACIER_INSTANT_RETRIEVAL,
+                transition_after=Duration.days(after_days),
+            )
+        ],
+    )
 
 
 def _notify(bucket: s3.CfnBucket, prefix: str, commit_queue: CommitQueue) -> None:

@@ -62,6 +62,7 @@ class Workflow(Construct):
         numbers: other placeholders.
         timeout_seconds: the longest run.
         log_retention_days: how long the logs are kept.
+        tracing: whether X-Ray gets a sample of its executions.
         distributed: whether it has a Distributed Map, which starts executions of the machine.
         description: one sentence for the console.
         every_minutes: start it this often; None if something else starts it.
@@ -83,6 +84,7 @@ class Workflow(Construct):
         numbers: Mapping[str, int],
         timeout_seconds: int,
         log_retention_days: int,
+        tracing: bool,
         distributed: bool,
         description: str,
         every_minutes: int | None = None,
@@ -107,7 +109,7 @@ class Workflow(Construct):
             removal_policy=RemovalPolicy.DESTROY,
         )
         self.role = self._role(functions)
-        self.machine = self._machine(name, text, functions, log_group, description)
+        self.machine = self._machine(name, text, functions, log_group, description, tracing)
         if distributed:
             self._allow_map(stack, name)
         if every_minutes is not None:
@@ -151,6 +153,7 @@ class Workflow(Construct):
         functions: Mapping[str, lambda_.IFunction],
         log_group: logs.ILogGroup,
         description: str,
+        tracing: bool,
     ) -> sfn.StateMachine:
         stack = Stack.of(self)
         machine = sfn.StateMachine(
@@ -170,9 +173,16 @@ class Workflow(Construct):
                 include_execution_data=False,
                 level=sfn.LogLevel.ERROR,
             ),
-            tracing_enabled=True,
+            tracing_enabled=tracing,
             comment=description,
         )
+        if not tracing:
+            accept(
+                machine,
+                "SF2",
+                "The setting `tracing` turns X-Ray on; the log and the history of each execution"
+                " say what happened",
+            )
         accept(
             machine,
             "SF1",

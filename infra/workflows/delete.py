@@ -86,6 +86,12 @@ class Delete(Construct):
             timeout_seconds=TOMBSTONE_TIMEOUT_SECONDS,
             description="Starts the deletion of streams whose item became a tombstone",
         )
+        if self.tombstone.role is not None:  # it always has one
+            accept(
+                self.tombstone.role,
+                "IAM5[Resource::*]",
+                "Whoever follows a table needs dynamodb:ListStreams, which knows no resources",
+            )
         self.missed = sqs.Queue(
             scope,
             "Missed",

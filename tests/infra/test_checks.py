@@ -42,6 +42,7 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/*/metadata/*]",
         "AwsSolutions-IAM5[Resource::<Bucket.Arn>/rabbitmq/stream/.complete/metadata/*]",
         "AwsSolutions-SF1",
+        "AwsSolutions-SF2",
         "AwsSolutions-SQS3",
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"

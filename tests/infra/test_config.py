@@ -74,6 +74,8 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("grace_seconds", 0, "must be 1 to 2592000"),
         ("undelete_seconds", -1, "must be 0 to 31449600"),
         ("deleted_kept_days", 0, "must be 1 to 365"),
+        ("archive_after_days", 3651, "must be 0 to 3650"),
+        ("tracing", "sometimes", "must be true or false"),
         ("step_timeout_seconds", 901, "must be 30 to 900"),
         ("testing", "yes", "must be true or false"),
         ("testing", 1, "must be true or false"),

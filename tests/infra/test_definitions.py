@@ -96,12 +96,12 @@ def test_each_workflow_has_its_definition_its_module_and_its_machine(assembly: A
     } == {f"coldstream-{name}" for name in WORKFLOWS}
 
 
-def test_every_machine_is_standard_traced_and_logs_its_errors(assembly: Assembly) -> None:
+def test_every_machine_is_standard_and_logs_its_errors(assembly: Assembly) -> None:
     groups = assembly.of_type("AWS::Logs::LogGroup")
     for name in WORKFLOWS:
         properties = resource(assembly, name)["Properties"]
         assert properties["StateMachineType"] == "STANDARD"
-        assert properties["TracingConfiguration"] == {"Enabled": True}
+        assert properties["TracingConfiguration"] == {"Enabled": False}
         logging = properties["LoggingConfiguration"]
         assert (logging["Level"], logging["IncludeExecutionData"]) == ("ERROR", False)
         (destination,) = logging["Destinations"]

@@ -27,7 +27,6 @@ COMMIT = {
     "dynamodb:UpdateItem": ["<CatalogTable.Arn>"],
 }
 OWN_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
-OWN_TRACES = {"xray:PutTelemetryRecords": ["*"], "xray:PutTraceSegments": ["*"]}
 
 
 def granted(assembly: Assembly, part: str) -> dict[str, list[str]]:
@@ -99,7 +98,7 @@ def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
 ) -> None:
     actions = granted(assembly, "CommitRuns")
 
-    assert without(actions, "logs", "sqs") == COMMIT | START_REBALANCE | OWN_TRACES
+    assert without(actions, "logs", "sqs") == COMMIT | START_REBALANCE
     assert {name for name in actions if name.startswith("sqs:")} == {
         "sqs:ChangeMessageVisibility",
         "sqs:DeleteMessage",
@@ -114,13 +113,13 @@ def test_commit_runs_reads_data_writes_roots_and_moves_items_and_no_more(
 def test_a_step_of_a_workflow_has_exactly_the_rights_of_its_work(
     assembly: Assembly, part: str
 ) -> None:
-    assert without(granted(assembly, part), "logs") == STEPS[part] | OWN_TRACES
+    assert without(granted(assembly, part), "logs") == STEPS[part]
 
 
 def test_who_follows_the_table_starts_deletions_and_no_more(assembly: Assembly) -> None:
     actions = without(granted(assembly, "DeleteTombstone"), "logs", "sqs")
 
-    assert actions == OWN_TRACES | START_DELETE | {
+    assert actions == START_DELETE | {
         "dynamodb:ListStreams": ["*"],
         "dynamodb:DescribeStream": ["<CatalogTable.StreamArn>"],
         "dynamodb:GetRecords": ["<CatalogTable.StreamArn>"],
@@ -195,7 +194,7 @@ def test_an_agent_adds_fragments_looks_and_asks_and_does_nothing_else(assembly: 
 def test_who_claims_for_agents_anchors_commits_and_declares_holes(assembly: Assembly) -> None:
     actions = without(granted(assembly, "ClaimsClaim"), "logs")
 
-    assert actions == COMMIT | START_REBALANCE | OWN_TRACES | {
+    assert actions == COMMIT | START_REBALANCE | {
         "s3:PutObject": sorted([FRAGMENTS, HOLES, METADATA]),
         "dynamodb:PutItem": ["<CatalogTable.Arn>"],
     }

@@ -160,7 +160,7 @@ def test_one_stream_that_fails_does_not_repeat_the_events_of_others(assembly: As
     assert properties["ScalingConfig"] == {"MaximumConcurrency": 10}
 
 
-def test_every_function_is_arm64_traced_and_logs_to_a_group_that_forgets(
+def test_every_function_is_arm64_and_logs_to_a_group_that_forgets(
     assembly: Assembly,
 ) -> None:
     groups = assembly.of_type("AWS::Logs::LogGroup")
@@ -170,9 +170,30 @@ def test_every_function_is_arm64_traced_and_logs_to_a_group_that_forgets(
         assert properties["Runtime"] == "python3.13"
         copies = properties["Handler"] == "functions.consolidate.handler"
         assert properties["MemorySize"] == (1024 if copies else 512)
-        assert properties["TracingConfig"] == {"Mode": "Active"}
+        assert "TracingConfig" not in properties
         group = groups[properties["LoggingConfig"]["LogGroup"]["Ref"]]
         assert group["Properties"]["RetentionInDays"] == 30
+
+
+def test_data_moves_to_a_cheaper_class_and_runs_are_traced_where_it_is_set(
+    customised: Assembly,
+) -> None:
+    rules = customised.resources["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    for function in customised.of_type(FUNCTION).values():
+        assert function["Properties"]["TracingConfig"] == {"Mode": "Active"}
+    for machine in customised.of_type("AWS::StepFunctions::StateMachine").values():
+        assert machine["Properties"]["TracingConfiguration"] == {"Enabled": True}
+
+    (archive,) = [each for each in rules if each["Id"] == "Archive"]
+    assert archive == {
+        "Id": "Archive",
+        "Status": "Enabled",
+        "Prefix": "prod/eu/stream/",
+        "ObjectSizeGreaterThan": 1048576,
+        "Transitions": [{"StorageClass": "GLACIER_IR", "TransitionInDays": 45}],
+    }
+    (kept,) = [each for each in rules if each["Id"] == "ForgetDeleted"]
+    assert kept["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
 
 
 def test_every_function_is_told_where_things_are_and_reports_to_one_metric(

@@ -19,7 +19,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.names import DataKey
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.plans.told_log import ToldLog
+from coldstream.plans.told_log import Question, Subject, ToldLog
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
@@ -121,16 +121,29 @@ def test_a_lower_epoch_is_fenced_and_never_asked_about_its_log(remote: Remote) -
         commits(remote).claim(6, 0, NAME, KnownHistory((LocalChunk(0, 1, 6),)), nobody_else)
 
 
-def test_a_stream_that_another_agent_has_begun_meanwhile_is_looked_at_again(
+def test_a_stream_that_an_older_writer_has_begun_below_a_gap_is_looked_at_again(
     remote: Remote,
 ) -> None:
     remote.claimed(2)
-    request = asking.Open(STREAM, 3, 0, NAME, ToldLog(0))
+    request = asking.Open(STREAM, 3, 50, NAME, ToldLog(50))
 
     row = ask(remote, json.loads(asking.encode(request)))
 
     assert row["error"]["error"] == "ConflictError"
     assert remote.items.items[STREAM].epoch == 2
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_of_two_agents_that_begin_a_stream_at_once_both_go_on(remote: Remote, epoch: int) -> None:
+    remote.claimed(2)
+    near = Question(Subject.NEAR, 0)
+    said = ToldLog(0).with_answer(near, ()).with_answer(Question(Subject.BETWEEN, 0, 1), ())
+    request = asking.Open(STREAM, epoch, 0, NAME, said)
+
+    row = ask(remote, json.loads(asking.encode(request)))
+
+    assert "claimed" in row
+    assert remote.items.items[STREAM].epoch == epoch
 
 
 def test_a_log_that_loses_its_beginning_while_it_is_asked_about_says_all_anew(

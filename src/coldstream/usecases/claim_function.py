@@ -109,7 +109,7 @@ def _open(
     stream, name = request.stream, request.name
     if request.anchor is not None:
         item = anchor(context, stream, request.anchor, name)
-        if item.epoch:
+        if 0 < item.epoch < request.epoch and request.anchor > item.next_offset:
             # What its last writer has uploaded behind a gap must be looked at before this claim.
             raise ConflictError("another agent has begun the stream meanwhile", stream=stream)
     answered.claimed = claimed = land_claim(

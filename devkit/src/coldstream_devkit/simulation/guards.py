@@ -431,7 +431,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "begun-meanwhile": (
             "a claim of a stream that another agent has begun is planned anew",
-            lambda: edit(claim_function._open, "if item.epoch:", "if False:"),
+            lambda: edit(
+                claim_function._open, "if 0 < item.epoch < request.epoch and", "if False and"
+            ),
         ),
         "follower-reclaims": (
             "an agent claims again when a chunk of a higher epoch is there",
