@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -49,9 +50,9 @@ Counts = Mapping[str, float]
 def counts() -> Counter[str]:
     """What the server has counted so far."""
     there = urlsplit(os.environ["AWS_ENDPOINT_URL"])
-    connection = HTTPConnection(there.hostname or "", there.port)
-    connection.request("GET", "/_localaws/counts")
-    return Counter(json.load(connection.getresponse()))
+    with closing(HTTPConnection(there.hostname or "", there.port)) as connection:
+        connection.request("GET", "/_localaws/counts")
+        return Counter(json.load(connection.getresponse()))
 
 
 def counted(act: Callable[[], object]) -> Counter[str]:

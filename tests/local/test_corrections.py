@@ -10,6 +10,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from typing import Any
@@ -356,9 +357,9 @@ def check_billing(probe: Probe) -> None:
 
     def count(name: str) -> float:
         there = urlsplit(probe.client("sqs").meta.endpoint_url)
-        connection = HTTPConnection(there.hostname or "", there.port)
-        connection.request("GET", "/_localaws/counts")
-        return float(json.load(connection.getresponse()).get(name, 0))
+        with closing(HTTPConnection(there.hostname or "", there.port)) as connection:
+            connection.request("GET", "/_localaws/counts")
+            return float(json.load(connection.getresponse()).get(name, 0))
 
     before = count("states.Transition")
     _run_machine(probe, {"Type": "Succeed"}, {})
