@@ -238,7 +238,7 @@ def slope(
 def main() -> None:
     """Count, price, print."""
     quick = report.quick(__doc__)
-    streams, flowing, paced = (24, 3, 6) if quick else (1200, 20, 100)
+    streams, flowing, paced = (24, 3, 6) if quick else (3600, 20, 100)
     small = 200 if quick else 3 * MIB
     with site():
         there = context()

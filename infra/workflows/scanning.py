@@ -88,14 +88,14 @@ def _collect_rights(site: Site) -> list[iam.PolicyStatement]:
 WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
     {
         # The safety net under the events, for uploads that no manifest has yet: all live streams.
-        # A batch of four hundred streams is one LIST each, and a commit for few of them. It starts
+        # A batch of five hundred streams is one LIST each, and a commit for few of them. It starts
         # every few minutes whether the last run has ended or not. Two at once would do no harm,
         # only work twice, so a run gets an hour and not the six of the others.
         "reconcile": ScanRow(
             description="Commits uploads whose events were lost",
             statements=commit_rights,
             every_minutes=lambda settings: settings.reconcile_interval_minutes,
-            batch=400,
+            batch=500,
             max_concurrency=10,
             kinds=COMMIT_KINDS,
             starts=("delete", "rebalance"),
@@ -134,7 +134,7 @@ WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
             description="Records garbage, and deletes what has been garbage for the grace time",
             statements=_collect_rights,
             every_minutes=lambda settings: settings.collect_interval_minutes,
-            batch=10,
+            batch=25,
             max_concurrency=4,
         ),
     }

@@ -187,7 +187,7 @@ def test_errors_that_are_retried_by_name_exist() -> None:
 
 @pytest.mark.parametrize(
     ("name", "batch"),
-    [("retention", 100), ("reconcile", 400), ("consolidate", 10), ("collect", 10)],
+    [("retention", 100), ("reconcile", 500), ("consolidate", 10), ("collect", 25)],
 )
 def test_one_batch_that_fails_stops_no_other(name: str, batch: int) -> None:
     (mapped,) = (

@@ -202,20 +202,20 @@ def pages_of(*sizes: int) -> dict[str | None, ScanPage]:
 
 
 def test_pages_with_little_to_do_come_together_and_none_is_left_out() -> None:
-    found = pages_of(30, 0, 180, 5, 400, 0)
+    found = pages_of(30, 0, 380, 5, 395, 0)
 
     first = several(found.__getitem__, None)
     rest = several(found.__getitem__, first.cursor)
 
-    assert (len(first.streams), first.seen, first.cursor) == (210, 1200, "3")
-    assert (len(rest.streams), rest.seen, rest.cursor) == (405, 800, "5")
+    assert (len(first.streams), first.seen, first.cursor) == (410, 1200, "3")
+    assert (len(rest.streams), rest.seen, rest.cursor) == (400, 800, "5")
     assert several(found.__getitem__, rest.cursor).cursor is None
 
 
 def test_an_answer_has_a_bounded_number_of_pages_and_ends_when_time_is_up() -> None:
     found = pages_of(*[0] * 30)
 
-    assert several(found.__getitem__, None).cursor == "10"
+    assert several(found.__getitem__, None).cursor == "25"
     assert several(found.__getitem__, None, time_left=lambda: False).cursor == "1"
 
 

@@ -89,7 +89,7 @@ def test_a_batch_that_is_given_up_is_reported_and_the_others_go_on(
     machines: Machines, mark: str
 ) -> None:
     bad = {"stream": f"{mark}-bad", "raise": ["KeyError"] * 9}
-    beside = [{"stream": f"{mark}-{number}"} for number in range(9)]  # a batch has ten
+    beside = [{"stream": f"{mark}-{number}"} for number in range(24)]  # a batch has 25
 
     ended = machines.run("collect", work=[bad, *beside, {"stream": f"{mark}-good"}])
 

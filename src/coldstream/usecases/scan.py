@@ -23,10 +23,11 @@ from coldstream.plans.retention import RetentionLimits, may_be_due
 from coldstream.ports import Catalog, CatalogPage, ObjectStore
 from coldstream.usecases.ours import behind, holds_ours
 
-#: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on.
+#: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on: twice
+#: as many still fit.
 PAGE = 400
 #: Pages of the table, or looks through the bucket, in one answer.
-_MAX_PAGES = 10
+_MAX_PAGES = 25
 #: By the broker's clock. A stream with younger data may well have more on the way.
 RECENT_MS = 3_600_000
 #: The manifest of a stream with data as young as this follows: its events arrive, and each that
@@ -180,7 +181,7 @@ def several(
     *,
     time_left: Callable[[], bool] = lambda: True,
 ) -> ScanPage:
-    """Pages from `cursor` on as one, until there is half a page of streams.
+    """Pages from `cursor` on as one, until there is a page of streams; fewer than two pages.
 
     A page costs a machine some transitions, whether it names streams or not.
 
@@ -194,7 +195,7 @@ def several(
     """
     found = scan_page(cursor)
     for _ in range(_MAX_PAGES - 1):
-        if found.cursor is None or len(found.streams) > PAGE // 2 or not time_left():
+        if found.cursor is None or len(found.streams) >= PAGE or not time_left():
             break
         found = found.with_page(scan_page(found.cursor))
     return found

@@ -34,11 +34,16 @@ def billing(_: Options) -> None:
     from ministack.services import stepfunctions
 
     add_event, invoke = stepfunctions._add_event, runtime.Worker.invoke
+    run_sub_machine = stepfunctions._run_sub_machine
 
     def adding(execution: Any, event_type: str, details: Any = None) -> Any:
         if event_type.endswith("StateEntered"):
             _add("states.Transition")
         return add_event(execution, event_type, details)
+
+    def running(states: dict[str, Any], *given: Any, **named: Any) -> Any:
+        # States of a child of a Map leave no event.
+        return run_sub_machine(_CountedStates(states), *given, **named)
 
     def invoking(worker: Any, *given: Any, **named: Any) -> Any:
         handler = str(worker.config.get("Handler", "")).split(".")
@@ -51,7 +56,16 @@ def billing(_: Options) -> None:
             _add(f"lambda.{name}.seconds", time.monotonic() - began)
 
     stepfunctions._add_event = adding
+    stepfunctions._run_sub_machine = running
     runtime.Worker.invoke = invoking
+
+
+class _CountedStates(dict[str, Any]):
+    """States of a machine; each that is looked up is entered."""
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        _add("states.Transition")
+        return super().get(name, default)
 
 
 def counted(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
