@@ -178,11 +178,10 @@ def land_claim(
 ) -> Claimed:
     """Claim the stream for `epoch`, once; a second call finds the claim and returns.
 
-    What is already uploaded and good is appended in the same commit, so the floor of the new epoch
-    lies above all of it and nothing below the floor can be missing for want of a writer. That goes
-    for the part of a fragment that reaches over the end, too. Where the local log proves that the
-    end of it is another history, that end is cut off in the same commit, and named in a quarantine
-    record: nothing is deleted.
+    What is uploaded and good, also the part of a fragment that reaches over the end, is appended in
+    the same commit: nothing below the floor can be missing for want of a writer. Where the local
+    log proves that the end is another history, it is cut off in the same commit, and named in a
+    quarantine record.
 
     Args:
         context: where.
@@ -194,8 +193,7 @@ def land_claim(
         limit: fragments in one commit.
         now_ms: for the quarantine record; ms since the Unix epoch.
         alone: asked where the local log begins above what it would have to be compared with: a
-            member with an older log must claim then, or the end of another history would stay, or
-            all of this one would go.
+            member with an older log must claim then, or another history's end would stay.
         max_leap: by how much an epoch may be above the one that claimed before it.
         time_left: asked before each commit.
 
@@ -203,14 +201,13 @@ def land_claim(
         FencedError: a higher epoch has claimed, or this epoch was passed over.
         LostRangeError: from `alone`; nothing was changed.
         DivergedError: nothing shows where the histories part; nothing was changed.
-        UnavailableError: no time was left; what has landed holds, and another call goes on.
+        UnavailableError: no time was left; another call goes on.
         ConflictError: the stream takes no commits, or another writer won `attempts` times.
         ForeignBucketError: the bucket has nothing of a stream that has held data.
         CorruptDataError: the current root, or an object that the comparison needs, is damaged;
             nothing was changed.
         NotFoundError: it is gone.
-        InvalidInputError: the quarantine or the ledger is full, or the epoch leaps; nothing was
-            changed.
+        InvalidInputError: quarantine or ledger are full, or the epoch leaps; nothing was changed.
     """
     claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone, max_leap)
     rooted = False

@@ -108,6 +108,25 @@ def _out_of_time() -> UnavailableError:
     return UnavailableError("no time was left; what was committed holds, the rest comes later")
 
 
+def _named(
+    prefix: str, messages: Iterable[tuple[str, str]], failed: dict[str, ColdstreamError]
+) -> dict[str, list[tuple[str, Mention]]]:
+    """The streams that messages name, with who names them; messages that cannot be read fail."""
+    named: dict[str, list[tuple[str, Mention]]] = {}
+    for message_id, body in messages:
+        try:
+            for mention in parse_message(body, prefix):
+                if isinstance(mention, InvalidInputError):
+                    failed.setdefault(message_id, mention)
+                    continue
+                named.setdefault(mention.stream, []).append((message_id, mention))
+        except InvalidInputError as exc:
+            failed[message_id] = exc
+        except Exception as exc:
+            failed[message_id] = _unexpected(exc)
+    return named
+
+
 def _asked(requests: CommitRequests | None, stream: str) -> bool:
     """Whether a message will come for a stream."""
     if requests is None:
@@ -151,18 +170,7 @@ def handle_messages(
         requests: takes streams that are to be looked at again; None if they all fail.
     """
     failed: dict[str, ColdstreamError] = {}
-    named: dict[str, list[tuple[str, Mention]]] = {}
-    for message_id, body in messages:
-        try:
-            for mention in parse_message(body, context.prefix):
-                if isinstance(mention, InvalidInputError):
-                    failed.setdefault(message_id, mention)
-                    continue
-                named.setdefault(mention.stream, []).append((message_id, mention))
-        except InvalidInputError as exc:
-            failed[message_id] = exc
-        except Exception as exc:
-            failed[message_id] = _unexpected(exc)
+    named = _named(context.prefix, messages, failed)
     reports: list[CommitReport] = []
     for stream, mentions in named.items():
         try:

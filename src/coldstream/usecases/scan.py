@@ -119,13 +119,9 @@ def scan(
 ) -> ScanPage:
     """One page of the streams that `workflow` has something to do with.
 
-    `reconcile` looks at a stream with a LIST, which costs money. One whose data has stopped within
-    the hour may have lost its last event, so it is looked at; of those whose manifests move, and of
-    those at rest, `in_turn` takes some.
-
-    A table that was lost or restored may lack streams. So for `reconcile` a scan also goes
-    through the bucket, until it has once found every stream of the bucket in this very table; then
-    it says so with an object, and no later scan does it again unless the table is empty.
+    `reconcile` LISTs a stream, which costs money: one whose data has stopped within the hour, since
+    its last event may be lost, and of all others those that `in_turn` takes. It also goes through
+    the bucket, until all streams there were once found in this very table: an object says so then.
 
     Args:
         tier: where.
@@ -156,16 +152,14 @@ def scan(
     if first and (empty or not _is_complete(tier, table_id)):
         where = _LOST_TABLE
         following = f"{where}:{page.cursor}" if page.cursor else None
-    if following is None and where == _LOST_TABLE:
-        following = f"{_BUCKET}:"
+    if where == _LOST_TABLE:
+        following = following or f"{_BUCKET}:"
     wanted: list[str] = []
     damaged = [*page.damaged]
+    foreign = table_id if workflow is ScanFor.RECONCILE else None
     for item in page.items:
-        if item.table_id != table_id and workflow is ScanFor.RECONCILE:
-            wanted.append(item.stream)
-            continue
         try:
-            if _wanted(
+            if (foreign is not None and item.table_id != foreign) or _wanted(
                 item, workflow, policies, now_ms=now_ms, target_size=target_size, in_turn=in_turn
             ):
                 wanted.append(item.stream)
