@@ -20,11 +20,10 @@ PRICES: Mapping[str, float] = MappingProxyType(
         "s3.CompleteMultipartUpload": 5e-6,
         "s3.GetObject": 0.4e-6,
         "s3.HeadObject": 0.4e-6,
-        "s3.DeleteObject": 0.0,
         "dynamodb.PutItem": 0.625e-6,
         "dynamodb.UpdateItem": 0.625e-6,
         "dynamodb.GetItem": 0.125e-6,
-        "dynamodb.scanned": 0.125e-6,  # for each item of a scan, which reads 4 KB a unit
+        "dynamodb.scanned": 0.125e-6 / 8,  # an item; half a unit is 4 KB, an item 1 KB at most
         "sqs.messages": 0.4e-6,
         "states.Transition": 25e-6,
         "lambda.requests": 0.2e-6,
@@ -32,7 +31,17 @@ PRICES: Mapping[str, float] = MappingProxyType(
         "scheduler.invocations": 1e-6,
         "alarm": 0.10,  # a month
         "metric": 0.30,  # a month
-        "log_gb": 0.50,
+        "logs.bytes": 0.50e-9,
     }
 )
-FREE = frozenset({"dynamodb.DescribeTable", "s3.CreateMultipartUpload.abort"})
+#: Not billed, or by what is counted under another name.
+FREE = frozenset(
+    {
+        "dynamodb.DescribeTable",
+        "dynamodb.Query",
+        "dynamodb.Scan",
+        "lambda.Invoke",
+        "s3.DeleteObject",
+        "states.StartExecution",
+    }
+)

@@ -68,8 +68,9 @@ _REPORTED = {
     "ClaimsThatCut": (
         names.METRIC_CLAIMS_THAT_CUT,
         "A new writer's log has shown that the end of a manifest is another history, and its claim"
-        " has cut that off; or somebody claims falsely. What was cut off is in the quarantine. The"
-        " log of the function claim names the stream, the epoch and the offsets.",
+        " has cut that off. The quarantine keeps it. The log of the function claim names the"
+        " stream, the epoch and the offsets. If no broker has failed over, an agent's credentials"
+        " may be stolen: see docs/security.md.",
     ),
     "OffsetsLost": (
         names.METRIC_OFFSETS_LOST,
@@ -143,58 +144,8 @@ class Alarms(Construct):
                     _Alarm(name, own(self, metric), text)
                     for name, (metric, text) in _REPORTED.items()
                 ),
-                _Alarm(
-                    "TombstonesMissed",
-                    waiting(missed_tombstones),
-                    "Streams were marked as deleted, but the workflow that deletes their objects"
-                    " could not be started. Mend the cause in the log of the function tombstone,"
-                    " then start the workflow delete for each of them.",
-                ),
-                _Alarm(
-                    "AgentsSilent",
-                    own(self, names.METRIC_AGENTS_SILENT),
-                    "For ten minutes an agent has not said that it lives: it is down, or its node"
-                    " reaches DynamoDB no more. Its streams are not uploaded, unless another"
-                    " member's agent does, and local retention goes on. The log of the function"
-                    " scan names the node; one that is gone for good counts no more after a week.",
-                    periods=2,
-                ),
-                _Alarm(
-                    "AgentsTroubled",
-                    own(self, names.METRIC_AGENTS_TROUBLED),
-                    "For half an hour an agent has had streams that fail or make no progress. What"
-                    " waits is in danger of local retention: its own log names stream, offset and"
-                    " reason; the log of the function scan names the node.",
-                    periods=6,
-                ),
-                _Alarm(
-                    "StreamsFailed",
-                    own(self, names.METRIC_STREAMS_FAILED),
-                    "For a quarter of an hour every run has left streams undone. The log of the"
-                    " function of the workflow names the stream, the offset and the key.",
-                    periods=3,
-                ),
-                _Alarm(
-                    "ReportErrors",
-                    report.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
-                    "The function that tells of failed workflows and jobs has failed itself. Look"
-                    " at the failed executions in the console of Step Functions.",
-                ),
-                _Alarm(
-                    "CommitsThrottled",
-                    commit_runs.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
-                    "For a quarter of an hour the commit function has been throttled: the account's"
-                    " concurrency is too small, or something else uses it up. Events wait; none is"
-                    " lost.",
-                    periods=3,
-                ),
-                _Alarm(
-                    "CatalogThrottled",
-                    throttled(table),
-                    "For a quarter of an hour DynamoDB has throttled writes to the table: commits"
-                    " are tried again and are late.",
-                    periods=3,
-                ),
+                *_of_agents(self),
+                *_of_functions(self, commit_runs, report, table, missed_tombstones),
                 *_of_machines(machines),
                 *_of_schedules(machines, every_minutes),
             )
@@ -258,6 +209,70 @@ class Alarms(Construct):
             if row.too_few
             else cloudwatch.TreatMissingData.NOT_BREACHING,
         )
+
+
+def _of_agents(scope: Construct) -> Iterator[_Alarm]:
+    yield _Alarm(
+        "AgentsSilent",
+        own(scope, names.METRIC_AGENTS_SILENT),
+        "For ten minutes an agent has not said that it lives: it is down, or its node"
+        " reaches DynamoDB no more. Its streams are not uploaded, unless another"
+        " member's agent does, and local retention goes on. The log of the function"
+        " scan names the node; one that is gone for good counts no more after a week.",
+        periods=2,
+    )
+    yield _Alarm(
+        "AgentsTroubled",
+        own(scope, names.METRIC_AGENTS_TROUBLED),
+        "For half an hour an agent has had streams that fail or make no progress. What"
+        " waits is in danger of local retention: its own log names stream, offset and"
+        " reason; the log of the function scan names the node.",
+        periods=6,
+    )
+
+
+def _of_functions(
+    scope: Construct,
+    commit_runs: lambda_.IFunction,
+    report: lambda_.IFunction,
+    table: dynamodb.ITable,
+    missed_tombstones: sqs.IQueue,
+) -> Iterator[_Alarm]:
+    yield _Alarm(
+        "TombstonesMissed",
+        waiting(missed_tombstones),
+        "Streams were marked as deleted, but the workflow that deletes their objects"
+        " could not be started. Mend the cause in the log of the function tombstone,"
+        " then start the workflow delete for each of them.",
+    )
+    yield _Alarm(
+        "StreamsFailed",
+        own(scope, names.METRIC_STREAMS_FAILED),
+        "For a quarter of an hour every run has left streams undone. The log of the"
+        " function of the workflow names the stream, the offset and the key.",
+        periods=3,
+    )
+    yield _Alarm(
+        "ReportErrors",
+        report.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
+        "The function that tells of failed workflows and jobs has failed itself. Look"
+        " at the failed executions in the console of Step Functions.",
+    )
+    yield _Alarm(
+        "CommitsThrottled",
+        commit_runs.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
+        "For a quarter of an hour the commit function has been throttled: the account's"
+        " concurrency is too small, or something else uses it up. Events wait; none is"
+        " lost.",
+        periods=3,
+    )
+    yield _Alarm(
+        "CatalogThrottled",
+        throttled(table),
+        "For a quarter of an hour DynamoDB has throttled writes to the table: commits"
+        " are tried again and are late.",
+        periods=3,
+    )
 
 
 def _of_commits(commit_queue: CommitQueue, commit_runs: lambda_.IFunction) -> Iterator[_Alarm]:

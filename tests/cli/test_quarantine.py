@@ -15,9 +15,9 @@ from coldstream.cli import options
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
 Run = Callable[..., Result]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from coldstream.names import (
     POLICIES_ITEM,
     heartbeat_partition,
 )
-from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.heartbeats import MAX_INTERVAL_MS, Heartbeat
 from coldstream.plans.policy import PolicySet
 from coldstream.ports import (
     Catalog,
@@ -149,6 +150,7 @@ class DynamoHeartbeatsRules(HeartbeatsSuite):
             {"streams": {"N": str(2**70)}},
             {"behind": {"S": "many"}},
             {"failing": {"N": "1.5"}},
+            {"interval_ms": {"N": str(MAX_INTERVAL_MS + 1)}},
             {"item": {"S": "n" * 300}},
         ],
     )
@@ -167,6 +169,18 @@ class DynamoHeartbeatsRules(HeartbeatsSuite):
 
         assert sum(isinstance(each, CorruptDataError) for each in read) == 1
         assert {ONE_BEAT, OTHER_BEAT} <= {each for each in read if isinstance(each, Heartbeat)}
+
+    def test_a_thief_who_writes_very_many_heartbeats_is_told_of_and_fills_no_memory(
+        self, heartbeats: Heartbeats
+    ) -> None:
+        for number in range(1002):
+            heartbeats.beat(replace(ONE_BEAT, node=f"n{number}"))
+
+        read = heartbeats.all()
+
+        assert len(read) == 1001
+        assert isinstance(read[-1], CorruptDataError)
+        assert sum(isinstance(each, Heartbeat) for each in read) == 1000
 
 
 class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSuite):

@@ -21,8 +21,9 @@ from coldstream.plans.claim import NO_HISTORY
 from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.claims import claim
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.suites.catalog import CatalogRaceSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite

@@ -38,8 +38,9 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Landed
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import Claimed, claim
+from coldstream.usecases.claim import Claimed
 from coldstream.usecases.claim_function import OwnRights
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 

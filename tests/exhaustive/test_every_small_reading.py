@@ -44,12 +44,12 @@ from coldstream.reader import (
 )
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import Snapshots
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.repair import repair
 from coldstream.usecases.retention import retain
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
 from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.points import Place

@@ -20,7 +20,8 @@ from coldstream.names import DataKey
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.remote.context import Context
 from coldstream.remote.roots import RootCache, load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment
 from functions import _heartbeats, _runtime, _starts, _steps, commit_runs
 from tests.support.aws import BUCKET, PREFIX, TABLE, create_table, give_table_id

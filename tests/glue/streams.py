@@ -13,9 +13,10 @@ from coldstream.ports import Policies
 from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 DEEP, HOLED, EMPTY, STRAY = "__deep_1", "__holed_2", "__empty_3", "__stray_4"

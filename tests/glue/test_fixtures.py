@@ -23,8 +23,9 @@ from coldstream.names import data_prefix, parse_data_key
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.plans.claim import NO_HISTORY
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.claims import claim
 from coldstream_devkit.emulator import Emulator
 from glue_jobs import fleet, materialise, profile_streams, rebuild, scrub
 from tests.glue.in_process import MARKS, Site, deployed, last_line

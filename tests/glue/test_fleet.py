@@ -21,7 +21,7 @@ from coldstream.manifest.tree import leaves
 from coldstream.names import MAX_OFFSET, GroupKey, data_prefix, parse_metadata_key
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.roots import load, load_root
-from coldstream.usecases.claim import claim
+from coldstream_devkit.claims import claim
 from tests.glue.conftest import Tier
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY
 

@@ -34,8 +34,9 @@ from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
 from coldstream.remote.context import Context
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.claims import claim
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.fragments import START_MS
 from glue_jobs.materialise import main

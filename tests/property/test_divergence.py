@@ -33,13 +33,13 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.ports import Unknown
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.references import first_missing
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause
 

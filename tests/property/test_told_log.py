@@ -101,6 +101,7 @@ def two_runs(first: int, second: int) -> dict[str, Any]:
         (run(True, [1], [[1, 1]]), "a chunk id"),
         (two_runs(9, 3), "overlap"),
         ({"first": 0, "answers": [[["far", 5, 0], []]]}, "unknown question"),
+        ({"first": 0, "answers": [[[["near"], 5, 0], []]]}, "unknown question"),
         ({"first": 0, "answers": [[["near", 5, 0], []]] * (MAX_QUESTIONS + 1)}, "answers"),
         ({"first": 2**64, "answers": []}, "begins"),
     ],

@@ -33,7 +33,7 @@ from coldstream.ports import CommitOutcome, Landed
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.consolidate import consolidate
@@ -47,6 +47,7 @@ from coldstream.usecases.references import rivals
 from coldstream.usecases.retention import retain
 from coldstream.usecases.stragglers import sweep_stragglers
 from coldstream_devkit.bucket import compare, referenced
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from coldstream_devkit.steps import contiguous_advance, immutability, prefix_retention
 from tests.support.crashes import Crash, OverWire, Wire

@@ -17,7 +17,10 @@ from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.holes import ChainGap, find_gap
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 PREFIX = "rabbitmq/"
@@ -127,6 +130,18 @@ def piece(
 def chain(count: int, *, size: int = 10, start: int = 0, **more: Any) -> list[SyntheticFragment]:
     """`count` fragments that join."""
     return [piece(start + n * size, start + (n + 1) * size, **more) for n in range(count)]
+
+
+def gap(remote: Remote, local_first: int) -> ChainGap | None:
+    """What follows the manifest is committed; the gap then between it and a log's beginning."""
+    context = remote.new_context()
+    return find_gap(
+        context,
+        STREAM,
+        local_first=local_first,
+        commit=lambda: commit_runs(context, STREAM, pause=no_pause, thorough=True),
+        pause=no_pause,
+    )[1]
 
 
 def log_of(*fragments: SyntheticFragment) -> KnownHistory:

@@ -29,8 +29,9 @@ from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.context import Context
 from coldstream.soundness.trailer import trailer_agrees
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream_devkit.bucket import referenced
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import START_MS, SyntheticFragment, build_fragment
 from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.points import Place

@@ -14,10 +14,10 @@ from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.resolve import Listed, VerifiedHole, resolve_run
 from coldstream.remote.roots import load
 from coldstream.usecases.ahead import ahead
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.continuing import Listing
 from coldstream.usecases.extend import extend
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 

@@ -17,8 +17,9 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
 from coldstream.plans.claim import NO_HISTORY, LocalChunk
 from coldstream.ports import NotLanded, Unknown
-from coldstream.usecases.claim import anchor, claim, root_again
+from coldstream.usecases.claim import anchor, root_again
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 

@@ -20,11 +20,11 @@ from coldstream.plans.substitute import substitute
 from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import claim
 from coldstream.usecases.classify import Classifier
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.references import list_roots, list_roots_from
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 

@@ -17,12 +17,12 @@ from coldstream.ports import NotLanded
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.claim import claim
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, drop, lost_data
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import first_missing
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 

@@ -14,10 +14,11 @@ from coldstream.manifest.tree import leaves
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebalance import rebalance
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, log_of, no_pause, piece
 
 GRACE_MS = 86_400_000

@@ -40,5 +40,11 @@ def test_streams_that_fail_or_stand_still_are_trouble_while_the_agent_lives() ->
     assert fleet([failing, standing, dead], now_ms=NOW).troubled == ("a", "b")
 
 
-def test_a_clock_that_is_ahead_is_no_silence() -> None:
-    assert fleet([replace(WELL, at_ms=NOW + 86_400_000)], now_ms=NOW).silent == ()
+def test_a_clock_that_is_far_ahead_is_trouble_because_it_hides_silence() -> None:
+    a_bit, far = (
+        replace(WELL, node=n, at_ms=NOW + ms) for n, ms in [("b", 60_000), ("c", 3_600_001)]
+    )
+
+    found = fleet([a_bit, far], now_ms=NOW)
+
+    assert (found.silent, found.troubled) == ((), ("c",))

@@ -16,13 +16,13 @@ from coldstream.reader import Offset, StreamReader
 from coldstream.reader.gap import GapReason
 from coldstream.reader.verify import verify_stream
 from coldstream.usecases.ahead import ahead
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.holes import ChainGap, declare, find_gap
+from coldstream.usecases.holes import ChainGap, declare
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.repair import repair
+from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment
-from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, gap, log_of, no_pause, piece
 
 
 @pytest.fixture
@@ -46,17 +46,6 @@ def kinds(remote: Remote) -> list[tuple[int, int, str]]:
 
 def verified(remote: Remote) -> bool:
     return verify_stream(remote.memory, remote.items, PREFIX, STREAM, deep=True).sound
-
-
-def gap(remote: Remote, local_first: int) -> ChainGap | None:
-    context = remote.new_context()
-    return find_gap(
-        context,
-        STREAM,
-        local_first=local_first,
-        commit=lambda: commit_runs(context, STREAM, pause=no_pause, thorough=True),
-        pause=no_pause,
-    )[1]
 
 
 def test_a_hole_and_what_follows_it_are_appended_in_one_commit(remote: Remote) -> None:

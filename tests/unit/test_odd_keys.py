@@ -12,10 +12,10 @@ from coldstream.plans.collect import ObjectKind
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.reconcile import reconcile
+from coldstream_devkit.claims import claim
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier

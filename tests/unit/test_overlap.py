@@ -21,11 +21,11 @@ from coldstream.remote.roots import load
 from coldstream.usecases import overlap
 from coldstream.usecases.ahead import ahead
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
-from coldstream.usecases.holes import ChainGap, find_gap
+from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment
 from coldstream_devkit.generator import build_chunk
-from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause
+from tests.support.remote import PREFIX, STREAM, Remote, gap, log_of, no_pause
 from tests.support.remote import piece as any_piece
 
 
@@ -46,17 +46,6 @@ def remote() -> Remote:
 
 def commit(remote: Remote, **settings: Any) -> CommitReport:
     return commit_runs(remote.new_context(), STREAM, pause=no_pause, **settings)
-
-
-def gap(remote: Remote, local_first: int) -> ChainGap | None:
-    context = remote.new_context()
-    return find_gap(
-        context,
-        STREAM,
-        local_first=local_first,
-        commit=lambda: commit_runs(context, STREAM, pause=no_pause, thorough=True),
-        pause=no_pause,
-    )[1]
 
 
 def hole(remote: Remote, first: int, next_offset: int, *, epoch: int = 1) -> str:

@@ -14,8 +14,8 @@ from coldstream.manifest.invariants import agreement, coverage, fencing
 from coldstream.manifest.root import Root, parse_root
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream_devkit.claims import claim
 from coldstream_devkit.steps import contiguous_advance, prefix_retention
 from tests.support.remote import STREAM, Remote, chain, no_pause, piece
 

@@ -25,12 +25,13 @@ from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
 from coldstream.usecases.adopt import adopt
-from coldstream.usecases.claim import Claimed, claim
+from coldstream.usecases.claim import Claimed
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, drop, load_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.retention import retain
+from coldstream_devkit.claims import claim
 from coldstream_devkit.steps import contiguous_advance
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 from tests.unit.test_divergence_of_logs import with_hole_at_the_end

@@ -24,9 +24,10 @@ from coldstream.reader.verify import verify_stream
 from coldstream.remote.context import Context
 from coldstream.remote.nodes import NodeCache
 from coldstream.remote.roots import RootCache, Snapshot, load
-from coldstream.usecases.claim import anchor, claim
+from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.bucket import compare, listed
+from coldstream_devkit.claims import claim
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.probe_stack import eventually

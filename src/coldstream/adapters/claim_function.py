@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.adapters.settings import MisconfiguredError
 from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 from coldstream.plans.agent_requests import MAX_MESSAGE
 
@@ -47,6 +48,11 @@ class LambdaClaimFunction:
             if code in _FORBIDDEN:
                 raise PermissionDeniedError(
                     f"Lambda refused to invoke {self._name}: {code}"
+                ) from exc
+            if code == "ResourceNotFoundException":
+                raise MisconfiguredError(
+                    f"there is no function {self._name} in this region and account",
+                    remedy="set --claim-function to the stack's output ClaimFunctionName",
                 ) from exc
             raise UnavailableError(f"Lambda did not answer properly: {exc}") from exc
         except BotoCoreError as exc:

@@ -17,13 +17,15 @@ from coldstream.names import (
     MAX_NAME,
     heartbeat_partition,
 )
-from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.heartbeats import MAX_INTERVAL_MS, Heartbeat
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _NUMBERS = ("at_ms", "interval_ms", "streams", "behind", "standing", "failing")
 _MAX_NUMBER = 2**63 - 1
+#: Whoever has an agent's rights can write any number of items; no cluster has so many nodes.
+_MAX_NODES = 1000
 
 
 class DynamoHeartbeats:
@@ -60,11 +62,17 @@ class DynamoHeartbeats:
                 "KeyConditionExpression": "#partition = :partition",
                 "ExpressionAttributeNames": {"#partition": CATALOG_PARTITION_KEY},
                 "ExpressionAttributeValues": {":partition": {"S": self._partition}},
+                "Limit": _MAX_NODES + 1 - len(found),
                 **({"ExclusiveStartKey": start} if start else {}),
             }
             answer = translating(partial(self._client.query, **arguments))
             found += [_parsed(item) for item in answer["Items"]]
             start = answer.get("LastEvaluatedKey", {})
+            if len(found) > _MAX_NODES:
+                return [
+                    *found[:_MAX_NODES],
+                    CorruptDataError(f"more than {_MAX_NODES} heartbeats; the others are not read"),
+                ]
             if not start:
                 return found
 
@@ -76,6 +84,8 @@ def _parsed(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
         numbers = [int(item[name]["N"]) for name in _NUMBERS]
     except (KeyError, ValueError, TypeError) as exc:
         return CorruptDataError(f"a heartbeat that cannot be read: {exc!r}")
-    if len(node) > MAX_NAME or not all(0 <= each <= _MAX_NUMBER for each in numbers):
+    heartbeat = Heartbeat(node, *numbers)
+    sound = len(node) <= MAX_NAME and all(0 <= each <= _MAX_NUMBER for each in numbers)
+    if not sound or heartbeat.interval_ms > MAX_INTERVAL_MS:
         return CorruptDataError(f"a heartbeat with numbers that none can have: {node[:80]!r}")
-    return Heartbeat(node, *numbers)
+    return heartbeat

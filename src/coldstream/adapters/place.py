@@ -51,7 +51,7 @@ IN_LAMBDA = Patience(3, 10, 4)
 #: Commands, agents and jobs.
 ELSEWHERE = Patience(5, 20, 5)
 #: Who invokes a function waits for as long as it may run, and a little longer.
-OF_A_FUNCTION = Patience(5, CLAIM_TIMEOUT_SECONDS + 10, 3)
+OF_A_FUNCTION = Patience(5, CLAIM_TIMEOUT_SECONDS + 10, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class CatchUp:
             if self._committed & (self._committed - 1) == 0:  # a broken function is told ever less
                 self.notices.append(
                     f"the manifest stood still at {item.next_offset} although the data was"
-                    f" uploaded, so the agent has committed {report.fragments} fragments itself"
+                    f" uploaded, so the agent has had {report.fragments} fragments committed"
                     f" (time {self._committed}): {self._check()}"
                     f" (stream {self.stream}, offset {item.next_offset})"
                 )

@@ -89,6 +89,7 @@ class Agent:
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _turn: int = 0
     _beat_at: float = float("-inf")
+    _unheard: list[str] = field(default_factory=list)  # why the last heartbeat did not arrive
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
 
@@ -116,10 +117,10 @@ class Agent:
                 while not self._stop.is_set():
                     self._discover()
                     self._look(pool, buffers)
+                    self._beat()
                     # Where stderr cannot be written, a full disk for one, uploads go on.
                     with suppress(OSError, ValueError):
                         self.report(self.progress())
-                    self._beat()
                     if self.settings.once and self._settled():
                         self.interrupted = False
                         break
@@ -132,9 +133,15 @@ class Agent:
     def _beat(self) -> None:
         """Say that this agent lives, now and then; where that fails, its silence says so."""
         now, interval = self.host.monotonic(), self.settings.heartbeat_seconds
-        if self.heartbeats is None or self.settings.once or now - self._beat_at < interval:
+        if self.heartbeats is None or self.settings.once:
             return
-        self._beat_at = now
+        if now - self._beat_at >= interval:
+            self._beat_at = now
+            self._unheard = self._say(self.heartbeats, interval)
+        self.warnings = [*self.warnings, *self._unheard]
+
+    def _say(self, heartbeats: Heartbeats, interval: float) -> list[str]:
+        """Send a heartbeat; why it did not arrive, nothing if it did."""
         rows = [each.progress for each in self._followers.values()]
         word = Heartbeat(
             node=self.settings.node,
@@ -146,9 +153,10 @@ class Agent:
             failing=sum(each.error is not None for each in rows),
         )
         try:
-            self.heartbeats.beat(word)
+            heartbeats.beat(word)
         except ColdstreamError as exc:
-            self.warnings = [*self.warnings, f"no heartbeat: {exc}"]
+            return [f"no heartbeat: {exc}"]
+        return []
 
     def _settled(self) -> bool:
         return all(follower.settled for follower in self._followers.values())

@@ -57,7 +57,7 @@ class AgentSettings:
                 "memory budget: at least one full fragment and 1 MiB",
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
-            (self.heartbeat_seconds > 0, "time between heartbeats: more than 0 s"),
+            (0 < self.heartbeat_seconds <= 3600, "time between heartbeats: up to an hour"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),
             (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),
             (

@@ -2,7 +2,7 @@
 
 A request and its answer are JSON objects. A request has an "ask" and a "stream":
 
-    open     anchor the stream unless it is known, set its name, claim it, commit what follows it
+    open     anchor the stream unless it is known, set its name, claim it
     commit   commit what follows the manifest
     declare  PUT a hole over offsets that no member has any more
 

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 #: An agent that has been silent for so many of its own intervals is silent.
 _MISSED = 5
 FORGOTTEN_MS = 7 * 86_400_000
+#: The longest interval that an agent may have: by a longer one it would never be silent.
+MAX_INTERVAL_MS = 3_600_000
+#: A clock that is further ahead would hide the silence of its agent for as long.
+_AHEAD_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class Fleet:
     Attributes:
         agents: that count.
         silent: names of those that have not been heard of for too long.
-        troubled: names of those with streams that fail or make no progress.
+        troubled: names of those with streams that fail or make no progress, and of those whose
+            clock is ahead by more than an hour: their silence would not be seen.
         behind: streams that have something to upload or to commit.
     """
 
@@ -62,6 +67,10 @@ def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
     return Fleet(
         agents=len(known),
         silent=tuple(sorted(each.node for each in silent)),
-        troubled=tuple(sorted(each.node for each in heard if each.standing or each.failing)),
+        troubled=tuple(sorted(each.node for each in heard if _is_troubled(each, now_ms))),
         behind=sum(each.behind for each in heard),
     )
+
+
+def _is_troubled(each: Heartbeat, now_ms: int) -> bool:
+    return bool(each.standing or each.failing or each.at_ms - now_ms > _AHEAD_MS)

@@ -23,7 +23,7 @@ from coldstream.plans.claim import LocalChunk
 #: Questions of one claim: a divergence anywhere in a petabyte needs about a hundred.
 MAX_QUESTIONS = 1000
 #: Chunks in all answers together.
-MAX_CHUNKS = 2_000_000
+MAX_CHUNKS = 1_000_000
 
 
 class Subject(StrEnum):
@@ -56,7 +56,7 @@ class Question:
         if not isinstance(row, list) or len(row) != 3:
             raise InvalidInputError("a question of three parts is wanted")
         subjects = {each.value: each for each in Subject}
-        if row[0] not in subjects:
+        if not isinstance(row[0], str) or row[0] not in subjects:
             raise InvalidInputError(f"an unknown question: {str(row[0])[:40]!r}")
         first, next_offset = (checked(each, "an offset", MAX_OFFSET) for each in row[1:])
         return cls(subjects[row[0]], first, next_offset)

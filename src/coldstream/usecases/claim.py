@@ -131,37 +131,6 @@ class Claimed:
     new: bool = False
 
 
-def claim(
-    context: Context,
-    stream: str,
-    epoch: int,
-    *,
-    log: LocalHistory,
-    pause: Callable[[int], None],
-    attempts: int = 8,
-    limit: int = 500,
-    now_ms: int = 0,
-    alone: Alone = lambda begin, end: None,
-) -> Claimed:
-    """`land_claim`, and then `check_history`, by one who has both the log and every right.
-
-    Raises:
-        As both.
-    """
-    landed = land_claim(
-        context,
-        stream,
-        epoch,
-        log=log,
-        pause=pause,
-        attempts=attempts,
-        limit=limit,
-        now_ms=now_ms,
-        alone=alone,
-    )
-    return replace(landed, held=check_history(context, stream, landed.loaded.root, log))
-
-
 def land_claim(
     context: Context,
     stream: str,
@@ -245,7 +214,7 @@ class _ClaimStep:
 
 
 class _Claiming:
-    """The steps of one claim, each planned from the stream as it is; for the fields see `claim`."""
+    """The steps of one claim, each planned from the stream as it is; see `land_claim`."""
 
     def __init__(
         self,
@@ -274,7 +243,7 @@ class _Claiming:
         """Commit the next step to the claim; the step that it was.
 
         Raises:
-            As `claim`.
+            As `land_claim`.
         """
         amended = amend(
             self._context,

@@ -222,7 +222,8 @@ def test_a_request_for_a_commit_that_cannot_be_sent_says_why_and_for_which_strea
 @pytest.mark.parametrize(
     ("code", "expected"),
     [("AccessDeniedException", PermissionDeniedError), ("ServiceException", UnavailableError),
-     ("TooManyRequestsException", UnavailableError)],
+     ("TooManyRequestsException", UnavailableError),
+     ("ResourceNotFoundException", MisconfiguredError)],
 )  # fmt: skip
 def test_a_function_that_cannot_be_invoked_says_why(
     aws: Callable[[str], Any], code: str, expected: type[ColdstreamError]

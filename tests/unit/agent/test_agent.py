@@ -522,7 +522,14 @@ def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
     write_stream(site.data_dir / STREAM, messages=40, chunk_messages=10)
     agent = site.agent(once=False, flush_ms=0, node="rabbit@a", poll_seconds=1)
     agent.heartbeats = beats = Beats()
-    agent.report = lambda progress: agent.stop() if len(beats) == 4 else None
+    warned: dict[int, list[str]] = {}
+
+    def report(_: object) -> None:
+        warned[len(beats)] = list(agent.warnings)
+        if len(beats) == 4:
+            agent.stop()
+
+    agent.report = report
 
     agent.run()
 
@@ -531,6 +538,7 @@ def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
     assert {(each.node, each.streams, each.interval_ms) for each in beats} == {
         ("rabbit@a", 1, 60_000)
     }
+    assert warned == {1: [], 2: ["no heartbeat: DynamoDB did not answer"], 3: [], 4: []}
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
 
 

@@ -16,8 +16,8 @@ from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import load
-from coldstream.usecases.claim import claim
 from coldstream.usecases.rebuild import rebuild
+from coldstream_devkit.claims import claim
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site, no_pause

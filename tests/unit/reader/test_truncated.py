@@ -21,9 +21,9 @@ from coldstream.reader import (
     Timestamp,
 )
 from coldstream.remote.nodes import NodeCache
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.retention import retain
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
 
 #: Twenty chunks of ten messages: history of epoch 1 up to 200, in fragments of two chunks.

@@ -10,10 +10,10 @@ from coldstream.jobs.scrub.run import perform_here, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import ScrubTask, scrub
 from coldstream.soundness.findings import Finding, FindingKind
-from coldstream.usecases.claim import claim
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.quarantine import current_record, drop
 from coldstream.usecases.rebalance import rebalance
+from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 from tests.support.scrub_site import NOW_MS, settings_of
 from tests.unit.test_truncate import diverging

@@ -57,7 +57,7 @@ _CONSTANTS: tuple[tuple[Sequence[ModuleType], str, int], ...] = (
 #: Functions whose default of an argument is made small.
 _DEFAULTS: tuple[tuple[Callable[..., Any], str, int], ...] = (
     (commit_runs.commit_runs, "limit", 2),
-    (claim.claim, "limit", 2),
+    (claim.land_claim, "limit", 2),
 )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,8 @@ from typing import Any
 from .options import Options
 
 PATH = "/_localaws/counts"
+#: Bytes of the three lines that AWS writes of each invocation.
+_START_END_REPORT = 330
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
 
@@ -50,7 +53,9 @@ def billing(_: Options) -> None:
         name = handler[1] if len(handler) > 1 else "other"
         began = time.monotonic()
         try:
-            return invoke(worker, *given, **named)
+            result = invoke(worker, *given, **named)
+            _add("logs.bytes", len(str(result.get("log", ""))) + _START_END_REPORT)
+            return result
         finally:
             _add(f"lambda.{name}")
             _add(f"lambda.{name}.seconds", time.monotonic() - began)
@@ -82,10 +87,28 @@ def counted(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": body})
             return
-        _add(_name(scope))
-        await app(scope, receive, send)
+        name = _name(scope)
+        _add(name)
+        await app(scope, receive, _scanned(send) if name in _READS_MANY else send)
 
     return call
+
+
+#: Billed by what they read, whatever they return.
+_READS_MANY = frozenset({"dynamodb.Scan", "dynamodb.Query"})
+_SCANNED = re.compile(rb'"ScannedCount":\s*(\d+)')
+
+
+def _scanned(send: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Count the items that an answer says were read."""
+
+    async def counting(message: Any) -> None:
+        found = _SCANNED.search(message.get("body", b""))
+        if found is not None:
+            _add("dynamodb.scanned", int(found.group(1)))
+        await send(message)
+
+    return counting
 
 
 def _name(scope: Any) -> str:
