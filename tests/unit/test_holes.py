@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -292,7 +291,7 @@ def test_what_comes_right_after_the_commit_is_committed_and_no_gap(
         remote.upload(piece(10, 20))
         return report
 
-    monkeypatch.setattr(sys.modules[__name__], "commit_runs", then_comes_another)
+    monkeypatch.setattr("tests.support.remote.commit_runs", then_comes_another)
 
     assert gap(remote, 50) == ChainGap(
         20, 50, 1, fragment_follows=False, declared=False, holding=()
