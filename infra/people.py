@@ -55,7 +55,7 @@ class People(Construct):
             [
                 *reading,
                 rights.write_metadata(bucket=bucket, prefix=prefix),
-                rights.write_fragments(bucket=bucket, prefix=prefix),
+                rights.compose_data(bucket=bucket, prefix=prefix),
                 rights.write_holes(bucket=bucket, prefix=prefix),
                 rights.operate_catalog(table=table),
                 *self._workflows(),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
-from coldstream.ports import Catalog, Heartbeats, ObjectStore, Policies
+from coldstream.ports import Catalog, Composer, Heartbeats, ObjectStore, Policies
 from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
@@ -107,6 +107,16 @@ class Remote:
     def context(self) -> Context:
         """What use cases that write work with."""
         return Context(self.store, self.catalog, self.prefix, lambda: secrets.randbits(64))
+
+    def composer(self) -> Composer:
+        """What makes objects of others inside the bucket; nothing is sent yet.
+
+        Raises:
+            As `client`.
+        """
+        from coldstream.adapters.s3_compose import S3Composer
+
+        return S3Composer(client=client("s3", self.place), bucket=self.place.bucket)
 
 
 @lru_cache(maxsize=8)

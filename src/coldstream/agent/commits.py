@@ -59,12 +59,19 @@ class Commits:
     pause: Callable[[int], None]
 
     def claim(
-        self, epoch: int, anchor: int, name: QueueName, log: LocalHistory, alone: Alone
+        self,
+        epoch: int,
+        shift: int,
+        anchor: int,
+        name: QueueName,
+        log: LocalHistory,
+        alone: Alone,
     ) -> Claimed:
         """Have the stream claimed for `epoch`, unless it is.
 
         Args:
-            epoch: of a committed chunk that the log holds.
+            epoch: of a committed chunk that the log holds, and the shift.
+            shift: as of `usecases.quarantine.shift_of`, as it was read.
             anchor: where the log begins, for a stream that has no item.
             name: which queue it belongs to.
             log: the committed part of the local log.
@@ -77,7 +84,7 @@ class Commits:
         made = _Claim()
         loaded = self._claimed(epoch, name)
         if loaded is None:
-            made = self._open(epoch, anchor, name, log, alone)
+            made = self._open(epoch, shift, anchor, name, log, alone)
             loaded = load(self.context, self.stream)
             check_not_fenced(loaded, epoch)
         return Claimed(
@@ -101,13 +108,20 @@ class Commits:
         return loaded if loaded.item.epoch == epoch else None
 
     def _open(
-        self, epoch: int, anchor: int, name: QueueName, log: LocalHistory, alone: Alone
+        self,
+        epoch: int,
+        shift: int,
+        anchor: int,
+        name: QueueName,
+        log: LocalHistory,
+        alone: Alone,
     ) -> _Claim:
         item = self.context.catalog.get(self.stream)
         end = anchor if item is None else item.next_offset
         said = _what_is_asked_first(log, end)
         for _ in range(MAX_QUESTIONS):
-            request = asking.Open(self.stream, epoch, anchor if item is None else None, name, said)
+            begin = anchor if item is None else None
+            request = asking.Open(self.stream, epoch, begin, name, said, shift)
             question, claimed = self._ask(request, _claimed_or_asked)
             if question is None:
                 return claimed

@@ -31,6 +31,7 @@ from coldstream.agent.opening import open_stream
 from coldstream.agent.progress import Progress, place, translated
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
+from coldstream.agent.strangers import Strangers
 from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
 from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
 from coldstream.fragment import Placement
@@ -77,8 +78,10 @@ class StreamFollower:
     _commits: Commits = field(init=False)
     _gaps: Gaps = field(init=False)
     _standing: StandstillWatch = field(init=False)
+    _strangers: Strangers = field(init=False)
     _catch_up: CatchUp = field(init=False)
     _epoch: int = 0  # of the claim under which it uploads, 0 before the first
+    _shift: int = 0  # by which it is above the epochs of the broker's chunks
     _ledger: Ledger = field(default_factory=Ledger)  # when it claimed
     _outdated: bool = False  # the claim must be made again
     _position: int = 0  # everything below has been cut
@@ -107,6 +110,8 @@ class StreamFollower:
         self._gaps = Gaps(self.context, commits, self.log, members, self.pause)
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
+        every = 0.0 if self.settings.once else self.settings.compare_seconds
+        self._strangers = Strangers(self.context, self.log, every)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
             self.context, self.log.stream, self.settings, self.requests, commits, notices
@@ -175,6 +180,7 @@ class StreamFollower:
         if most > 0:
             self._cut(now, now_ms, most, jobs)
         self._watch(now)
+        self._strangers.look(self._epoch, self.progress.next_offset, self._limit(), now)
 
     def finished(self, uploaded: Uploaded, now: float) -> None:
         """An upload has landed in the store."""
@@ -182,6 +188,7 @@ class StreamFollower:
         self._moved_at = now
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
+        self._strangers.uploaded(uploaded.key)
         if self._suspect_at is not None and self._position > self._suspect_at:
             self._suspect_at = None
             self._outdated, self._joins = self._outdated or self._joins, False
@@ -229,7 +236,7 @@ class StreamFollower:
         if opened is None:
             return False
         report = opened.report
-        self._epoch, self._ledger = opened.epoch, opened.ledger
+        self._epoch, self._shift, self._ledger = opened.epoch, opened.shift, opened.ledger
         self._outdated = False
         if report.waiting:
             # Of fragments that land out of order the second could make a hole count over the first.
@@ -244,6 +251,7 @@ class StreamFollower:
         self.progress.next_offset = report.next_offset
         self._moved_at = now
         self._catch_up.opened(now, moved=report.commits > 0)
+        self._strangers.opened(report.next_offset, now)
         return True
 
     def _restart_at(self, offset: int) -> None:
@@ -290,15 +298,15 @@ class StreamFollower:
     ) -> bool:
         """Cut what there is of one segment; False if something of it is left."""
         ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
-        right = self._right()
+        right, own = self._right(), self._epoch - self._shift
         pieces = cut(
             view,
             target_size=self.settings.target_size,
             committed=min(limit, right.until),
-            epoch=right.epoch,
+            epoch=min(right.epoch, own),
             flush=self.settings.once
             or right.epoch < self._epoch
-            or view.chunk(-1).epoch > self._epoch
+            or view.chunk(-1).epoch > own
             or self._position == self._hole_end
             or self._blocked_at is not None
             or now_ms >= ripe_ms,
@@ -318,7 +326,7 @@ class StreamFollower:
             return True
         self._wake_ms = ripe_ms
         self._remaining = len(jobs) == most or self._position >= right.until
-        if waiting.epoch > self._epoch and waiting.next_offset <= limit:
+        if waiting.epoch > own and waiting.next_offset <= limit:
             self._outdated = True  # it needs a claim, after all before it is uploaded
         return False
 

@@ -17,11 +17,12 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import Claimed
 from coldstream.usecases.commit_runs import CommitReport
+from coldstream.usecases.quarantine import shift_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Opened:
 
     Attributes:
         epoch: of the claim.
+        shift: by which it is above the epoch of the broker's chunks.
         ledger: that has the claim.
         report: of the commit of what earlier lives of an agent have uploaded.
         waits_at: where a fragment begins that waits behind something missing; looked for with
@@ -37,6 +39,7 @@ class Opened:
     """
 
     epoch: int
+    shift: int
     ledger: Ledger
     report: CommitReport
     waits_at: int | None
@@ -76,10 +79,15 @@ def open_stream(
     newest = log.chunks_near(2**64 - 1, committed=limit)
     if not segments or not newest:
         return None
-    stream, epoch = log.stream, newest[-1].epoch
-    _prepare(context, stream, segments[0], epoch, gaps, committed=limit)
-    history = CommittedHistory(log, limit, epoch)
-    claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone)
+    stream = log.stream
+    item = context.catalog.get(stream)
+    if item is not None:
+        check_not_deleted(item)
+    shift = shift_of(context, stream) if item is not None else 0
+    epoch = newest[-1].epoch + shift
+    _prepare(item, segments[0], epoch, gaps, committed=limit)
+    history = CommittedHistory(log, limit, newest[-1].epoch)
+    claimed = commits.claim(epoch, shift, segments[0], name, history, gaps.check_alone)
     for notice in _notices_of(claimed, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger
@@ -88,26 +96,23 @@ def open_stream(
     # What an earlier life of this agent has uploaded may have lost its events.
     report = commits.commit()
     look = settings.once and not report.waiting
-    return Opened(epoch, ledger, report, gaps.pending(report) if look else None)
+    return Opened(epoch, shift, ledger, report, gaps.pending(report) if look else None)
 
 
 def _prepare(
-    context: Context, stream: str, first_offset: int, epoch: int, gaps: Gaps, *, committed: int
+    item: CatalogItem | None, first_offset: int, epoch: int, gaps: Gaps, *, committed: int
 ) -> None:
     """Look whether a log that begins with `first_offset` may claim.
 
     Raises:
         LostRangeError: another member may have a longer one.
-        DeletedStreamError: the stream has a tombstone.
         ColdstreamError: as `Gaps.bridge`.
     """
-    item = context.catalog.get(stream)
     if item is None:
         if first_offset:
             # What a longer log has below it would never be uploaded, and nobody would say so.
             gaps.check_alone(first_offset, first_offset)
         return
-    check_not_deleted(item)
     if 0 < item.epoch < epoch and first_offset > item.next_offset:
         # What an older writer has uploaded behind a gap would lie above the new floor, and no
         # manifest would ever take it.

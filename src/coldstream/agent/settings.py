@@ -28,6 +28,7 @@ class AgentSettings:
         bucket: what messages call the bucket; "" if nobody has said so.
         node: name of this machine in its heartbeats.
         heartbeat_seconds: from one heartbeat to the next.
+        compare_seconds: from one look to the next at what others have uploaded.
 
     Raises:
         InvalidInputError: a value is outside its limits.
@@ -45,6 +46,7 @@ class AgentSettings:
     bucket: str = ""
     node: str = ""
     heartbeat_seconds: float = 60.0
+    compare_seconds: float = 600.0
     standstill_seconds: float = 180.0
     standstill_again_seconds: float = 300.0
 
@@ -58,6 +60,7 @@ class AgentSettings:
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
             (0 < self.heartbeat_seconds <= 3600, "time between heartbeats: up to an hour"),
+            (self.compare_seconds > 0, "time between comparisons: more than 0 s"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),
             (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),
             (

@@ -28,6 +28,7 @@ from coldstream.cli import (
     repair,
     retention,
     streams,
+    undo,
     verify,
 )
 from coldstream.cli.exit_codes import ExitCode
@@ -75,6 +76,7 @@ app.command("collect", rich_help_panel="Keep")(collect.collect)
 app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("repair", rich_help_panel="Keep")(repair.repair)
 app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="Keep")
+app.command("undo", rich_help_panel="Keep")(undo.undo)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")

@@ -38,10 +38,11 @@ class Open:
 
     Attributes:
         stream: directory name.
-        epoch: of a committed chunk that the local log holds.
+        epoch: of a committed chunk that the local log holds, and the shift.
         anchor: where the log begins, for the first item of a stream; None if there is one.
         name: which queue it belongs to; an empty one changes nothing.
         said: of the committed part of the log.
+        shift: what the quarantine record said to add to a broker's epochs.
     """
 
     stream: str
@@ -49,6 +50,7 @@ class Open:
     anchor: int | None
     name: QueueName
     said: ToldLog
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def encode(request: Request) -> bytes:
             row = {
                 "ask": "open",
                 "epoch": request.epoch,
+                "shift": request.shift,
                 "anchor": request.anchor,
                 "name": [name.cluster, name.vhost, name.queue],
                 "said": request.said.to_json(),
@@ -138,6 +141,7 @@ def parse(row: Any) -> Request:
                     None if anchor is None else checked(anchor, "anchor", MAX_OFFSET),
                     _name(row.get("name")),
                     ToldLog.from_json(row.get("said")),
+                    checked(row.get("shift", 0), "shift", MAX_EPOCH),
                 )
             case "commit":
                 return Commit(stream, row.get("thorough") is True)

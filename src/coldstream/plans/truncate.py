@@ -25,14 +25,16 @@ class Cut:
     Attributes:
         offset: the kept manifest ends here, and the claim's floor is here.
         last_chunk: identity of the last chunk below it; None if nothing is kept.
-        evidence: the local chunk that proves it.
+        evidence: the local chunk that proves it; one without offsets if a person says so.
         anew: whether nothing is common, and the manifest begins anew at `offset`.
+        why: what that person says.
     """
 
     offset: int
     last_chunk: LastChunk | None
     evidence: LocalChunk
     anew: bool = False
+    why: str = ""
 
     def floor(self, root: Root) -> int:
         """Where the lost timeline begins: what was in the manifest from here on is cut off."""
@@ -63,10 +65,11 @@ class Truncation:
         old_first_offset: where it began before.
         old_next_offset: where it, and what could be appended to it, ended before.
         anew: whether nothing of it was common, so that it begins anew.
-        evidence: the local chunk that proves it.
+        evidence: the local chunk that proves it; one without offsets if a person has said so.
         fragments: fragments and holes of the tree that were cut off, one that was cut in two too.
         bytes: their size.
         record_key: key of the quarantine record; "" if no data was cut off.
+        why: what that person has said.
         first_written: key of the first object that was written for it; "" if none was.
     """
 
@@ -79,11 +82,14 @@ class Truncation:
     fragments: int
     bytes: int
     record_key: str
+    why: str = ""
     first_written: str = field(default="", compare=False)
 
     @property
     def reason(self) -> str:
         """Why, in words."""
+        if self.why:
+            return self.why
         chunk = self.evidence
         words = (
             f"the log of epoch {self.epoch} has chunk {chunk.chunk_id}..{chunk.next_offset} of"

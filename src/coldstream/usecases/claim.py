@@ -142,6 +142,7 @@ def land_claim(
     limit: int = 500,
     now_ms: int = 0,
     alone: Alone = lambda begin, end: None,
+    shift: int = 0,
     max_leap: int = MAX_EPOCH,
     time_left: Callable[[], bool] = lambda: True,
 ) -> Claimed:
@@ -163,6 +164,7 @@ def land_claim(
         now_ms: for the quarantine record; ms since the Unix epoch.
         alone: asked where the local log begins above what it would have to be compared with: a
             member with an older log must claim then, or another history's end would stay.
+        shift: as of `quarantine.shift_of`, as it was when `epoch` was made of it.
         max_leap: by how much an epoch may be above the one that claimed before it.
         time_left: asked before each commit.
 
@@ -178,7 +180,7 @@ def land_claim(
         NotFoundError: it is gone.
         InvalidInputError: quarantine or ledger are full, or the epoch leaps; nothing was changed.
     """
-    claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone, max_leap)
+    claiming = _Claiming(context, stream, epoch, log, limit, now_ms, alone, shift, max_leap)
     rooted = False
     while True:
         if not time_left():
@@ -225,11 +227,13 @@ class _Claiming:
         limit: int,
         now_ms: int,
         alone: Alone,
+        shift: int,
         max_leap: int,
     ) -> None:
         self._context = context
         self._stream = stream
         self._epoch = epoch
+        self._shift = shift
         self._max_leap = max_leap
         self._log = log
         self._limit = limit
@@ -261,6 +265,7 @@ class _Claiming:
             check_not_fenced(loaded, self._epoch)
             return _ClaimStep(loaded.root, loaded)
         check_leap(loaded.item, self._epoch, self._max_leap)
+        self._check_shift(loaded.root)
         self._planned = None
         extension = extend(
             self._context, self._stream, loaded.root, limit=self._limit, left=self._ends.left
@@ -282,8 +287,23 @@ class _Claiming:
                 context, loaded, extension, cut, self._epoch, now_ms=self._now_ms
             )
             first_written = self._planned.first_written
-        root = plan_claim(root, self._epoch, recorded=_recorded(context, stream, root))
+        root = plan_claim(root, self._epoch, recorded=recorded(context, stream, root))
         return _ClaimStep(root, terms=Terms(claim=True, first_written=first_written))
+
+    def _check_shift(self, root: Root) -> None:
+        """An undo has not changed meanwhile what epochs mean.
+
+        Raises:
+            ConflictError: it has.
+            As `load_record`.
+        """
+        shift = load_record(self._context, self._stream, root.quarantine_key).shift
+        if shift != self._shift:
+            raise ConflictError(
+                f"agents add {shift} to the epochs of brokers now, and this claim has added"
+                f" {self._shift}; it is made again",
+                stream=self._stream,
+            )
 
     def claimed(self, loaded: Snapshot) -> Claimed:
         """What a claim that has landed did."""
@@ -322,8 +342,12 @@ def check_not_fenced(loaded: Snapshot, epoch: int) -> None:
         )
 
 
-def _recorded(context: Context, stream: str, root: Root) -> set[int] | None:
-    """Epochs of the claims that the quarantine record names; None where the ledger is short."""
+def recorded(context: Context, stream: str, root: Root) -> set[int] | None:
+    """Epochs of the claims that the quarantine record names; None where the ledger is short.
+
+    Raises:
+        As `load_record`.
+    """
     if len(root.ledger.claims) < COMPACT_FROM:
         return None
     return {epoch for epoch, _ in load_record(context, stream, root.quarantine_key).cuts()}

@@ -120,6 +120,7 @@ def _open(
         pause=pause,
         now_ms=now_ms,
         alone=request.said.check_alone,
+        shift=request.shift,
         max_leap=MAX_LEAP,
         time_left=time_left,
     )

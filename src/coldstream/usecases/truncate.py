@@ -77,6 +77,7 @@ def cut_off(
         fragments=root.fragments - after.fragments + (beginning is not None),
         bytes=root.total_size - after.total_size + (beginning.size if beginning else 0),
         record_key="",
+        why=cut.why,
         first_written=_path(context, stream, beginning) if beginning else "",
     )
     return _recorded(context, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)

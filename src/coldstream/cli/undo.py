@@ -1,0 +1,147 @@
+"""`coldstream undo STREAM`: take false claims and forged fragments back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldstream.cli.deleted import workable
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import note, plain, print_json, print_table
+from coldstream.cli.read_only import read_only
+from coldstream.cli.resolve import StreamArgument
+from coldstream.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from coldstream.usecases.undo import Undone, UndoPlan
+
+_COLUMNS = ("from", "cut_off", "put_back", "next", "epoch", "shift")
+_TOLD_EVERY = 10.0  # seconds
+
+
+@with_options
+def undo(
+    stream: StreamArgument,
+    claim: Annotated[
+        int | None,
+        typer.Option(
+            "--claim",
+            metavar="EPOCH",
+            min=1,
+            help="Epoch of the first false claim; all later ones are undone, too.",
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="OFFSET",
+            min=0,
+            help="Where forged fragments begin, if every claim is true.",
+            show_default=False,
+        ),
+    ] = None,
+    broker_epoch: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="An epoch that the broker has had. Needed only where agents stay fenced after an "
+            "undo, or where the first claim of all is false.",
+            show_default="of the last true claim",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Really do it; see --dry-run first.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    as_json: JsonOption = False,
+    *,
+    where: Where,
+) -> None:
+    """Take back what somebody did with an agent's stolen credentials. Stop the thief first.
+
+    What is made up goes into the quarantine, what a false claim cut off comes back, and the agents
+    go on by themselves: each compares its log with the outcome when it claims. Nothing is deleted.
+
+    Examples: coldstream undo //orders --claim 12 --dry-run
+
+    coldstream undo //orders --from 5000 --yes
+    """
+    from coldstream.usecases import undo as usecase
+
+    if not (yes or dry_run):
+        raise InvalidInputError("this changes what readers see: add --yes, or --dry-run to see")
+    remote = where.connect()
+    name = workable(remote.catalog, stream)
+    context = read_only(remote)[0] if dry_run else remote.context()
+    plan = usecase.plan_undo(
+        context, name, false_claim=claim, offset=start, broker_epoch=broker_epoch
+    )
+    if dry_run:
+        _show(plan, None, as_json=as_json)
+        note("nothing was changed; --yes would do it")
+        return
+    done = usecase.undo(
+        context,
+        remote.composer(),
+        plan,
+        pause=lambda attempt: time.sleep(0.1 * 2**attempt),
+        now_ms=time.time_ns() // 1_000_000,
+        progress=_Told(),
+    )
+    _show(plan, done, as_json=as_json)
+    for error in done.left:
+        note(f"not put back: {plain(str(error))}")
+    if done.left:
+        note("an agent uploads that from its log, or `coldstream repair` takes it from a replica")
+
+
+class _Told:
+    """Says now and then how much was copied."""
+
+    def __init__(self) -> None:
+        self._bytes, self._told = 0, time.monotonic()
+
+    def __call__(self, size: int) -> None:
+        self._bytes += size
+        if time.monotonic() - self._told >= _TOLD_EVERY:
+            self._told = time.monotonic()
+            note(f"{self._bytes} bytes are copied")
+
+
+def _show(plan: UndoPlan, done: Undone | None, *, as_json: bool) -> None:
+    end = plan.item.next_offset
+    row: dict[str, Any] = {
+        "from": plan.offset,
+        "cut_off": f"{plan.offset}..{end}" if end > plan.offset else None,
+        "put_back": f"{plan.offset}..{plan.next_offset}" if plan.sources else None,
+        "next": plan.next_offset if done is None else done.next_offset,
+        "epoch": plan.epoch,
+        "shift": plan.shift,
+    }
+    if not as_json:
+        print_table([row], _COLUMNS)
+        return
+    print_json(
+        {
+            "stream": plan.stream,
+            "done": done is not None,
+            "false_claims": plan.false_claims,
+            "first": plan.offset,
+            "old_next": end,
+            "next": row["next"],
+            "put_back": [{"first": each.first, "next": each.next} for each in plan.sources],
+            "epoch": plan.epoch,
+            "shift": plan.shift,
+            "fragments": done.fragments if done else None,
+            "bytes": done.bytes if done else None,
+            "timeline": plan.epoch if done and done.cut else None,
+            "left": [
+                {"key": each.key, "offset": each.offset, "problem": each.reason}
+                for each in (done.left if done else ())
+            ],
+        }
+    )

@@ -1,0 +1,399 @@
+"""False claims and forged fragments are undone, and the real writer goes on where it was."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coldstream.agent.commits import Commits
+from coldstream.agent.strangers import ForgedError
+from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import EntryKind
+from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.reader.verify import verify_stream
+from coldstream.remote.roots import load
+from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.quarantine import load_record, shift_of
+from coldstream.usecases.undo import Undone, plan_undo, undo
+from coldstream_devkit.fragments import build_fragment
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+
+from .conftest import Site, no_pause
+
+STREAM = "__orders_1"
+
+
+class Thief:
+    """Whoever has the rights of an agent: to PUT fragments, and to ask the function."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.uid = 2**63
+
+    def claim(self, epoch: int, *chunks: tuple[int, int, int]) -> None:
+        """Claim with a made-up log of these chunks."""
+        context = self.site.context()
+        log = KnownHistory(tuple(LocalChunk(*each) for each in chunks))
+        function = OwnRights(context, no_pause, lambda: 1_790_000_000_000)
+        Commits(context, function, STREAM, no_pause).claim(
+            epoch, shift_of(context, STREAM), 0, QueueName(), log, lambda begin, end: None
+        )
+
+    def forge(self, first: int, end: int, *, epoch: int, floor: int) -> None:
+        """Upload a made-up fragment, and have it committed if anybody takes it."""
+        self.uid += 1
+        made = build_fragment(
+            first, end, stream=STREAM, epoch=epoch, floor=floor, uid=self.uid,
+            records_per_chunk=7, body=lambda n: b"forged %d" % n,
+        )  # fmt: skip
+        self.site.store.put(made.path("rabbitmq/"), made.data, write_id=str(self.uid))
+        commit_runs(self.site.context(), STREAM, pause=no_pause, thorough=True)
+
+
+def write(site: Site, messages: int, epoch: int = 1, **more: Any) -> None:
+    """The broker's log; a longer one begins with what a shorter one has."""
+    shutil.rmtree(site.data_dir / STREAM, ignore_errors=True)
+    epochs = more.pop("epochs", ((epoch, 0),))
+    write_stream(
+        site.data_dir / STREAM, messages=messages, chunk_messages=10, epochs=epochs, **more
+    )
+
+
+def undone(site: Site, **named: Any) -> Undone:
+    context = site.context()
+    plan = plan_undo(context, STREAM, **named)
+    return undo(context, site.store, plan, pause=no_pause, now_ms=1)
+
+
+def remote_is_local(site: Site) -> bool:
+    """All that the broker has is remote, byte for byte, and the tier is sound."""
+    sound = verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
+    return sound and site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+@pytest.fixture
+def thief(site: Site) -> Thief:
+    """One who finds 200 messages of epoch 1, all of them uploaded."""
+    write(site, 200)
+    site.run()
+    return Thief(site)
+
+
+def error_of(site: Site) -> Any:
+    return site.run()[STREAM].error
+
+
+@pytest.mark.parametrize("false_epoch", [2, MAX_LEAP + 1])
+def test_what_a_false_claim_cut_off_is_back_and_the_writer_goes_on(
+    site: Site, thief: Thief, false_epoch: int
+) -> None:
+    thief.claim(false_epoch, (0, 10, 1), (10, 17, false_epoch))
+    thief.forge(10, 40, epoch=false_epoch, floor=10)
+    write(site, 260)
+    assert isinstance(error_of(site), FencedError)
+
+    done = undone(site, false_claim=false_epoch)
+
+    assert (done.plan.offset, done.next_offset, done.left) == (10, 200, [])
+    assert error_of(site) is None
+    assert remote_is_local(site)
+    assert load(site.context(), STREAM).root.next_offset == 260
+
+
+def test_what_the_local_log_no_longer_has_is_put_back_too(site: Site, thief: Thief) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    thief.forge(10, 40, epoch=2, floor=10)
+    before = site.local_chunks(STREAM)
+    write(site, 60, start_offset=200)
+    shutil.rmtree(site.data_dir / STREAM)
+    append_chunks(
+        site.data_dir / STREAM,
+        [build_chunk(200 + 10 * n, 1, 1_790_000_100_000 + n, [b"x"] * 10) for n in range(6)],
+    )
+
+    undone(site, false_claim=2)
+
+    assert site.remote_chunks(STREAM) == before
+    assert error_of(site) is None
+    assert site.remote_chunks(STREAM) == before + site.local_chunks(STREAM)
+
+
+def test_a_stream_that_was_begun_anew_by_a_thief_is_back_as_a_whole(
+    site: Site, thief: Thief
+) -> None:
+    thief.claim(5, (90, 120, 5), (120, 130, 5))
+    assert load(site.context(), STREAM).root.first_offset == 90
+    thief.forge(90, 120, epoch=5, floor=90)
+
+    done = undone(site, false_claim=5)
+
+    assert (done.plan.offset, done.next_offset) == (0, 200)
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_of_several_false_claims_the_first_one_names_them_all(site: Site, thief: Thief) -> None:
+    thief.claim(2, *((n, n + 10, 1) for n in range(0, 100, 10)), (100, 107, 2))
+    thief.forge(100, 140, epoch=2, floor=100)
+    thief.claim(900, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 900))
+    thief.forge(40, 90, epoch=900, floor=40)
+    thief.claim(901, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 900), (47, 48, 901))
+
+    done = undone(site, false_claim=2)
+
+    assert done.plan.false_claims == (2, 900, 901)
+    assert (done.plan.offset, done.next_offset, done.left) == (40, 200, [])
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_forged_fragments_under_the_true_claim_are_cut_off_and_never_come_back(
+    site: Site, thief: Thief
+) -> None:
+    thief.forge(200, 240, epoch=1, floor=0)
+    write(site, 260)
+    assert isinstance(error_of(site), DivergedError)
+
+    done = undone(site, offset=200)
+
+    assert done.next_offset == 200
+    thief.forge(200, 230, epoch=1, floor=0)  # late, or by a thief who is still there
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_a_false_claim_that_cut_nothing_off_only_fenced_the_writer(
+    site: Site, thief: Thief
+) -> None:
+    thief.claim(7, *((n, n + 10, 1) for n in range(0, 200, 10)), (200, 210, 7))
+    write(site, 260)
+    assert isinstance(error_of(site), FencedError)
+
+    done = undone(site, false_claim=7)
+
+    assert (done.cut, done.fragments, done.next_offset) == (None, 0, 200)
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_elections_go_on_after_an_undo_and_a_deposed_writer_stays_fenced(
+    site: Site, thief: Thief
+) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    undone(site, false_claim=2)
+    site.run()
+    old = site.data_dir.parent / "old"
+    shutil.copytree(site.data_dir / STREAM, old / STREAM)
+
+    write(site, 300, epochs=((1, 0), (2, 250)))
+    assert error_of(site) is None
+    assert remote_is_local(site)
+    site.data_dir, new = old, site.data_dir
+    append_chunks(old / STREAM, [build_chunk(200, 1, 1_790_000_100_000, [b"deposed"] * 7)])
+
+    assert isinstance(error_of(site), FencedError)
+    site.data_dir = new
+    assert remote_is_local(site)
+
+
+def test_a_second_theft_is_undone_like_the_first(site: Site, thief: Thief) -> None:
+    for number in range(3):
+        epoch = load(site.context(), STREAM).item.epoch + 1 + number
+        thief.claim(epoch, (0, 10, 1), (10, 17, 1 + number))
+        thief.forge(10, 40, epoch=epoch, floor=10)
+        undone(site, false_claim=epoch)
+        write(site, 220 + 20 * number)
+        assert error_of(site) is None
+        assert remote_is_local(site)
+
+
+def test_an_undo_that_dies_before_its_claim_changes_nothing_and_one_after_it_is_finished(
+    site: Site, thief: Thief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    thief.forge(10, 40, epoch=2, floor=10)
+    before = load(site.context(), STREAM).root
+
+    monkeypatch.setattr("coldstream.usecases.undo.amend", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        undone(site, false_claim=2)
+    assert load(site.context(), STREAM).root == before
+    monkeypatch.undo()
+    monkeypatch.setattr("coldstream.usecases.undo.commit_runs", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        undone(site, false_claim=2)
+
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def interrupt(*given: object, **named: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_thief_who_claims_again_meanwhile_stops_the_undo(site: Site, thief: Thief) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    context = site.context()
+    plan = plan_undo(context, STREAM, false_claim=2)
+    thief.claim(3, (0, 10, 1), (10, 17, 2), (17, 18, 3))
+    before = load(site.context(), STREAM).root
+
+    with pytest.raises(ConflictError, match="epoch 3 has claimed"):
+        undo(context, site.store, plan, pause=no_pause, now_ms=1)
+
+    assert load(site.context(), STREAM).root == before
+
+
+def test_a_lost_fragment_that_is_damaged_is_told_and_the_log_has_it_instead(
+    site: Site, thief: Thief
+) -> None:
+    lost = [e for e in load(site.context(), STREAM).root.entries if e.first_offset >= 40]
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    path = lost[1].data_key(STREAM).path("rabbitmq/")
+    site.store.objects[path] = site.store.objects[path][:-3] + b"???"
+
+    done = undone(site, false_claim=2)
+
+    assert [each.key for each in done.left] == [path]
+    assert done.next_offset == lost[1].first_offset
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_holes_of_what_was_cut_off_are_put_back_as_holes(site: Site) -> None:
+    write(site, 100)
+    site.run()
+    shutil.rmtree(site.data_dir / STREAM)
+    append_chunks(
+        site.data_dir / STREAM,
+        [build_chunk(140 + 10 * n, 1, 1_790_000_100_000 + n, [b"x"] * 10) for n in range(6)],
+    )
+    site.run(last_copy=True)
+    before = [(e.first_offset, e.next_offset) for e in load(site.context(), STREAM).root.entries]
+    Thief(site).claim(2, (0, 10, 1), (10, 17, 2))
+
+    undone(site, false_claim=2)
+
+    root = load(site.context(), STREAM).root
+    assert [(e.first_offset, e.next_offset) for e in root.entries if e.first_offset >= 20] == [
+        each for each in before if each[0] >= 20
+    ]
+    assert [e.first_offset for e in root.entries if e.kind is EntryKind.HOLE] == [100]
+    assert error_of(site) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({}, "name the first false claim"),
+        ({"false_claim": 2, "offset": 3}, "name the first false claim"),
+        ({"false_claim": 3}, "no claim of epoch 3; the newest ones are 1"),
+        ({"offset": 201}, "the manifest ends at 200"),
+        ({"offset": 195}, "inside chunk 190..200"),
+    ],
+)
+def test_what_cannot_be_undone_is_refused(
+    site: Site, thief: Thief, named: dict[str, int], words: str
+) -> None:
+    before = load(site.context(), STREAM).root
+
+    with pytest.raises(InvalidInputError, match=words):
+        undone(site, **named)
+
+    assert load(site.context(), STREAM).root == before
+
+
+def test_a_claim_that_knows_nothing_of_the_undo_is_made_again(site: Site, thief: Thief) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    done = undone(site, false_claim=2)
+    context = site.context()
+    log = KnownHistory((LocalChunk(0, 10, 1),))
+    function = OwnRights(context, no_pause, lambda: 0)
+
+    with pytest.raises(ConflictError, match=f"agents add {done.plan.shift}"):
+        Commits(context, function, STREAM, no_pause).claim(
+            done.plan.epoch + 9, 0, 0, QueueName(), log, lambda begin, end: None
+        )
+
+
+def test_what_epochs_mean_is_kept_by_later_cuts_and_by_giving_up(site: Site, thief: Thief) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    done = undone(site, false_claim=2)
+    root = load(site.context(), STREAM).root
+
+    record = load_record(site.context(), STREAM, root.quarantine_key)
+
+    assert record.shift == done.plan.shift
+    assert record.without(2, 10, 5).shift == record.shift
+    again = record.with_timeline(replace(record.timelines[0], epoch=9))
+    assert again.shift == record.shift
+
+
+def twin(first: int, end: int, *, body: bytes) -> Any:
+    """A fragment with the very chunks of the broker's log: ids, epochs, times; other bodies."""
+    return build_fragment(
+        first, end, stream=STREAM, epoch=1, floor=0, uid=2**63 + first,
+        timestamps=[1_790_000_000_000 + first // 10 * 100],
+        body=lambda n: body,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_forged_twin_of_what_the_agent_uploads_is_told_at_the_next_look_and_undone(
+    site: Site, thief: Thief, once: bool
+) -> None:
+    """Same ids, ends and epochs: no claim can tell, and the commit takes one of the two."""
+    write(site, 260)
+    agent = site.agent(once=once, flush_ms=0, compare_seconds=30.0)
+    forged = twin(200, 210, body=b"forged")
+    put = site.store.put
+
+    def first_the_thief(key: str, data: Any, *, write_id: str) -> None:
+        if f"/{200:020d}-" in key and forged.path("rabbitmq/") not in site.store.objects:
+            put(forged.path("rabbitmq/"), forged.data, write_id="thief")
+            commit_runs(site.context(), STREAM, pause=no_pause)
+        put(key, data, write_id=write_id)
+
+    site.store.put = first_the_thief  # type: ignore[method-assign]
+    errors: list[Any] = []
+
+    def report(rows: Any) -> None:
+        errors[:] = [each.error for each in rows]
+        if errors[0] is not None:
+            agent.stop()
+
+    agent.report = report
+    agent.run()
+    assert isinstance(errors[0], ForgedError)
+    assert (errors[0].offset, errors[0].key) == (200, forged.path("rabbitmq/"))
+    site.store.put = put  # type: ignore[method-assign]
+
+    undone(site, offset=200)
+
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_what_another_agent_of_the_same_epoch_has_uploaded_is_no_forgery(
+    site: Site, thief: Thief
+) -> None:
+    write(site, 400)
+    first = site.agent(once=False, flush_ms=0, compare_seconds=1.0)
+    looks: list[int] = []
+
+    def report(rows: Any) -> None:
+        looks.append(rows[0].next_offset)
+        assert rows[0].error is None
+        if len(looks) == 1:
+            site.run(target_size=3_000)  # the other one
+        if len(looks) > 100 and rows[0].next_offset == 400:
+            first.stop()
+
+    first.report = report
+    first.run()
+    assert remote_is_local(site)
