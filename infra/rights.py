@@ -60,7 +60,7 @@ def write_fragments(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
 
 
 def write_holes(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
-    """PUT of holes: for `claim` only, which first looks whether anything is lost."""
+    """PUT of holes: for `claim`, which first looks whether anything is lost, and operators."""
     return iam.PolicyStatement(
         sid="WriteHoles",
         actions=["s3:PutObject"],

@@ -191,3 +191,40 @@ def _wait(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited 60 s in vain"
         time.sleep(0.3)
+
+
+def test_what_a_thief_of_an_agents_rights_did_is_undone_by_one_command(
+    site: Site, tmp_path: Path
+) -> None:
+    """The thief runs an agent of his own beside a made-up log; see docs/security.md."""
+    stream, true, evil = "__e2e_stolen_1", tmp_path / "true", tmp_path / "evil"
+    _small(true, stream)
+    assert site.tier(true).returncode == 0
+    write_stream(
+        evil / stream, messages=5000, message_size=200, chunk_messages=40,
+        epochs=((1, 0), (7, 2000)),
+    )  # fmt: skip
+    assert site.tier(evil).returncode == 0
+    shutil.rmtree(true)
+    written = _small(true, stream, messages=6000)
+    fenced = json.loads(site.tier(true).stdout)
+    assert fenced[0]["error"]["kind"] == "fenced"
+
+    planned = site.json("undo", stream, "--claim", "7", "--dry-run")
+    done = site.json("undo", stream, "--claim", "7", "--yes")
+
+    assert planned["done"] is False
+    assert (planned["first"], planned["old_next"]) == (2000, 5000)
+    assert done == planned | {
+        "done": True, "next": 4000, "left": [], "timeline": done["epoch"],
+        "fragments": done["fragments"], "bytes": done["bytes"],
+    }  # fmt: skip
+    assert site.tier(true).returncode == 0
+    _assert_comes_back(site, written)
+    verified = site.run("verify", stream, "--deep")
+    assert verified.returncode == 0, verified.stdout.decode()
+    timelines = site.json("quarantine", "list", stream)["timelines"]
+    assert [(each["timeline"], each["first"], each["next"]) for each in timelines] == [
+        (7, 2000, 4000),
+        (done["epoch"], 2000, 5000),
+    ]
