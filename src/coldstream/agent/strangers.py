@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
-from coldstream.errors import DivergedError, UnavailableError
+from coldstream.errors import CorruptDataError, DivergedError, NotFoundError, UnavailableError
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
 from coldstream.osiris.segment import segment_name
+from coldstream.plans.overlap import blocks
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.remote.trailers import trailer_of
+from coldstream.remote.trailers import read_index, trailer_of
 
 _BLOCK = 4 * 2**20
 #: Uploads that are remembered at the most; then it is time to look.
@@ -75,7 +76,7 @@ class Strangers:
 
         Raises:
             ForgedError: something of it is not what the log has; it is found again at every look.
-            ColdstreamError: of the store, or a fragment is damaged.
+            ColdstreamError: of the store.
         """
         begin = next_offset if self._begin is None else self._begin
         due = now - self._looked_at >= self.every_seconds or len(self._own) >= _MANY
@@ -97,7 +98,9 @@ class Strangers:
     def _compare(self, leaf: Entry) -> None:
         path = leaf.data_key(self.log.stream).path(self.context.prefix)
         try:
-            same = self._is_same(leaf, path)
+            same = self._is_same(leaf, path) or not self._holds(leaf, path)
+        except (CorruptDataError, NotFoundError):
+            return  # damage is for scrub to find, and for repair to mend
         except OSError as exc:
             raise UnavailableError(
                 f"the log cannot be compared: {exc}",
@@ -126,6 +129,18 @@ class Strangers:
                 return False
             at += len(data)
         return at == trailer.index_position
+
+    def _holds(self, leaf: Entry, path: str) -> bool:
+        """Whether every chunk of a fragment is as somebody has made it."""
+        store, stream = self.context.store, self.log.stream
+        trailer = trailer_of(store, self.context.prefix, stream, leaf)
+        lowest, highest = trailer.first_chunk_epoch, trailer.last_chunk_epoch
+        for block in blocks(read_index(store, path, trailer), 0, _BLOCK):
+            begin = len(HEADER) + block.start
+            data = memoryview(store.get(path, begin, begin + block.size))
+            if None in block.chunks(data, lowest=lowest, highest=highest):
+                return False
+        return True
 
     def _local(self, first: int, next_offset: int) -> Iterator[bytes]:
         """The bytes of the chunks that begin in [first, next_offset), in blocks."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from coldstream.agent.commits import Commits
-from coldstream.agent.strangers import ForgedError
+from coldstream.agent.log import StreamLog
+from coldstream.agent.strangers import ForgedError, Strangers
 from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
@@ -397,3 +398,21 @@ def test_what_another_agent_of_the_same_epoch_has_uploaded_is_no_forgery(
     first.report = report
     first.run()
     assert remote_is_local(site)
+
+
+def test_damage_in_s3_is_no_forgery_and_stops_no_agent(site: Site, thief: Thief) -> None:
+    write(site, 260)
+    other = twin(200, 210, body=b"x")
+    data = bytearray(other.data)
+    data[60] ^= 1
+    site.store.put(other.path("rabbitmq/"), bytes(data), write_id="rot")
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0)
+    strangers.opened(200, 0.0)
+
+    strangers.look(1, 210, 260, 1.0)
+
+    site.store.objects[other.path("rabbitmq/")] = other.data
+    strangers.opened(200, 0.0)
+    with pytest.raises(ForgedError):
+        strangers.look(1, 210, 260, 2.0)

@@ -10,12 +10,15 @@ from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.strangers import ForgedError
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.ports import ClaimFunction
 from coldstream.remote.context import Context
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.machines import Node, SimHost
+from coldstream_devkit.simulation.oracle import BrokenError
 from coldstream_devkit.simulation.scheduler import Scheduler
 
 
@@ -154,6 +157,9 @@ class SimAgent:
 
     def _say(self, rows: list[Progress]) -> None:
         for row in rows:
+            if isinstance(row.error, ForgedError):
+                words = f"nobody forges anything here, but: {row.error}"
+                raise BrokenError([Violation(Invariant.AGREEMENT, words)])
             words = "" if row.error is None else f"{type(row.error).__name__}: {row.error}"
             if words != self._told.get(row.stream, ""):
                 self._told[row.stream] = words

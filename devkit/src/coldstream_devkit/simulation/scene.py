@@ -46,6 +46,7 @@ SETTINGS = AgentSettings(
     poll_seconds=1.5,
     nudge_seconds=4,
     rescan_seconds=5,
+    compare_seconds=3,
 )
 #: Clocks of machines are wrong; S3's and AWS's is right.
 _SKEWS_MS = (0, -20_000, 15_000)
