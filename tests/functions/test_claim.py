@@ -29,10 +29,10 @@ def test_a_claim_lands_is_counted_and_logged(site: Site) -> None:
     chunk = LocalChunk(0, 10, 4)
     said = told(chunk, near=0).with_answer(Question(Subject.BETWEEN, 0, 1), [chunk])
 
-    row = ask(asking.Open("__new_1", 4, 0, NAME, said))
+    row = ask(asking.Open("__orders_1", 4, 0, NAME, said))
 
     assert row == {"claimed": {"truncated": None, "rooted": False}}
-    item = site.context.catalog.get("__new_1")
+    item = site.context.catalog.get("__orders_1")
     assert item is not None
     assert (item.epoch, item.name) == (4, NAME)
     metrics = site.metrics()

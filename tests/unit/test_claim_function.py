@@ -310,3 +310,49 @@ def test_a_claim_of_a_log_that_agrees_is_one_request(remote: Remote) -> None:
     commits(remote, Counts()).claim(2, 0, NAME, log, nobody_else)
 
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "vhost", "queue", "fits"),
+    [
+        ("__orders_1795227164559759047", "/", "orders", True),
+        ("__orders_1795227164559759047", "/", "invoices", False),
+        ("__orders_1795227164559759047", "_", "orders", True),
+        ("__orders_1795227164559759047", "tmp", "orders", False),
+        ("__a_b_17", "/", "a.b", True),
+        ("__a_b_17", "/", "ä b", False),
+        ("_____17", "/", "é/", True),
+        ("eu_orders_x", "eu", "orders", False),
+        ("anything", "", "", True),
+    ],
+)
+def test_a_name_fits_the_directories_that_a_broker_makes_of_it(
+    stream: str, vhost: str, queue: str, fits: bool
+) -> None:
+    """Its rule is in facts of the broker: VHOST_QUEUE_NANOSECONDS, odd characters as "_"."""
+    assert QueueName("c", vhost, queue).fits(stream) == fits
+
+
+def test_an_agent_gives_a_stream_no_name_that_another_rule_would_delete(remote: Remote) -> None:
+    """Retention goes by names: a thief would call every stream `tmp`."""
+    remote.claimed(1)
+    said = ToldLog(0)
+    for name, kept in (
+        (QueueName("c", "/", "tmp"), QueueName()),
+        (NAME, NAME),
+        (QueueName("c", "_", "orders"), NAME),
+        (QueueName("other", "/", "orders"), NAME),
+    ):
+        ask(remote, json.loads(asking.encode(asking.Open(STREAM, 1, None, name, said))))
+        item = remote.items.get(STREAM)
+        assert item is not None
+        assert item.name == kept
+
+
+def test_who_has_rights_of_his_own_may_correct_a_name(remote: Remote) -> None:
+    log = KnownHistory((LocalChunk(0, 10, 3),))
+    commits(remote).claim(3, 0, QueueName("c", "_", "orders"), log, nobody_else)
+
+    commits(remote).claim(3, 0, NAME, log, nobody_else)
+
+    assert remote.items.items[STREAM].name == NAME

@@ -61,21 +61,22 @@ class Commits:
     def claim(
         self,
         epoch: int,
-        shift: int,
         anchor: int,
         name: QueueName,
         log: LocalHistory,
         alone: Alone,
+        *,
+        shift: int = 0,
     ) -> Claimed:
         """Have the stream claimed for `epoch`, unless it is.
 
         Args:
             epoch: of a committed chunk that the log holds, and the shift.
-            shift: as of `usecases.quarantine.shift_of`, as it was read.
             anchor: where the log begins, for a stream that has no item.
             name: which queue it belongs to.
             log: the committed part of the local log.
             alone: asked where the log does not reach far enough down to be compared.
+            shift: as of `usecases.quarantine.shift_of`, when `epoch` was made of it.
 
         Raises:
             As `usecases.claim.land_claim` and `check_history`, and UnavailableError if the function

@@ -87,7 +87,7 @@ def open_stream(
     epoch = newest[-1].epoch + shift
     _prepare(item, segments[0], epoch, gaps, committed=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
-    claimed = commits.claim(epoch, shift, segments[0], name, history, gaps.check_alone)
+    claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
     for notice in _notices_of(claimed, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger

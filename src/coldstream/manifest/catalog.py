@@ -6,11 +6,15 @@ It holds the key of the current root and the summary that people list. Every new
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
+
+#: What a broker replaces by "_" in the name of a stream's directory.
+_ODD = re.compile("[^A-Za-z0-9_=-]")
 
 
 class StreamState(StrEnum):
@@ -29,6 +33,23 @@ class QueueName:
     cluster: str = ""
     vhost: str = ""
     queue: str = ""
+
+    def fits(self, stream: str) -> bool:
+        """Whether a broker can have given a queue of this name the directory `stream`.
+
+        It writes VHOST_QUEUE_NANOSECONDS, and `_` for each character that it does not take. So many
+        names fit one directory, and one that nobody has said fits all.
+        """
+        if not self.queue:
+            return True
+        made, _, nanoseconds = stream.rpartition("_")
+        return made == _ODD.sub("_", f"{self.vhost}_{self.queue}") and nanoseconds.isdigit()
+
+    def filled(self, other: QueueName) -> QueueName:
+        """This name, with those parts of another one that this has not."""
+        return QueueName(
+            self.cluster or other.cluster, self.vhost or other.vhost, self.queue or other.queue
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def answer(
     pause: Callable[[int], None],
     now_ms: int,
     time_left: Callable[[], bool] = lambda: True,
+    renames: bool = False,
 ) -> Answered:
     """Do what an agent asks for, if what is in the bucket and the catalog allows it.
 
@@ -71,6 +72,8 @@ def answer(
         pause: as in `commit_runs`.
         now_ms: for the quarantine record; ms since the Unix epoch.
         time_left: as in `commit_runs`.
+        renames: whether a stream may get another name than it has. Rules go by names, and may
+            delete; so no agent may say it.
     """
     answered = Answered()
     try:
@@ -79,6 +82,7 @@ def answer(
         match request:
             case Open():
                 answered.row = _open(context, request, answered, pause, now_ms, time_left)
+                _name(context, request, renames=renames)
             case Commit():
                 answered.report = commit_runs(
                     context,
@@ -107,6 +111,11 @@ def _open(
     time_left: Callable[[], bool],
 ) -> dict[str, Any]:
     stream, name = request.stream, request.name
+    if not name.fits(stream):
+        raise InvalidInputError(
+            f"no broker gives this directory to the queue {name.queue!r} of {name.vhost!r}",
+            stream=stream,
+        )
     if request.anchor is not None:
         item = anchor(context, stream, request.anchor, name)
         if 0 < item.epoch < request.epoch and request.anchor > item.next_offset:
@@ -124,14 +133,22 @@ def _open(
         max_leap=MAX_LEAP,
         time_left=time_left,
     )
-    if name.queue and claimed.loaded.item.name != name:
-        context.catalog.set_name(stream, name)
     return {
         "claimed": {
             "truncated": truncation_to_json(claimed.truncated),
             "rooted": claimed.rooted,
         }
     }
+
+
+def _name(context: Context, request: Open, *, renames: bool) -> None:
+    """Set the name of a stream, as far as nobody has said it."""
+    item = context.catalog.get(request.stream)
+    if item is None or not request.name.queue:
+        return
+    name = request.name if renames else item.name.filled(request.name)
+    if name != item.name:
+        context.catalog.set_name(request.stream, name)
 
 
 def _declare(
@@ -203,5 +220,11 @@ class OwnRights:
         """As `ports.ClaimFunction` says."""
         if len(request) > MAX_MESSAGE:
             raise InvalidInputError(f"a request of {len(request)} bytes")
-        answered = answer(self.context, json.loads(request), pause=self.pause, now_ms=self.now_ms())
+        answered = answer(
+            self.context,
+            json.loads(request),
+            pause=self.pause,
+            now_ms=self.now_ms(),
+            renames=True,
+        )
         return json.dumps(answered.row).encode()

@@ -19,6 +19,7 @@ from coldstream.reader.verify import verify_stream
 from coldstream.remote.roots import load
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.quarantine import load_record, shift_of
 from coldstream.usecases.undo import Undone, plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
@@ -42,7 +43,7 @@ class Thief:
         log = KnownHistory(tuple(LocalChunk(*each) for each in chunks))
         function = OwnRights(context, no_pause, lambda: 1_790_000_000_000)
         Commits(context, function, STREAM, no_pause).claim(
-            epoch, shift_of(context, STREAM), 0, QueueName(), log, lambda begin, end: None
+            epoch, 0, QueueName(), log, lambda begin, end: None, shift=shift_of(context, STREAM)
         )
 
     def forge(self, first: int, end: int, *, epoch: int, floor: int) -> None:
@@ -318,7 +319,7 @@ def test_a_claim_that_knows_nothing_of_the_undo_is_made_again(site: Site, thief:
 
     with pytest.raises(ConflictError, match=f"agents add {done.plan.shift}"):
         Commits(context, function, STREAM, no_pause).claim(
-            done.plan.epoch + 9, 0, 0, QueueName(), log, lambda begin, end: None
+            done.plan.epoch + 9, 0, QueueName(), log, lambda begin, end: None
         )
 
 
@@ -416,3 +417,24 @@ def test_damage_in_s3_is_no_forgery_and_stops_no_agent(site: Site, thief: Thief)
     strangers.opened(200, 0.0)
     with pytest.raises(ForgedError):
         strangers.look(1, 210, 260, 2.0)
+
+
+def test_a_hole_that_a_thief_declared_far_above_is_undone_with_what_he_put_behind_it(
+    site: Site, thief: Thief
+) -> None:
+    """Two requests that brick a stream: a gap up to an offset of the thief's choice, and a
+    fragment behind it, without which no hole is committed."""
+    far = 2**50
+    context = site.context()
+    function = OwnRights(context, no_pause, lambda: 0)
+    gap = ChainGap(200, far, 1, fragment_follows=False, declared=False, holding=())
+    Commits(context, function, STREAM, no_pause).declare(gap, log_first=far)
+    thief.forge(far, far + 10, epoch=1, floor=0)
+    assert load(site.context(), STREAM).root.next_offset == far + 10
+    write(site, 260)
+
+    undone(site, offset=200)
+
+    assert error_of(site) is None
+    assert remote_is_local(site)
+    assert load(site.context(), STREAM).root.next_offset == 260
