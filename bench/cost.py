@@ -305,6 +305,8 @@ def commits(tier: Tier, paced: int) -> dict[str, float]:
     parts["commits: sqs"] = messages * fragments
     # After an upload an agent looks at the item five times a second until the manifest follows.
     parts["agents: dynamodb"] = 10 * PRICES["dynamodb.GetItem"] * fragments
+    # Every ten minutes it compares what others have uploaded, and reads the root for it.
+    parts["agents: s3"] = 1000 * MONTH_HOURS * 6 * PRICES["s3.GetObject"]
     return parts
 
 

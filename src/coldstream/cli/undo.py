@@ -95,6 +95,8 @@ def undo(
     _show(plan, done, as_json=as_json)
     for error in done.left:
         note(f"not put back: {plain(str(error))}")
+    if done.cut is not None:
+        note(f"what was cut off is timeline {plan.epoch} of `coldstream quarantine list {name}`")
     if done.left:
         note("an agent uploads that from its log, or `coldstream repair` takes it from a replica")
 

@@ -274,7 +274,9 @@ def _claimed(context: Context, plan: UndoPlan, loaded: Snapshot, now_ms: int) ->
 def _cut(context: Context, plan: UndoPlan, root: Root) -> Cut | None:
     offset = plan.offset
     claims = ", ".join(map(str, plan.false_claims))
-    why = f"claims {claims} were undone" if claims else f"all from {offset} on was undone as forged"
+    why = f"undone: what false claims (epoch {claims}) have made of the stream"
+    if not claims:
+        why = f"undone: fragments that were forged, from {offset} on"
     if offset == root.next_offset:
         return None
     nothing = LocalChunk(offset, offset, 0)
