@@ -37,7 +37,7 @@ def main() -> None:
         settings.stack_name,
         settings=settings,
         bundle=build(ROOT),
-        job_code=Code(directory=glue_bundle.build(ROOT), modules=glue_bundle.python_modules(ROOT)),
+        job_code=Code(directory=glue_bundle.build(ROOT)),
         description="Bottomless storage for RabbitMQ streams in Amazon S3",
     )
     # For the bill: activate it as a cost allocation tag. One stack is one cluster.

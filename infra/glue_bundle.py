@@ -3,37 +3,23 @@
     build/glue/<hash>/
       coldstream.zip                 our package, for --extra-py-files
       fleet.py scrub.py ...          glue_jobs/*.py, one script a job
-      coldstream_kernel-*.whl        the decoder for x86-64, for --additional-python-modules
+      coldstream.gluewheels.zip      all packages, for --additional-python-modules (glue_wheels)
 
-Everything else comes from PyPI when a run starts, at the versions of uv.lock (`python_modules`).
 The same input always gives the same bytes, as in `infra.bundle`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from coldstream.names import JOBS, job_script
+from infra import glue_wheels
 from infra.bundle import BundleError, run_uv, staged
-
-#: The direct dependencies of the jobs beside Spark; what these need in turn, pip finds.
-PACKAGES = (
-    "boto3",
-    "cramjam",
-    "google-re2",
-    "numpy",
-    "obstore",
-    "pandas",
-    "pyarrow",
-    "pyiceberg",
-    "zlib-ng",
-)
-_EXTRAS = {"pyiceberg": "pyiceberg[glue]"}
 
 #: What no job imports.
 LEFT_OUT = frozenset({"agent", "cli", "gateway", "local"})
@@ -52,14 +38,16 @@ def build(root: Path) -> Path:
         The directory.
 
     Raises:
-        BundleError: the kernel's wheel could not be built.
+        BundleError: wheels could not be built.
     """
     sources = sorted(_sources(root))
     scripts = {each: root / "glue_jobs" / each for each in map(job_script, JOBS)}
     files = {name: path for name, path in scripts.items() if path.is_file()}
-    files |= {path.name: path for path in _kernel(root)}
+    kernel = _kernel(root)
     digest = hashlib.sha256(Path(__file__).read_bytes())
-    for target, source in (*sources, *sorted(files.items())):
+    digest.update(glue_wheels.key(root).encode())
+    named = [(path.name, path) for path in kernel]
+    for target, source in (*sources, *sorted(files.items()), *named):
         digest.update(f"\0{target}\0".encode() + source.read_bytes())
     bundle = root / "build" / "glue" / digest.hexdigest()[:32]
     if bundle.is_dir():
@@ -69,26 +57,9 @@ def build(root: Path) -> Path:
         _pack(staging / PACKAGE_ZIP, sources)
         for name, path in files.items():
             shutil.copyfile(path, staging / name)
+        # A hard link: it is large, and seldom another one.
+        os.link(glue_wheels.build(root, kernel=kernel), staging / glue_wheels.NAME)
     return bundle
-
-
-def python_modules(root: Path) -> list[str]:
-    """The packages that a run installs: name==version, as uv.lock has them.
-
-    Where the lock has two versions of one, the newer is for the newer Pythons, and so for Glue's.
-
-    Raises:
-        BundleError: the lock lacks one.
-    """
-    locked = tomllib.loads((root / "uv.lock").read_text("utf-8"))["package"]
-    modules = []
-    for name in PACKAGES:
-        versions = [each["version"] for each in locked if each["name"] == name]
-        if not versions:
-            raise BundleError(f"uv.lock has no {name}")
-        newest = max(versions, key=lambda text: [int(part) for part in text.split(".")])
-        modules.append(f"{_EXTRAS.get(name, name)}=={newest}")
-    return modules
 
 
 def _sources(root: Path) -> Iterator[tuple[str, Path]]:

@@ -17,6 +17,7 @@ from coldstream.names import job_script
 from infra import rights
 from infra.arns import job_arn, log_group_arn
 from infra.glue_bundle import PACKAGE_ZIP
+from infra.glue_wheels import SUFFIX
 from infra.nag import accept, accept_arn
 from infra.schedule import schedule
 
@@ -60,8 +61,8 @@ class UploadedFile:
 def upload(stack: Stack, path: Path) -> UploadedFile:
     """Make an asset of a file, under a key that keeps the file's name.
 
-    The CDK's own `Asset` calls every object after its hash. pip takes the name of a wheel for what
-    says which machine it is for, and a person who looks at a job in the console wants to see it.
+    The CDK's own `Asset` calls every object after its hash. Glue takes the end of a name for what
+    says what to do with it, and a person who looks at a job in the console wants to see it.
     """
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     location = stack.synthesizer.add_file_asset(
@@ -78,11 +79,9 @@ class Code:
 
     Attributes:
         directory: what `infra.glue_bundle` has built.
-        modules: packages that a run installs.
     """
 
     directory: Path
-    modules: Sequence[str]
 
 
 class GlueJob(Construct):
@@ -128,8 +127,8 @@ class GlueJob(Construct):
         self.job_name = f"{stack.stack_name}-{name}"
         script = upload(stack, code.directory / job_script(name))
         package = upload(stack, code.directory / PACKAGE_ZIP)
-        wheels = [upload(stack, path) for path in sorted(code.directory.glob("*.whl"))]
-        self.role = self._role([script, package, *wheels], statements, log_group)
+        (wheels,) = (upload(stack, path) for path in code.directory.glob(f"*{SUFFIX}"))
+        self.role = self._role([script, package, wheels], statements, log_group)
         job = glue.CfnJob(
             self,
             "Job",
@@ -151,9 +150,8 @@ class GlueJob(Construct):
                 "--custom-logGroup-prefix": log_group.prefix,
                 "--job-language": "python",
                 "--extra-py-files": package.url,
-                "--additional-python-modules": ",".join(
-                    [*code.modules, *(each.url for each in wheels)]
-                ),
+                "--additional-python-modules": wheels.url,
+                "--python-modules-installer-option": "--no-index",
                 **{f"--{key}": value for key, value in arguments.items()},
             },
             tags={"job": name},

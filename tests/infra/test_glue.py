@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import names
-from infra.bundle import BundleError
-from infra.glue_bundle import LEFT_OUT, PACKAGES, build, python_modules
+from infra import glue_wheels
+from infra.bundle import run_uv
+from infra.glue_bundle import LEFT_OUT, build
 from tests.infra.conftest import flat
 from tests.infra.test_rights import DATA, METADATA, granted
 
@@ -67,13 +70,8 @@ def test_a_job_is_told_where_things_are_and_carries_our_code_by_name(assembly: A
         assert given["--database"] == given["--service"] == "coldstream"
         assert flat(job["Command"]["ScriptLocation"]).endswith(f"/{names.job_script(name)}")
         assert "/coldstream.zip" in str(given["--extra-py-files"])
-        modules = str(given["--additional-python-modules"])
-        assert all(f"{each}==" in modules for each in python_modules_names())
-        assert "manylinux_2_17_x86_64.whl" in modules
-
-
-def python_modules_names() -> list[str]:
-    return [each.partition("==")[0] for each in python_modules(ROOT)]
+        assert "/coldstream.gluewheels.zip" in str(given["--additional-python-modules"])
+        assert given["--python-modules-installer-option"] == "--no-index"
 
 
 def test_everything_a_job_carries_is_uploaded_under_its_own_name(assembly: Assembly) -> None:
@@ -84,8 +82,8 @@ def test_everything_a_job_carries_is_uploaded_under_its_own_name(assembly: Assem
         for one in each["destinations"].values()
     }
 
-    assert uploaded >= {names.job_script(name) for name in names.JOBS} | {"coldstream.zip"}
-    assert [name for name in uploaded if name.startswith("coldstream_kernel-")]
+    scripts = {names.job_script(name) for name in names.JOBS}
+    assert uploaded >= scripts | {"coldstream.zip", "coldstream.gluewheels.zip"}
     for each in manifest["files"].values():
         source = assembly.directory / each["source"]["path"]
         assert source.exists()
@@ -241,13 +239,17 @@ def test_no_script_of_a_job_hides_a_module_of_python() -> None:
     assert not scripts & sys.stdlib_module_names
 
 
-def checkout(directory: Path) -> Path:
-    """A copy of what the jobs' code is built from, with a kernel that is there already."""
+def checkout(directory: Path, *, wheels: bool = True) -> Path:
+    """A copy of what the jobs' code is built from, without a kernel."""
     for name in ("pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, directory / name)
     ignore = shutil.ignore_patterns("__pycache__", "build")
     for name in ("src", "glue_jobs"):
         shutil.copytree(ROOT / name, directory / name, ignore=ignore)
+    if wheels:
+        built = glue_wheels.packages(ROOT)
+        there = directory / built.relative_to(ROOT)
+        shutil.copytree(built, there, copy_function=os.link)
     return directory
 
 
@@ -276,12 +278,37 @@ def test_the_package_has_what_jobs_import_and_no_front_end() -> None:
     assert not [name for name in members if "__pycache__" in name]
 
 
-def test_packages_are_pinned_as_they_are_locked_and_the_lock_must_have_them(tmp_path: Path) -> None:
-    pinned = dict(each.split("==") for each in python_modules(ROOT))
+def test_a_run_installs_from_the_bucket_alone_what_the_lock_has(tmp_path: Path) -> None:
+    """pip without an index, for Glue's Python and machines, on what lies in the zip."""
+    archive = zipfile.ZipFile(build(ROOT) / "coldstream.gluewheels.zip")
+    archive.extractall(tmp_path / "wheels")
+    wheels = sorted((tmp_path / "wheels").iterdir())
+    assert [each for each in wheels if each.name.startswith("coldstream_kernel-")]
+    locked = {
+        (each["name"].replace("-", "_"), each["version"])
+        for each in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    }
+    versions = [tuple(wheel.name.split("-")[:2]) for wheel in wheels]
+    assert {each for each in versions if each[0] != "coldstream_kernel"} <= locked
 
-    assert [name.partition("[")[0] for name in pinned] == list(PACKAGES)
-    # The newer of two is for the newer Pythons.
-    assert tuple(map(int, pinned["numpy"].split("."))) >= (2, 5)
-    (tmp_path / "uv.lock").write_text("package = []\n")
-    with pytest.raises(BundleError, match=r"uv\.lock has no boto3"):
-        python_modules(tmp_path)
+    run_uv(
+        ROOT, "pip", "install", "--target", str(tmp_path / "there"), "--offline", "--no-index",
+        "--find-links", str(tmp_path / "wheels"), "--python", sys.executable,
+        "--python-version", "3.13", "--python-platform", "x86_64-manylinux_2_28",
+        *(str(wheel) for wheel in wheels),
+    )  # fmt: skip
+
+    there = {path.name for path in (tmp_path / "there").iterdir()}
+    assert there >= {"boto3", "cramjam", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg"}
+    assert there >= {"coldstream_kernel", "re2", "zlib_ng"}
+
+
+@pytest.mark.slow
+def test_the_same_lock_gives_the_same_wheels(tmp_path: Path) -> None:
+    again = checkout(tmp_path, wheels=False)
+
+    found = glue_wheels.packages(again)
+
+    assert {path.name: path.read_bytes() for path in found.iterdir()} == {
+        path.name: path.read_bytes() for path in glue_wheels.packages(ROOT).iterdir()
+    }
