@@ -72,7 +72,8 @@ def test_what_glue_adds_is_ignored_and_the_id_of_the_run_is_known() -> None:
         "true",
         *("--job-bookmark-option", "job-bookmark-disable", "--enable-metrics", "true"),
         *("--enable-observability-metrics", "--TempDir", "s3://b/t/", "--JOB_ID", "j_1"),
-        *("--additional-python-modules", "pyarrow==26.0.1", "--JOB_RUN_ID", "jr_1"),
+        *("--additional-python-modules", "s3://b/k.gluewheels.zip", "--JOB_RUN_ID", "jr_1"),
+        *("--python-modules-installer-option", "--no-index"),
         *("--conf", "spark.a=1 --conf spark.b=2", "--stream", "orders", "--JOB_NAME", "probe"),
     )
 

@@ -23,7 +23,6 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import Uploaded, fragment_size, upload
 from coldstream.fragment import HEADER, TRAILER_SIZE, parse_trailer
-from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.names import DataKey, parse_data_key
 from coldstream.osiris.amqp import encode_data
@@ -133,7 +132,7 @@ class Node:
                 target_size=self.target, flush_ms=0, nudge_seconds=1.0, rescan_seconds=1.0
             ),
             requests=None,
-            name=QueueName(),
+            names={},
             pause=nothing,
             started=0.0,
             members=self,

@@ -1,9 +1,8 @@
 """Which data is committed: declared by whoever starts the agent.
 
-This is the agent's first mode. A broker's files alone prove nothing: a closed segment can be
-uncommitted. So either the operator says that all of it is (a stopped broker, a backup, a single
-node), or a file gives the committed offset of each stream. Proof by the live broker is another
-source behind the same two methods.
+A broker's files alone prove nothing: a closed segment can be uncommitted. So either the operator
+says that all of it is (a stopped broker, a backup, a single node), or a file gives the committed
+offset of each stream. Proof by the live broker is a third source (agent/gate.py).
 """
 
 from __future__ import annotations
@@ -25,6 +24,10 @@ class CommittedOffsets(Protocol):
         """All offsets below this are committed; 0 if nothing is known."""
         ...
 
+    def warnings(self) -> list[str]:
+        """Why nothing is known of some streams, in sentences."""
+        ...
+
 
 class AllCommitted:
     """Everything that an index file names is committed, because the operator said so."""
@@ -32,6 +35,10 @@ class AllCommitted:
     def limit(self, stream: str) -> int:
         """No limit."""
         return MAX_OFFSET
+
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
 
 
 class CommittedFile:
@@ -63,6 +70,10 @@ class CommittedFile:
                 f"the file of committed offsets cannot be read: {exc.strerror}", key=str(self._path)
             ) from exc
         return self._limits.get(stream, 0)
+
+    def warnings(self) -> list[str]:
+        """None: each stream says for itself that the file does not name it."""
+        return []
 
     def named(self) -> frozenset[str]:
         """The streams that the file names."""

@@ -17,7 +17,7 @@ Only the agent's main thread calls it; uploads report through a queue.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from coldstream.agent.catch_up import CatchUp
@@ -57,7 +57,7 @@ class StreamFollower:
         settings: of the agent.
         requests: for a commit, None if there is no queue.
         function: that claims and commits.
-        name: which queue it belongs to.
+        names: which queue a directory belongs to, as far as it is known when it is opened.
         pause: sleeps after a lost commit.
         started: monotonic seconds of the first look.
         members: asked what they still have before a range is declared lost; None if nobody can
@@ -70,7 +70,7 @@ class StreamFollower:
     settings: AgentSettings
     requests: CommitRequests | None
     function: ClaimFunction
-    name: QueueName
+    names: Mapping[str, QueueName]
     pause: Callable[[int], None]
     started: float
     members: Members | None = None
@@ -230,7 +230,7 @@ class StreamFollower:
             self._gaps,
             limit=self._limit(),
             settings=self.settings,
-            name=self.name,
+            name=self.names.get(self.log.stream, QueueName()),
             notices=self.progress.notices,
         )
         if opened is None:

@@ -210,6 +210,27 @@ class StreamLog:
             )
         return position + header.size, header.next_offset
 
+    def header_at(self, chunk_id: int) -> bytes | None:
+        """The 48 header bytes of the chunk of this id; None if the indexes have none.
+
+        Raises:
+            CorruptDataError: index and segment contradict each other.
+            OSError: a file vanished meanwhile.
+        """
+        segments = self.segments()
+        at = bisect_right(segments, chunk_id) - 1
+        if at < 0:
+            return None
+        view = self.view(segments[at], since=segments[at], closed=False)
+        if view is None:
+            return None
+        number = int(np.searchsorted(view.records["offset"], np.uint64(chunk_id)))
+        if number == len(view.records) or int(view.records["offset"][number]) != chunk_id:
+            return None
+        with self.files.open(self.directory, segment_name(segments[at])) as file:
+            header = file.read(int(view.records["position"][number]), CHUNK_HEADER_SIZE)
+        return header if len(header) == CHUNK_HEADER_SIZE else None
+
     def chunks_near(self, offset: int, *, committed: int) -> list[LocalChunk]:
         """The last committed chunk that begins below `offset`, and the last committed one."""
         segments = self.segments()

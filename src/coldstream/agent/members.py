@@ -7,9 +7,12 @@ mode nobody can be asked; there the operator says it, or no range is ever given 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from coldstream.agent.faults import LostLocallyError
+from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
@@ -37,6 +40,31 @@ class Members(Protocol):
                 cut off, and the agent asks again later.
         """
         ...
+
+
+class MembersOf:
+    """The members of a stream over their stream ports.
+
+    Args:
+        ask: the lowest offset that any member of a queue, by vhost and name, still has.
+        names: queue of each directory, as far as it is settled.
+    """
+
+    def __init__(
+        self, ask: Callable[[str, str], int | None], names: Mapping[str, QueueName]
+    ) -> None:
+        self._ask = ask
+        self._names = names
+
+    def earliest(self, stream: str) -> int | None:
+        """As `Members` says."""
+        name = self._names.get(stream)
+        if name is None:
+            raise UnavailableError("nobody knows which queue this directory is", stream=stream)
+        try:
+            return self._ask(name.vhost, name.queue)
+        except NotFoundError as exc:
+            raise UnavailableError(exc.reason, stream=stream) from exc  # perhaps it boots yet
 
 
 class LastCopy:

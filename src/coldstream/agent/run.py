@@ -207,7 +207,7 @@ class Agent:
                 f" uploaded (stream {stream})"
             )
         self._silent = silent
-        warnings = []
+        warnings = self.committed.warnings()
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:
@@ -228,7 +228,7 @@ class Agent:
             settings=self.settings,
             requests=self.requests,
             function=self.function,
-            name=self.names.get(stream, QueueName()),
+            names=self.names,
             pause=self.pause,
             started=self.host.monotonic(),
             members=self.members,

@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,9 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.names import MAX_NAME, check_stream
 
 if TYPE_CHECKING:
+    from coldstream.agent.committed import CommittedOffsets
+    from coldstream.agent.gate import Gate
+    from coldstream.agent.members import Members
     from coldstream.agent.progress import Progress
     from coldstream.agent.run import Agent
     from coldstream.ports import ClaimFunction
@@ -52,12 +55,17 @@ def run(*, options: AgentOptions, where: Where) -> None:
         coldstream agent run --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream --committed all
 
         coldstream agent run --data-dir ./streams --committed offsets.json --once --json
+
+        coldstream agent run --data-dir DIR --committed broker --stream-uri
+        rabbitmq-stream://tier:SECRET@127.0.0.1:5552 --management-uri http://tier:SECRET@127.0.0.1:15672
     """
     line = _AgentProgress()
-    worker = _agent(options, where, lambda rows: line.show(rows, worker.warnings))
+    gate = _gate(options) if options.committed == "broker" else None
+    worker = _agent(options, where, gate, lambda rows: line.show(rows, worker.warnings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
-    progress = worker.run()
+    with gate.looking(once=options.once) if gate is not None else nullcontext():
+        progress = worker.run()
     line.end(progress, worker.warnings)
     if worker.skipped:
         print(  # noqa: T201
@@ -76,7 +84,60 @@ def run(*, options: AgentOptions, where: Where) -> None:
         raise failed[0]
 
 
-def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]], None]) -> Agent:
+def _gate(options: AgentOptions) -> Gate:
+    """The gate at the broker of this node; nothing is sent yet.
+
+    Raises:
+        InvalidInputError: a URI is missing or none, or neither names nor a management API is given.
+    """
+    from coldstream.agent.gate import Gate
+    from coldstream.broker.connection import StreamUri
+    from coldstream.broker.management import Management
+    from coldstream.broker.node import Node
+
+    if not options.stream_uri:
+        raise InvalidInputError("--committed broker needs --stream-uri")
+    if not options.management_uri and options.names is None:
+        raise InvalidInputError(
+            "--committed broker needs --management-uri, or --names, to know what streams are called"
+        )
+    management = Management.parse(options.management_uri) if options.management_uri else None
+    return Gate(
+        data_dir=options.directory(),
+        broker=Node(StreamUri.parse(options.stream_uri), management),
+        cluster=options.cluster,
+        given=read_names(options.names, options.cluster) if options.names else {},
+    )
+
+
+def _members(options: AgentOptions, gate: Gate) -> Members | None:
+    """The members of every stream; None where the operator says that this is the last copy."""
+    from coldstream.agent.members import MembersOf
+    from coldstream.broker.connection import StreamUri
+    from coldstream.broker.node import Node, StreamMembers
+
+    if options.last_copy:
+        return None
+    # A connection of its own: the gate has another thread.
+    members = StreamMembers(Node(StreamUri.parse(options.stream_uri)))
+    return MembersOf(members.earliest, gate.names)
+
+
+def _committed(options: AgentOptions, gate: Gate | None) -> CommittedOffsets:
+    from coldstream.agent.committed import AllCommitted, CommittedFile
+
+    if gate is not None:
+        return gate
+    everything = options.committed == "all"
+    return AllCommitted() if everything else CommittedFile(Path(options.committed))
+
+
+def _agent(
+    options: AgentOptions,
+    where: Where,
+    gate: Gate | None,
+    report: Callable[[list[Progress]], None],
+) -> Agent:
     """The agent, not yet running.
 
     Raises:
@@ -84,14 +145,15 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
         As `connect`.
     """
     from coldstream.adapters.sqs import QueueCommitRequests
-    from coldstream.agent.committed import AllCommitted, CommittedFile
     from coldstream.agent.run import Agent
     from coldstream.usecases.claim_function import OwnRights
 
     data_dir, settings = options.directory(), options.settings(where.bucket)
     remote = where.connect()
     context = remote.context()
-    everything = options.committed == "all"
+    names: Mapping[str, QueueName] = gate.names if gate is not None else {}
+    if gate is None and options.names is not None:
+        names = read_names(options.names, options.cluster)
 
     def pause(attempt: int) -> None:
         time.sleep(min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000)
@@ -102,14 +164,15 @@ def _agent(options: AgentOptions, where: Where, report: Callable[[list[Progress]
     return Agent(
         context=context,
         data_dir=data_dir,
-        committed=AllCommitted() if everything else CommittedFile(Path(options.committed)),
+        committed=_committed(options, gate),
+        members=_members(options, gate) if gate is not None else None,
         settings=settings,
         requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=options.queue_url)
         if options.queue_url
         else None,
         function=function,
         heartbeats=remote.heartbeats,
-        names=read_names(options.names, options.cluster) if options.names else {},
+        names=names,
         pause=pause,
         report=report,
     )

@@ -11,7 +11,12 @@ import typer
 
 from coldstream.cli.options import duration_option, size_option
 from coldstream.errors import InvalidInputError
-from coldstream.names import ENV_CLAIM_FUNCTION, ENV_QUEUE_URL
+from coldstream.names import (
+    ENV_CLAIM_FUNCTION,
+    ENV_MANAGEMENT_URI,
+    ENV_QUEUE_URL,
+    ENV_STREAM_URI,
+)
 
 if TYPE_CHECKING:
     from coldstream.agent.settings import AgentSettings
@@ -33,10 +38,27 @@ class AgentOptions:
     committed: Annotated[
         str,
         typer.Option(
-            help='What is committed: "all" if you know that everything in the files is, or a JSON'
-            " file {directory: last committed offset}, read again when it changes."
+            help='What is committed: "broker" to have the broker of this node prove it (needs'
+            ' --stream-uri), "all" if you know that everything in the files is, or a JSON file'
+            " {directory: last committed offset}, read again when it changes."
         ),
     ]
+    stream_uri: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_STREAM_URI,
+            help="Stream port of this node's own broker, rabbitmq-stream://USER:PASSWORD@HOST:PORT,"
+            " or rabbitmq-stream+tls://. The user needs the right to read the streams.",
+        ),
+    ] = ""
+    management_uri: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_MANAGEMENT_URI,
+            help="Management API of the broker, http://USER:PASSWORD@HOST:PORT, which says what the"
+            " streams are called; --names may say it instead.",
+        ),
+    ] = ""
     once: Annotated[
         bool,
         typer.Option(
@@ -56,7 +78,9 @@ class AgentOptions:
     flush: Annotated[
         int,
         duration_option(
-            "--flush", "A chunk waits at most this long for its fragment to fill.", default="60s"
+            "--flush --flush-seconds",
+            "A chunk waits at most this long for its fragment to fill.",
+            default="60s",
         ),
     ] = 60
     memory: Annotated[

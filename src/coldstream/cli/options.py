@@ -71,7 +71,7 @@ def _quantity(
         return value
 
     return typer.Option(
-        name,
+        *name.split(),
         parser=read,
         metavar=metavar,
         help=about,

@@ -56,6 +56,8 @@ GLUE_OWN = frozenset(
     }
 )  # fmt: skip
 _GLUE_SWITCH = "--enable-"
+#: The one whose value begins with dashes.
+_PIP_OPTIONS = "--python-modules-installer-option"
 _RUN_ID = "JOB_RUN_ID"
 _FLAG = {"": True, "true": True, "1": True, "yes": True, "on": True}
 _FLAG |= {"false": False, "0": False, "no": False, "off": False}
@@ -155,11 +157,22 @@ def parse(
         )
     for name in GLUE_OWN:
         parser.add_argument(f"--{name}", dest=name, nargs="?", help=SUPPRESS)
-    found, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    found, rest = parser.parse_known_args(_joined(sys.argv[1:] if argv is None else argv))
     run_id = getattr(found, _RUN_ID) or ""
     _refuse(parser, rest, {each.name for each in arguments}, by_person=not run_id)
     values = {each.name: _value(parser, each, found, variables) for each in arguments}
     return Given(values, run_id)
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The words, the options of pip as one with the argument that they are the value of."""
+    words: list[str] = []
+    for word in argv:
+        if words and words[-1] == _PIP_OPTIONS:
+            words[-1] += f"={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def _refuse(parser: _Parser, rest: Sequence[str], known: set[str], *, by_person: bool) -> None:

@@ -18,7 +18,6 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import FencedError, LostRangeError, UnavailableError
-from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.reader.verify import verify_stream
@@ -453,7 +452,7 @@ class Steps:
             committed=AllCommitted(),
             settings=AgentSettings(target_size=SEGMENT, nudge_seconds=5, **settings),
             requests=None,
-            name=QueueName(),
+            names={},
             pause=no_pause,
             started=0.0,
             members=members,
@@ -646,6 +645,9 @@ class Said:
     def limit(self, stream: str) -> int:
         assert stream == STREAM
         return self.value
+
+    def warnings(self) -> list[str]:
+        return []
 
 
 def uploaded(site: Site, committed: Any = None) -> Steps:

@@ -16,7 +16,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import ConflictError, UnavailableError
-from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
@@ -58,7 +58,7 @@ class Slow:
                 }
             ),
             requests=self,
-            name=QueueName(),
+            names={},
             pause=no_pause,
             started=0.0,
         )

@@ -36,6 +36,10 @@ class Delivered:
         """All offsets below this are committed; 0 while the broker is down."""
         return self.of(self.replicas[stream]) if stream in self.replicas else 0
 
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
+
     def of(self, replica: Replica) -> int:
         """As `limit`, for a replica."""
         return replica.committed if replica.up else 0
@@ -125,7 +129,7 @@ class SimAgent:
             settings=self.settings,
             requests=AskingQueue(self.post),
             function=self.function,
-            names={stream: QueueName("c", "/", stream.strip("_")) for stream in self.node.replicas},
+            names={stream: QueueName("c", "/", _queue(stream)) for stream in self.node.replicas},
             pause=lambda attempt: self.scheduler.sleep(50 * attempt),
             report=self._say if self.scheduler.trace is not None else lambda progress: None,
             members=self.members,
@@ -164,3 +168,8 @@ class SimAgent:
             if words != self._told.get(row.stream, ""):
                 self._told[row.stream] = words
                 self.scheduler.say(words or f"{row.stream} goes on")
+
+
+def _queue(stream: str) -> str:
+    """The queue of a directory `__QUEUE_NANOSECONDS`, in the virtual host `/`."""
+    return stream.strip("_").rpartition("_")[0]

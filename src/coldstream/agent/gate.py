@@ -1,0 +1,311 @@
+"""The gate: what is committed, as the node's own broker proves it (rule R2).
+
+A broker's files prove nothing: a closed segment may be uncommitted, and after a fail-over the old
+leader's files are another history for some seconds, while leadership and statistics say otherwise.
+Only a chunk that the local broker delivers is committed, and the same header in the local files
+means that all below it is the same. So the last chunk that the broker gives is looked for in the
+files, and everything up to its end counts.
+
+Tracking chunks are never delivered. One is proved by the next chunk of messages above it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Protocol
+
+from coldstream.agent.directory import scan
+from coldstream.agent.files import DISK, LogFiles
+from coldstream.agent.log import StreamLog
+from coldstream.broker.management import StreamQueue
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import QueueName
+from coldstream.osiris.chunk import parse_chunk_header
+
+_PASS_SECONDS = 0.5
+#: A stream whose proof failed is asked about again after this long, twice as long each time.
+_AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+_QUEUES_SECONDS = 5.0
+_SETTLED_SECONDS = 30.0
+
+
+class Broker(Protocol):
+    """The node's own broker."""
+
+    def last_header(self, vhost: str, queue: str) -> bytes | None:
+        """As `broker.connection.Connection.last_header`.
+
+        Raises:
+            As it, and NotFoundError if there is no such stream or virtual host.
+        """
+        ...
+
+    def changed(self) -> set[tuple[str, str]]:
+        """(vhost, queue) of streams to which something has happened since the last call."""
+        ...
+
+    def streams(self) -> Sequence[StreamQueue]:
+        """All streams of the broker; none if nobody says where its management API is."""
+        ...
+
+    def generation(self) -> int:
+        """A number that rises whenever a connection to it had to be made anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is known of one directory.
+
+    Attributes:
+        limit: everything below is committed; 0 before the first proof.
+        queue: that the directory belongs to; None before it is settled.
+        seen: newest segment, and the bytes of its index, at the last look that proved something.
+        whole: whether all that was there then is proved.
+        generation: of the broker's connections then.
+        failures: in a row.
+        again_at: monotonic seconds of the next try.
+        trouble: why the last try proved nothing; "" if it did.
+    """
+
+    limit: int = 0
+    queue: StreamQueue | None = None
+    seen: tuple[int, int] | None = None
+    whole: bool = False
+    generation: int = -1
+    failures: int = 0
+    again_at: float = 0.0
+    trouble: str = ""
+
+
+def proved(log: StreamLog, header: bytes | None) -> int | None:
+    """Where the chunk of a header ends, if the local log has the very same one; else None.
+
+    Raises:
+        CorruptDataError: it is no header, or the local files are damaged.
+        OSError: a file vanished meanwhile.
+    """
+    if header is None:
+        return None
+    chunk = parse_chunk_header(header)
+    return chunk.next_offset if log.header_at(chunk.chunk_id) == header else None
+
+
+@dataclass(slots=True)
+class Gate:
+    """A `CommittedOffsets` that asks the local broker, in a thread of its own.
+
+    Args:
+        data_dir: holds one directory a stream.
+        broker: of this node.
+        cluster: name for listings.
+        given: queues of directories that an operator has named.
+        files: where the directories are.
+        clock: monotonic seconds.
+    """
+
+    data_dir: Path
+    broker: Broker
+    cluster: str = ""
+    given: Mapping[str, QueueName] = field(default_factory=dict)
+    files: LogFiles = DISK
+    clock: Callable[[], float] = time.monotonic
+    _proofs: dict[str, Proof] = field(default_factory=dict)
+    _queues: Sequence[StreamQueue] = ()
+    _listed_at: float = float("-inf")
+    _listing_trouble: str = ""
+    _lock: Lock = field(default_factory=Lock)
+    _stop: Event = field(default_factory=Event)
+
+    def limit(self, stream: str) -> int:
+        """As `CommittedOffsets` says; a stream is asked about from the first call on."""
+        with self._lock:
+            return self._proofs.setdefault(stream, Proof()).limit
+
+    def warnings(self) -> list[str]:
+        """Why nothing is known of some streams; a sentence for each reason."""
+        with self._lock:
+            silent = [(name, proof.trouble) for name, proof in self._proofs.items()]
+        reasons: dict[str, list[str]] = {}
+        for name, trouble in silent:
+            if trouble:
+                reasons.setdefault(trouble, []).append(name)
+        return [
+            f"of {len(names)} streams nothing new is proved to be committed: {trouble}"
+            f" ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
+            for trouble, names in reasons.items()
+        ]
+
+    @property
+    def names(self) -> Mapping[str, QueueName]:
+        """Queue of each directory, as far as it is settled; it grows while the gate looks."""
+        return _Names(self)
+
+    def name(self, stream: str) -> QueueName | None:
+        """Queue of one directory; None if it is not settled."""
+        with self._lock:
+            queue = self._proofs.get(stream, Proof()).queue
+        if queue is None:
+            return self.given.get(stream)
+        return QueueName(self.cluster, queue.vhost, queue.queue)
+
+    def known(self) -> list[str]:
+        """Directories that have been asked about."""
+        with self._lock:
+            return list(self._proofs)
+
+    @contextmanager
+    def looking(self, *, once: bool) -> Iterator[None]:
+        """Look again and again, in a thread, while the context lasts.
+
+        Args:
+            once: look first, until every directory is proved or half a minute is over: what is
+                committed at the start is asked for only once.
+        """
+        if once:
+            self._settle()
+        thread = Thread(target=self._run, name="gate", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _settle(self) -> None:
+        try:
+            streams = scan(self.data_dir, ()).streams
+        except OSError:
+            return  # the agent says so
+        end = self.clock() + _SETTLED_SECONDS
+        while True:
+            self.look(streams)
+            left = [each for each in streams if not self.limit(each)]
+            if not left or self.clock() > end or self._stop.wait(_PASS_SECONDS):
+                return
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PASS_SECONDS):
+            self.look(self.known())
+
+    def look(self, streams: Sequence[str]) -> None:
+        """Prove what is new of these directories, once each."""
+        changed = self.broker.changed()
+        for stream in streams:
+            if self._stop.is_set():
+                return
+            with self._lock:
+                before = self._proofs.setdefault(stream, Proof())
+            after = self._looked(stream, before, changed)
+            with self._lock:
+                self._proofs[stream] = after
+
+    def _looked(self, stream: str, proof: Proof, changed: set[tuple[str, str]]) -> Proof:
+        now = self.clock()
+        queue = proof.queue
+        moved = queue is not None and (queue.vhost, queue.queue) in changed
+        if moved or (proof.limit and proof.generation != self.broker.generation()):
+            # Whoever answered then may be another one by now, and the files another history.
+            proof = replace(proof, limit=0, seen=None, again_at=now)
+        if proof.trouble and now < proof.again_at:
+            return proof
+        log = StreamLog(self.data_dir / stream, self.files)
+        try:
+            seen = _newest(log)
+            if seen is None or (seen == proof.seen and (proof.whole or now < proof.again_at)):
+                return proof
+            return self._proved(log, proof, seen)
+        except ColdstreamError as exc:
+            return _failed(proof, exc.reason, now)
+        except OSError as exc:
+            return _failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
+
+    def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int]) -> Proof:
+        asked = 0
+        for queue in self._candidates(log.stream, proof):
+            asked += 1
+            try:
+                header = self.broker.last_header(queue.vhost, queue.queue)
+            except NotFoundError:
+                continue  # deleted just now, or a name that was never one
+            generation = self.broker.generation()
+            try:
+                limit = proved(log, header)
+            except CorruptDataError:
+                limit = None  # a torn tail, or a file that is rewritten just now
+            if limit is not None:
+                # The rest has come since, or is a tracking chunk, and waits for the next chunk.
+                stuck = proof.failures + 1 if limit == proof.limit else 0
+                wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2**stuck)
+                whole = limit >= self._end(log)
+                again = self.clock() + wait
+                return Proof(limit, queue, seen, whole, generation, stuck, again)
+        trouble = "the broker has no such stream" if not asked else _UNPROVED
+        if not asked and self._listing_trouble:
+            trouble = self._listing_trouble
+        return _failed(proof, trouble, self.clock())
+
+    def _end(self, log: StreamLog) -> int:
+        near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+        return near[-1].next_offset if near else 0
+
+    def _candidates(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
+        """Queues to which a directory may belong: the settled one, what was given, what fits."""
+        if proof.queue is not None:
+            yield proof.queue
+            return
+        given = self.given.get(stream)
+        if given is not None and given.queue:
+            yield StreamQueue(given.vhost, given.queue)
+            return
+        self._list()
+        for queue in self._queues:
+            if QueueName(self.cluster, queue.vhost, queue.queue).fits(stream):
+                yield queue
+
+    def _list(self) -> None:
+        if self.clock() - self._listed_at < _QUEUES_SECONDS:
+            return
+        self._listed_at = self.clock()
+        try:
+            self._queues, self._listing_trouble = self.broker.streams(), ""
+        except ColdstreamError as exc:
+            self._listing_trouble = exc.reason
+
+
+_UNPROVED = "the broker's last chunk is not in the local files yet, or it has none"
+
+
+def _failed(proof: Proof, trouble: str, now: float) -> Proof:
+    wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2 ** min(proof.failures, 10))
+    return replace(proof, failures=proof.failures + 1, again_at=now + wait, trouble=trouble)
+
+
+def _newest(log: StreamLog) -> tuple[int, int] | None:
+    """The newest segment and the bytes of its index; None if there is none."""
+    segments = log.segments()
+    return (segments[-1], log.index_size(segments[-1])) if segments else None
+
+
+class _Names(Mapping[str, QueueName]):
+    """The gate's queues as a mapping that is looked up when it is needed."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __getitem__(self, stream: str) -> QueueName:
+        name = self._gate.name(stream)
+        if name is None:
+            raise KeyError(stream)
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return (each for each in self._gate.known() if self._gate.name(each) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,345 @@
+"""A blocking connection to the stream port of one broker node, with a deadline for every answer.
+
+It asks for one chunk at a time and keeps of it the header only, however large it is.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from coldstream.broker.frames import (
+    MAX_FRAME,
+    RESPONSE,
+    Code,
+    Fields,
+    Key,
+    OffsetType,
+    binary,
+    frame,
+    properties,
+    string,
+    subscribe,
+)
+from coldstream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
+
+_PORT, _TLS_PORT = 5552, 5551
+_SCHEMES = {"rabbitmq-stream": False, "rabbitmq-stream+tls": True}
+#: A Deliver of version 1 has the subscription before the chunk.
+_BEFORE_CHUNK = 1
+_BLOCK = 2**16
+_HEARTBEAT_SECONDS = 60
+_INSTANT = 0.001  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUri:
+    """Where the stream port of a node is, and as whom to ask.
+
+    Attributes:
+        host: name or address.
+        port: of the stream listener.
+        user: name.
+        password: of the user; never part of a message.
+        tls: whether the listener wants TLS.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> StreamUri:
+        """From `rabbitmq-stream://USER:PASSWORD@HOST:PORT`, or `rabbitmq-stream+tls://`.
+
+        Raises:
+            InvalidInputError: it is none; the message does not repeat it, it may have a password.
+        """
+        try:
+            parts = urlsplit(text)
+            tls, port = _SCHEMES[parts.scheme], parts.port
+        except (KeyError, ValueError):
+            raise InvalidInputError(
+                "a stream URI is rabbitmq-stream://USER:PASSWORD@HOST:PORT"
+            ) from None
+        return cls(
+            parts.hostname or "localhost",
+            port or (_TLS_PORT if tls else _PORT),
+            unquote(parts.username or "guest"),
+            unquote(parts.password or "guest"),
+            tls,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Connection:
+    """Logged in to one virtual host of one node.
+
+    Args:
+        uri: where.
+        vhost: virtual host.
+        seconds: for each answer.
+        context: of TLS; the system's certificates by default.
+
+    Attributes:
+        changed: streams that the broker has said to have changed: moved, or deleted.
+        broken: whether it is of no use any more.
+
+    Raises:
+        UnavailableError: no answer in time, or none that a broker gives.
+        PermissionDeniedError: user, password or rights.
+        NotFoundError: there is no such virtual host.
+    """
+
+    def __init__(
+        self,
+        uri: StreamUri,
+        vhost: str,
+        *,
+        seconds: float = 10.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._where, self._seconds = str(uri), seconds
+        self._correlation = self._subscription = 0
+        self._deadline = time.monotonic() + seconds
+        self._sent_at = time.monotonic()
+        self.changed: set[str] = set()
+        self.broken = False
+        try:
+            self._socket = socket.create_connection((uri.host, uri.port), timeout=seconds)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if uri.tls:
+                context = context or ssl.create_default_context()
+                self._socket = context.wrap_socket(self._socket, server_hostname=uri.host)
+        except OSError as exc:
+            raise UnavailableError(f"the broker at {self._where} does not answer: {exc}") from exc
+        try:
+            self._log_in(uri, vhost)
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self, uri: StreamUri, vhost: str) -> None:
+        self._ask(Key.PEER_PROPERTIES, properties({"product": "coldstream", "version": "1"}))
+        self._ask(Key.SASL_HANDSHAKE, b"")
+        secret = binary(f"\0{uri.user}\0{uri.password}".encode())
+        self._ask(Key.SASL_AUTHENTICATE, string("PLAIN") + secret, user=uri.user)
+        self._await(Key.TUNE, 0)
+        self._send(frame(Key.TUNE, struct.pack(">II", MAX_FRAME, _HEARTBEAT_SECONDS)))
+        self._ask(Key.OPEN, string(vhost), vhost=vhost)
+
+    def close(self) -> None:
+        """Leave; safe to call twice."""
+        self.broken = True
+        self._socket.close()
+
+    def poll(self) -> None:
+        """Take what the broker has sent by itself, without waiting; and show that this end lives.
+
+        Raises:
+            UnavailableError: the connection is broken.
+        """
+        if time.monotonic() - self._sent_at > _HEARTBEAT_SECONDS / 2:
+            self._send(frame(Key.HEARTBEAT, b""))
+        while True:
+            self._deadline = time.monotonic() + _INSTANT
+            try:
+                key, data, left = self._frame()
+            except _TooLateError:
+                return
+            self._skip(left)
+            self._take(key, data)
+
+    def header(self, stream: str, where: OffsetType) -> bytes | None:
+        """The header of the first or last committed chunk of messages that this node has; 48 bytes.
+
+        Tracking chunks are never delivered. None if there is no chunk yet, or none came in a
+        second: both look the same.
+
+        Raises:
+            NotFoundError: the node knows no such stream.
+            UnavailableError: the node has no running member of it, or the connection failed; make
+                another one then.
+            PermissionDeniedError: the user may not read it.
+        """
+        self._subscription = (self._subscription + 1) % 256
+        body = subscribe(self._subscription, stream, where)
+        self._ask(Key.SUBSCRIBE, body, stream=stream)
+        try:
+            header = self._await_chunk(self._subscription)
+        finally:
+            # What is on its way for this subscription is passed over: the next has another number.
+            if not self.broken:
+                self._ask(Key.UNSUBSCRIBE, struct.pack(">B", self._subscription), stream=stream)
+        return header
+
+    def members(self, stream: str) -> list[tuple[str, int]]:
+        """Host and port of the stream listener of every member, as the nodes advertise them.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            UnavailableError: a member is on a node that does not say where it is, or as `header`.
+        """
+        self._correlation += 1
+        self._deadline = time.monotonic() + self._seconds
+        body = struct.pack(">Ii", self._correlation, 1) + string(stream)
+        self._send(frame(Key.METADATA, body))
+        fields = self._await(Key.METADATA, self._correlation)
+        nodes = dict(fields.array(_node))
+        for name, code, leader, replicas in fields.array(_metadata):
+            if name != stream:
+                continue
+            if code == Code.NO_STREAM:
+                raise NotFoundError(f"the broker at {self._where} has no stream {stream!r}")
+            references = [leader, *replicas]
+            if code != Code.OK or not all(each in nodes for each in references):
+                break
+            return [nodes[each] for each in references]
+        raise UnavailableError(f"not every member of {stream!r} has a node that can be asked")
+
+    def _await_chunk(self, subscription: int) -> bytes | None:
+        self._deadline = time.monotonic() + min(1.0, self._seconds)
+        while True:
+            try:
+                key, data, left = self._frame()
+            except _TooLateError:
+                return None
+            if key != Key.DELIVER:
+                self._take(key, data)
+                continue
+            self._skip(left)
+            if data[:1] == struct.pack(">B", subscription):
+                header = data[_BEFORE_CHUNK : _BEFORE_CHUNK + CHUNK_HEADER_SIZE]
+                return header if len(header) == CHUNK_HEADER_SIZE else None
+
+    def _ask(self, key: Key, body: bytes, **about: str) -> Fields:
+        """Send a request; the fields of its response behind the code.
+
+        Raises:
+            As the class, and as `header`.
+        """
+        self._correlation += 1
+        self._deadline = time.monotonic() + self._seconds
+        self._send(frame(key, struct.pack(">I", self._correlation) + body))
+        fields = self._await(key, self._correlation)
+        code = fields.number("H")
+        if code == Code.OK:
+            return fields
+        what = ", ".join(f"{name} {value!r}" for name, value in about.items())
+        words = f"the broker at {self._where} answers {key.name} with code {code} ({what})"
+        if code in (Code.AUTHENTICATION_FAILED, Code.ACCESS_REFUSED):
+            raise PermissionDeniedError(words)
+        if code in (Code.NO_STREAM, Code.NO_VHOST):
+            raise NotFoundError(words)
+        raise UnavailableError(words)
+
+    def _await(self, key: Key, correlation: int) -> Fields:
+        """The response to a request, or, with correlation 0, a command of the broker."""
+        wanted = key | RESPONSE if correlation else key
+        while True:
+            try:
+                found, data, left = self._frame()
+            except _TooLateError:
+                raise self._gone(f"does not answer {key.name}") from None
+            self._skip(left)
+            fields = Fields(data)
+            if found == wanted and (not correlation or fields.number("I") == correlation):
+                return fields
+            self._take(found, data)
+
+    def _take(self, key: int, data: bytes) -> None:
+        """A command that the broker sends by itself."""
+        if key == Key.HEARTBEAT:
+            self._send(frame(Key.HEARTBEAT, b""))
+        elif key == Key.METADATA_UPDATE:
+            fields = Fields(data)
+            fields.number("H")
+            self.changed.add(fields.string())
+        elif key == Key.CLOSE:
+            fields = Fields(data)
+            fields.number("I")
+            code, reason = fields.number("H"), fields.string()
+            raise self._gone(f"closes the connection: {code} {reason[:200]}")
+
+    def _gone(self, words: str) -> UnavailableError:
+        """The error of a connection that is of no use any more."""
+        self.broken = True
+        return UnavailableError(f"the broker at {self._where} {words}")
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.settimeout(self._seconds)
+            self._socket.sendall(data)
+        except OSError as exc:
+            raise self._gone(f"hung up: {exc}") from exc
+        self._sent_at = time.monotonic()
+
+    def _frame(self) -> tuple[int, bytes, int]:
+        """Key and fields of the next frame, and how many bytes of a Deliver are left to be read.
+
+        Raises:
+            _TooLateError: none came before the deadline, not even its begin.
+            UnavailableError: the connection is of no use any more.
+        """
+        size = struct.unpack(">I", self._read(4, first=True))[0]
+        if size < 4:
+            raise self._gone(f"sends a frame of {size} bytes")
+        key = struct.unpack(">HH", self._read(4))[0]
+        size -= 4
+        keep = min(size, _BEFORE_CHUNK + CHUNK_HEADER_SIZE) if key == Key.DELIVER else size
+        if keep > MAX_FRAME:
+            raise self._gone(f"sends a frame of {size} bytes")
+        return key, self._read(keep), size - keep
+
+    def _skip(self, size: int) -> None:
+        while size:
+            size -= len(self._read(min(size, _BLOCK)))
+
+    def _read(self, size: int, *, first: bool = False) -> bytes:
+        """Exactly `size` bytes; `first`: of a frame that may not have begun."""
+        data = bytearray()
+        while len(data) < size:
+            idle = first and not data
+            wait = self._deadline - time.monotonic() if idle else self._seconds
+            try:
+                if wait <= 0:
+                    raise TimeoutError
+                self._socket.settimeout(wait)
+                block = self._socket.recv(size - len(data))
+            except TimeoutError:
+                if idle:
+                    raise _TooLateError from None
+                raise self._gone("stops in a frame") from None
+            except OSError as exc:
+                raise self._gone(f"hung up: {exc}") from exc
+            if not block:
+                raise self._gone("hung up")
+            data += block
+        return bytes(data)
+
+
+def _node(fields: Fields) -> tuple[int, tuple[str, int]]:
+    return fields.number("H"), (fields.string(), fields.number("I"))
+
+
+def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
+    name, code, leader = fields.string(), fields.number("H"), fields.number("H")
+    return name, code, leader, fields.array(lambda each: each.number("H"))
+
+
+class _TooLateError(Exception):
+    """No frame came in time; nothing of one was read."""

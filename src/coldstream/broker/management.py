@@ -1,0 +1,111 @@
+"""The management API of a broker: which queues are streams, and what they are called."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
+
+_PATH = "/api/queues?columns=name,vhost,type&disable_stats=true&enable_queue_totals=true"
+#: An answer of a hundred thousand queues with long names has fewer bytes.
+_MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQueue:
+    """A queue of type stream."""
+
+    vhost: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The API of one node.
+
+    Attributes:
+        host: name or address.
+        port: of the listener.
+        user: name; needs the tag `monitoring`, or `management` to see the queues of its own.
+        password: of the user.
+        tls: whether it is https.
+        seconds: for an answer.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: bool = False
+    seconds: float = 10.0
+
+    @classmethod
+    def parse(cls, text: str) -> Management:
+        """From `http://USER:PASSWORD@HOST:PORT`, or `https://`.
+
+        Raises:
+            InvalidInputError: it is none; the message does not repeat it, it may have a password.
+        """
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        if parts.scheme not in ("http", "https"):
+            raise InvalidInputError("a management URI is http://USER:PASSWORD@HOST:PORT")
+        return cls(
+            parts.hostname or "localhost",
+            port or (15671 if parts.scheme == "https" else 15672),
+            unquote(parts.username or "guest"),
+            unquote(parts.password or "guest"),
+            parts.scheme == "https",
+        )
+
+    def streams(self) -> list[StreamQueue]:
+        """All streams that the user may see.
+
+        Raises:
+            UnavailableError: no answer, or none of a broker.
+            PermissionDeniedError: the user may not ask.
+        """
+        rows = self._get(_PATH)
+        if not isinstance(rows, list):
+            raise UnavailableError(f"{self._where} does not answer as a broker does")
+        found = []
+        for row in rows:
+            if not isinstance(row, dict) or row.get("type") != "stream":
+                continue
+            vhost, queue = row.get("vhost"), row.get("name")
+            if isinstance(vhost, str) and isinstance(queue, str):
+                found.append(StreamQueue(vhost, queue))
+        return found
+
+    @property
+    def _where(self) -> str:
+        return f"the management API at {self.host}:{self.port}"
+
+    def _get(self, path: str) -> Any:
+        kind = HTTPSConnection if self.tls else HTTPConnection
+        connection = kind(self.host, self.port, timeout=self.seconds)
+        secret = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+            response = connection.getresponse()
+            body = response.read(_MAX_BYTES + 1)
+        except (OSError, HTTPException) as exc:
+            raise UnavailableError(f"{self._where} does not answer: {exc}") from exc
+        finally:
+            connection.close()
+        if response.status in (401, 403):
+            raise PermissionDeniedError(f"{self._where} refuses the user {self.user!r}")
+        if response.status != 200 or len(body) > _MAX_BYTES:
+            raise UnavailableError(f"{self._where} answers with {response.status}")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as exc:
+            raise UnavailableError(f"{self._where} does not answer as a broker does") from exc
