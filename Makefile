@@ -43,16 +43,20 @@ rooms: setup ## Lines and modules of each package, circles of imports, long func
 test: setup ## All checks, and all tests but the full matrices
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.txt 2>&1 & lint=$$!; failed=0; \
-	$(PYTEST) $(LANES) -m "not slow" tests || failed=1; \
+	$(PYTEST) $(LANES) -m "not slow and not broker" tests || failed=1; \
 	wait $$lint || failed=1; cat build/lint.txt; exit $$failed
 
 .PHONY: test-slow
 test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both)
-	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "slow or hypothesis" tests
+	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker" tests
+
+.PHONY: test-broker
+test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server)
+	$(PYTEST) -m broker tests/broker
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no embedded AWS
-	$(PYTEST) $(LANES) -m "not emulator and not slow" tests
+	$(PYTEST) $(LANES) -m "not emulator and not slow and not broker" tests
 
 .PHONY: simulate
 simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000 FIRST=0 ACTIONS=40)

@@ -70,6 +70,7 @@ class BrokerNode:
     base: Path
     name: str = "n0"
     ports: Ports = field(default_factory=Ports.free)
+    _process: subprocess.Popen[bytes] | None = None
 
     @property
     def data_dir(self) -> Path:
@@ -147,7 +148,7 @@ class BrokerNode:
         if not self.base.exists():
             self.prepare()
         with (self.base / "log" / "stdout").open("ab") as out:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 self._command(str(_BIN / "rabbitmq-server")),
                 cwd=self.base,
                 env=self._environment(),
@@ -192,6 +193,8 @@ class BrokerNode:
         os.kill(pid, signal.SIGKILL)
         while _lives(pid):
             time.sleep(0.02)
+        if self._process is not None:
+            self._process.wait(10)
 
     def stop(self) -> None:
         """End the node and its epmd, whatever state it is in."""

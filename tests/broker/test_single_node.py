@@ -1,0 +1,110 @@
+"""The agent beside one living broker: what is confirmed comes back, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coldstream_devkit.broker import BrokerNode
+
+from .conftest import Publisher, Site
+
+#: Each publishes to one more; a confirmed message is asked for by its body.
+STREAM = "orders"
+
+
+def agent(site: Site, node: BrokerNode, *more: str) -> tuple[str, ...]:
+    """The arguments that an operator gives."""
+    return (
+        "agent", "run", "--data-dir", str(node.data_dir), "--committed", "broker",
+        "--stream-uri", node.stream_uri, "--management-uri", node.management_uri,
+        "--flush-seconds", "1", *more,
+    )  # fmt: skip
+
+
+def remote(site: Site, name: str = "//orders") -> list[bytes]:
+    """Bodies of all messages of a stream that the tier has, in order."""
+    read = site.run("read", name, "--from", "first", "--output", "raw")
+    assert read.returncode == 0, read.stderr.decode()
+    return [read.stdout[at : at + 100] for at in range(0, len(read.stdout), 100)]
+
+
+def caught_up(site: Site, confirmed: set[bytes]) -> bool:
+    """Whether the tier has every confirmed message."""
+    rows = site.json("streams")
+    return any(row["queue"] == STREAM for row in rows) and confirmed <= set(remote(site))
+
+
+def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
+    site: Site, node: BrokerNode, wait_for: Callable[[Callable[[], Any]], Any]
+) -> None:
+    with Publisher(node, STREAM) as publisher:
+        wait_for(lambda: publisher.confirmed)
+        process = site.start(*agent(site, node))
+        time.sleep(8)
+    try:
+        assert len(publisher.confirmed) > 1000
+        wait_for(lambda: caught_up(site, publisher.confirmed))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 0, err.decode()
+    bodies = remote(site)
+    assert len(bodies) == len(set(bodies))
+    assert bodies == sorted(bodies)
+    verified = site.run("verify", "//orders", "--deep")
+    assert verified.returncode == 0, verified.stdout.decode()
+
+
+def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_tier(
+    site: Site, node: BrokerNode, wait_for: Callable[[Callable[[], Any]], Any]
+) -> None:
+    process = None
+    try:
+        with Publisher(node, "killed") as publisher:
+            wait_for(lambda: publisher.confirmed)
+            process = site.start(*agent(site, node))
+            for _ in range(3):
+                time.sleep(3)
+                node.kill()
+                node.start()
+            before = len(publisher.confirmed)
+            wait_for(lambda: len(publisher.confirmed) > before)
+        wait_for(lambda: publisher.confirmed <= set(remote(site, "//killed")))
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err.decode()
+    verified = site.run("verify", "//killed", "--deep")
+    assert verified.returncode == 0, verified.stdout.decode()
+
+
+def test_one_run_uploads_what_is_committed_and_ends(site: Site, node: BrokerNode) -> None:
+    with Publisher(node, "once") as publisher:
+        while len(publisher.confirmed) < 500:
+            time.sleep(0.1)
+
+    done = site.run(*agent(site, node, "--once"))
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert publisher.confirmed <= set(remote(site, "//once"))
+
+
+def test_without_a_broker_nothing_is_uploaded_and_it_is_said(site: Site, node: BrokerNode) -> None:
+    with Publisher(node, "down") as publisher:
+        while len(publisher.confirmed) < 100:
+            time.sleep(0.1)
+    node.kill()
+
+    process = site.start(*agent(site, node))
+    time.sleep(5)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert "nothing new is proved to be committed" in err.decode()
+    assert not [row for row in site.json("streams") if row["stream"].startswith("__down_")]
