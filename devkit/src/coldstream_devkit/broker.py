@@ -65,11 +65,13 @@ class BrokerNode:
         base: directory of its own; must not be there yet.
         name: of the node, before the @.
         ports: where it listens.
+        cookie: of its cluster.
     """
 
     base: Path
     name: str = "n0"
     ports: Ports = field(default_factory=Ports.free)
+    cookie: str = "COLDSTREAM"
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,6 +107,9 @@ class BrokerNode:
         ]
         (self.base / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.base / "enabled_plugins").write_text(_PLUGINS)
+        cookie = self.base / ".erlang.cookie"
+        cookie.write_text(self.cookie)
+        cookie.chmod(0o400)
         self._own()
 
     def _own(self) -> None:
@@ -139,8 +144,11 @@ class BrokerNode:
         pairs = [f"{name}={value}" for name, value in self._environment().items()]
         return ["runuser", "-u", _USER, "--", "env", "-i", *pairs, *arguments]
 
-    def start(self) -> None:
-        """Start it, and wait until its ports answer.
+    def start(self, *, wait: bool = True) -> None:
+        """Start it.
+
+        Args:
+            wait: until its ports answer; of a cluster that was stopped, nodes may wait for others.
 
         Raises:
             BrokerError: it does not come up.
@@ -156,6 +164,15 @@ class BrokerNode:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until its ports answer.
+
+        Raises:
+            BrokerError: it does not come up.
+        """
         deadline = time.monotonic() + _START_SECONDS
         for port in (self.ports.stream, self.ports.management):
             while not _answers(port):
@@ -208,6 +225,65 @@ class BrokerNode:
                 capture_output=True,
                 check=False,
             )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Three nodes that have joined each other.
+
+    Attributes:
+        nodes: the founder is the first.
+    """
+
+    nodes: list[BrokerNode]
+
+    @classmethod
+    def start(cls, base: Path) -> Cluster:
+        """Start three nodes below `base`, and have them join.
+
+        Raises:
+            BrokerError: they do not come together.
+        """
+        epmd = free_ports(1)[0]
+        nodes = []
+        for number in range(3):
+            ports = Ports.free()
+            ports.epmd = epmd
+            nodes.append(BrokerNode(base / f"n{number}", f"n{number}", ports))
+        cluster = cls(nodes)
+        try:
+            for node in nodes:
+                node.start()
+            for node in nodes[1:]:
+                for words in (("stop_app",), ("join_cluster", "n0@localhost"), ("start_app",)):
+                    node.control(*words)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def wait_for_coordinator(self) -> None:
+        """Wait until every node is a member of the group that elects leaders of streams.
+
+        There must have been a stream. It takes nodes in one after the other, every half a minute.
+
+        Raises:
+            BrokerError: they are not in it after five minutes.
+        """
+        ask = "element(2, ra:members({rabbit_stream_coordinator, node()}))."
+        deadline = time.monotonic() + 300
+        while True:
+            found = self.nodes[0].control("eval", ask)
+            if all(f"{node.name}@localhost" in found for node in self.nodes):
+                return
+            if time.monotonic() > deadline:
+                raise BrokerError(f"the coordinator has {found}")
+            time.sleep(1)
+
+    def stop(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.stop()
 
 
 def _answers(port: int) -> bool:

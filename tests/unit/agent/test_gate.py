@@ -1,0 +1,224 @@
+"""The gate: only what the local broker has delivered, and the files have too, is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from coldstream.agent.gate import Gate
+from coldstream.agent.log import StreamLog
+from coldstream.broker.management import StreamQueue
+from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.manifest.catalog import QueueName
+from coldstream.osiris.chunk import ChunkType
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+
+STREAM = "__orders_1795444148462839326"
+ORDERS = StreamQueue("/", "orders")
+
+
+@dataclass
+class Scripted:
+    """A broker that delivers what a test says."""
+
+    queues: list[StreamQueue] = field(default_factory=lambda: [ORDERS])
+    headers: dict[StreamQueue, bytes | Exception | None] = field(default_factory=dict)
+    moved: set[tuple[str, str]] = field(default_factory=set)
+    number: int = 0
+    asked: int = 0
+
+    def last_header(self, vhost: str, queue: str) -> bytes | None:
+        self.asked += 1
+        found = self.headers.get(StreamQueue(vhost, queue))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def changed(self) -> set[tuple[str, str]]:
+        moved, self.moved = self.moved, set()
+        return moved
+
+    def streams(self) -> Sequence[StreamQueue]:
+        return self.queues
+
+    def generation(self) -> int:
+        return self.number
+
+
+@dataclass
+class Scene:
+    """A data directory, a scripted broker, a gate between them, and a clock."""
+
+    data_dir: Path
+    broker: Scripted = field(default_factory=Scripted)
+    now: float = 100.0
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.data_dir, self.broker, cluster="c", clock=lambda: self.now)
+
+    def write(self, messages: int, stream: str = STREAM, **more: object) -> StreamLog:
+        write_stream(self.data_dir / stream, messages=messages, chunk_messages=10, **more)  # type: ignore[arg-type]
+        return StreamLog(self.data_dir / stream)
+
+    def delivers(self, log: StreamLog, chunk_id: int, queue: StreamQueue = ORDERS) -> None:
+        header = log.header_at(chunk_id)
+        assert header is not None
+        self.broker.headers[queue] = header
+
+    def look(self, *streams: str, after: float = 1.0) -> int:
+        self.now += after
+        self.gate.look(streams or (STREAM,))
+        return self.gate.limit(STREAM)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_everything_up_to_the_chunk_that_the_broker_delivers_is_committed(scene: Scene) -> None:
+    scene.delivers(scene.write(100), 60)
+
+    assert scene.gate.limit(STREAM) == 0
+    assert scene.look() == 70
+    assert scene.gate.names[STREAM] == QueueName("c", "/", "orders")
+    assert scene.gate.warnings() == []
+
+
+def test_a_stale_tail_with_the_same_chunk_ids_proves_nothing(scene: Scene, tmp_path: Path) -> None:
+    """Files of a former leader: the same ids, another epoch; statistics would have passed it."""
+    stale = tmp_path / "elsewhere"
+    write_stream(stale / STREAM, messages=100, chunk_messages=10, epochs=((1, 0), (2, 60)))
+    scene.write(100)
+    scene.delivers(StreamLog(stale / STREAM), 90)
+
+    assert scene.look() == 0
+    assert "of 1 streams nothing new is proved" in scene.gate.warnings()[0]
+
+
+def test_a_chunk_that_is_not_in_the_files_yet_proves_nothing_until_it_is(scene: Scene) -> None:
+    log = scene.write(100)
+    chunk = build_chunk(100, 1, 1_790_000_001_000, [b"x"] * 5)
+    scene.broker.headers[ORDERS] = chunk[:48]
+    assert scene.look() == 0
+
+    append_chunks(log.directory, [chunk])
+
+    assert scene.look(after=40.0) == 105
+
+
+def test_files_that_are_rewritten_under_the_look_prove_nothing(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    path = log.segment_path(0)
+    data = bytearray(path.read_bytes())
+    data[-30:] = bytes(30)
+    path.write_bytes(data[:-200])
+
+    assert scene.look() == 0
+
+
+def test_of_queues_with_the_same_directory_name_the_one_whose_chunks_are_there_is_it(
+    scene: Scene,
+) -> None:
+    dotted, plain = StreamQueue("/", "a.b"), StreamQueue("/", "a_b")
+    first, second = "__a_b_1", "__a_b_2"
+    scene.broker.queues = [dotted, plain]
+    scene.delivers(scene.write(50, first, seed=1), 40, plain)
+    scene.delivers(scene.write(50, second, seed=2), 40, dotted)
+
+    scene.look(first, second)
+
+    assert (scene.gate.name(first), scene.gate.name(second)) == (
+        QueueName("c", "/", "a_b"),
+        QueueName("c", "/", "a.b"),
+    )
+
+
+def test_after_a_reconnect_nothing_counts_until_it_is_proved_again(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    assert scene.look() == 100
+
+    scene.broker.number += 1
+    scene.broker.headers[ORDERS] = UnavailableError("the broker does not answer")
+    assert scene.look() == 0
+    scene.delivers(log, 90)
+
+    assert scene.look(after=40.0) == 100
+
+
+def test_a_stream_that_has_moved_is_proved_again(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    scene.look()
+
+    scene.broker.moved = {("/", "orders")}
+    scene.delivers(log, 40)
+
+    assert scene.look() == 50
+
+
+def test_what_was_proved_stays_so_while_the_stream_is_deleted(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    scene.look()
+    scene.broker.headers[ORDERS] = NotFoundError("no stream")
+    append_chunks(log.directory, [build_chunk(100, 1, 1_790_000_001_000, [b"x"] * 5)])
+
+    assert scene.look() == 100
+
+
+def test_a_stream_that_stands_still_is_not_asked_about_again(scene: Scene) -> None:
+    scene.delivers(scene.write(100), 90)
+    scene.look()
+    asked = scene.broker.asked
+
+    for _ in range(100):
+        scene.look()
+
+    assert scene.broker.asked == asked
+
+
+def test_a_tracking_chunk_at_the_end_waits_for_the_next_message_and_is_asked_about_ever_less(
+    scene: Scene,
+) -> None:
+    log = scene.write(100)
+    append_chunks(
+        log.directory,
+        [build_chunk(100, 1, 1_790_000_001_000, [b"\0\0\0"], chunk_type=ChunkType.TRACKING_DELTA)],
+    )
+    scene.delivers(log, 90)
+    assert scene.look() == 100
+    asked = scene.broker.asked
+
+    for _ in range(120):
+        scene.look(after=0.5)
+    assert scene.broker.asked - asked <= 8
+
+    append_chunks(log.directory, [build_chunk(101, 1, 1_790_000_002_000, [b"x"] * 4)])
+    scene.delivers(log, 101)
+    assert scene.look() == 105
+
+
+def test_a_broker_that_does_not_answer_is_asked_ever_less_and_told_of(scene: Scene) -> None:
+    scene.write(100)
+    scene.broker.headers[ORDERS] = UnavailableError("the broker at x does not answer")
+
+    for _ in range(120):
+        scene.look(after=0.5)
+
+    assert scene.broker.asked <= 8
+    assert "the broker at x does not answer" in scene.gate.warnings()[0]
+
+
+def test_a_directory_of_no_queue_is_told_of(scene: Scene) -> None:
+    scene.write(100, "__other_17")
+
+    scene.gate.look(["__other_17"])
+
+    assert scene.gate.limit("__other_17") == 0
+    assert "the broker has no such stream (__other_17)" in scene.gate.warnings()[0]
