@@ -76,7 +76,7 @@ class Commits:
             name: which queue it belongs to.
             log: the committed part of the local log.
             alone: asked where the log does not reach far enough down to be compared.
-            shift: as of `usecases.quarantine.shift_of`, when `epoch` was made of it.
+            shift: of the root, as it was when `epoch` was made of it.
 
         Raises:
             As `usecases.claim.land_claim` and `check_history`, and UnavailableError if the function

@@ -16,13 +16,13 @@ from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
 from coldstream.agent.settings import AgentSettings
-from coldstream.errors import InternalError
+from coldstream.errors import InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.context import Context
+from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed
 from coldstream.usecases.commit_runs import CommitReport
-from coldstream.usecases.quarantine import shift_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def open_stream(
     item = context.catalog.get(stream)
     if item is not None:
         check_not_deleted(item)
-    shift = shift_of(context, stream) if item is not None else 0
+    shift = _shift(context, item)
     epoch = newest[-1].epoch + shift
     _prepare(item, segments[0], epoch, gaps, committed=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
@@ -97,6 +97,21 @@ def open_stream(
     report = commits.commit()
     look = settings.once and not report.waiting
     return Opened(epoch, shift, ledger, report, gaps.pending(report) if look else None)
+
+
+def _shift(context: Context, item: CatalogItem | None) -> int:
+    """What is to be added to the broker's epoch; 0 where there is no root, or none yet.
+
+    Raises:
+        CorruptDataError: the root is damaged.
+        UnavailableError: S3 or DynamoDB did not answer.
+    """
+    if item is None or not item.root_key:
+        return 0
+    try:
+        return load(context, item.stream).root.shift
+    except NotFoundError:
+        return 0  # the function says what that means
 
 
 def _prepare(

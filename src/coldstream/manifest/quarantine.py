@@ -4,14 +4,11 @@ A claim that truncates cuts confirmed messages off which the cluster has lost. T
 are; this record says where. It is one JSON document: small, and readable by people with any tool
 on the day on which they need it.
 
-    {"version": 1, "shift": 0,
+    {"version": 1,
      "timelines": [{"epoch": 7, "floor": 960, "next_offset": 1035, "root_key": "rabbitmq/...",
                     "created_ms": 1763000000000, "reason": "...", "complete": true,
                     "listed": [{"key": "rabbitmq/...", "size": 1234}]}],
      "dropped":   [{"epoch": 5, "floor": 900, "until_ms": 1763000000000}]}
-
-"shift" is what agents add to the epochs of brokers, after false claims that are undone have used
-those up (usecases/undo.py). It is only there if it is not 0.
 
 Records are never changed. A new one holds all of the one before it that is still kept, and the root
 of a manifest names the newest. A release reads only versions that it knows: a field that it would
@@ -102,22 +99,15 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRecord:
-    """All that was cut off and is kept, in rising order of epochs, and what was given up.
-
-    Attributes:
-        timelines: what is kept.
-        dropped: what was given up.
-        shift: what agents add to the epochs of brokers.
-    """
+    """All that was cut off and is kept, in rising order of epochs, and what was given up."""
 
     timelines: tuple[Timeline, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    shift: int = 0
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to record."""
-        return not self.timelines and not self.dropped and not self.shift
+        return not self.timelines and not self.dropped
 
     def timeline(self, epoch: int) -> Timeline | None:
         """What the claim of `epoch` has cut off; None if nothing, or if it was given up."""
@@ -129,9 +119,7 @@ class QuarantineRecord:
         yield from ((each.epoch, each.floor) for each in self.dropped)
 
     @classmethod
-    def of(
-        cls, timelines: Iterable[Timeline], dropped: Iterable[Dropped], shift: int = 0
-    ) -> QuarantineRecord:
+    def of(cls, timelines: Iterable[Timeline], dropped: Iterable[Dropped]) -> QuarantineRecord:
         """A record that fits: without some of the listed keys if they are too many or too long.
 
         The keys of the timelines that come first are kept first, whatever their epochs.
@@ -163,7 +151,7 @@ class QuarantineRecord:
                 each = replace(each, listed=tuple(listed), complete=False)
             fitting.append(each)
         fitting.sort(key=lambda each: each.epoch)
-        return cls(tuple(fitting), tuple(dropped), shift)
+        return cls(tuple(fitting), tuple(dropped))
 
     def with_timeline(self, timeline: Timeline) -> QuarantineRecord:
         """This record with a timeline more, or with another one in the place of that of its epoch.
@@ -174,7 +162,7 @@ class QuarantineRecord:
             InvalidInputError: there are too many timelines; some must be given up first.
         """
         kept = [each for each in self.timelines if each.epoch != timeline.epoch]
-        return QuarantineRecord.of([*kept, timeline], self.dropped, self.shift)
+        return QuarantineRecord.of([*kept, timeline], self.dropped)
 
     def without(self, epoch: int, floor: int, until_ms: int) -> QuarantineRecord:
         """This record after what the claim of `epoch` cut off was given up.
@@ -188,7 +176,6 @@ class QuarantineRecord:
         return QuarantineRecord(
             tuple(each for each in self.timelines if each.epoch != epoch),
             tuple(sorted(latest, key=lambda each: each.epoch)),
-            self.shift,
         )
 
     def first_cut(self, key: DataKey, claims: Iterator[tuple[int, int]]) -> int | None:
@@ -227,7 +214,6 @@ class QuarantineRecord:
         """
         document = {
             "version": VERSION,
-            **({"shift": self.shift} if self.shift else {}),
             "timelines": [_document(each) for each in self.timelines],
             "dropped": [
                 {"epoch": each.epoch, "floor": each.floor, "until_ms": each.until_ms}
@@ -274,13 +260,10 @@ def parse_record(data: bytes) -> QuarantineRecord:
             raise ValueError("not an object")
         if document.get("version") != VERSION:
             raise ValueError(f"version {str(document.get('version'))[:20]!r} is not known")
-        if "shift" not in document:
-            document["shift"] = 0
-        read = _Fields(document, ("version", "shift", "timelines", "dropped"))
+        read = _Fields(document, ("version", "timelines", "dropped"))
         record = QuarantineRecord(
             tuple(_timeline(each) for each in read.rows("timelines", MAX_TIMELINES)),
             tuple(_dropped(each) for each in read.rows("dropped", MAX_TIMELINES)),
-            read.number("shift", MAX_EPOCH),
         )
         for rows in (record.timelines, record.dropped):
             epochs = [each.epoch for each in rows]

@@ -21,13 +21,14 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
 from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, NodeHeader, opened, sealed
 from coldstream.manifest.ledger import Ledger
-from coldstream.names import MAX_EPOCH, MAX_OFFSET
+from coldstream.names import MAX_OFFSET
 
 ROOT_MAGIC = b"OSIR"
 
 _ROOT = struct.Struct(
     ">"
-    "Q"  # epoch
+    "I"  # shift
+    "I"  # epoch
     "Q"  # id of the last chunk before next offset
     "Q"  # epoch of that chunk
     "I"  # claims in the ledger
@@ -81,6 +82,8 @@ class Root:
         head: of the first entry if that is a group, None otherwise.
         last_chunk: identity of the last chunk below next_offset, kept even when entries are gone.
         quarantine_key: key of the quarantine record, "" if there is none.
+        shift: what agents add to the epochs of their brokers, since false claims were undone that
+            have used up numbers (usecases/undo.py); else 0.
     """
 
     first_offset: int
@@ -92,6 +95,7 @@ class Root:
     head: Head | None = None
     last_chunk: LastChunk | None = None
     quarantine_key: str = ""
+    shift: int = 0
 
     @property
     def total_size(self) -> int:
@@ -159,6 +163,7 @@ class Root:
             catalog_version=self.version,
         )
         numbers = _ROOT.pack(
+            self.shift,
             self.epoch,
             self.last_chunk.chunk_id if self.last_chunk else MAX_OFFSET,
             self.last_chunk.epoch if self.last_chunk else 0,
@@ -177,7 +182,7 @@ def parse_root(data: bytes) -> Root:
         CorruptDataError: cut, flipped, of an unknown version, or in contradiction with itself.
     """
     header = opened(ROOT_MAGIC, data, fixed=ROOT_SIZE, what="manifest root")
-    epoch, chunk_id, chunk_epoch, claims, key_length, count, dead = _ROOT.unpack_from(
+    shift, epoch, chunk_id, chunk_epoch, claims, key_length, count, dead = _ROOT.unpack_from(
         data, HEADER_SIZE
     )
     claims_begin = HEADER_SIZE + ROOT_SIZE
@@ -200,6 +205,7 @@ def parse_root(data: bytes) -> Root:
         head=_head(header, entries, dead),
         last_chunk=None if chunk_id == MAX_OFFSET else LastChunk(chunk_id, chunk_epoch),
         quarantine_key=quarantine,
+        shift=shift,
     )
     if root.last_chunk is None and chunk_epoch:
         raise CorruptDataError("the manifest root has the epoch of a last chunk and no last chunk")
@@ -241,7 +247,7 @@ def _check(root: Root, header: NodeHeader, dead_fragments: int) -> None:
             root.last_chunk is None or root.last_chunk.chunk_id < root.next_offset,
             "the last chunk lies above the next offset",
         ),
-        (root.epoch <= MAX_EPOCH, "the epoch is out of range"),
+        (root.shift <= root.epoch, "agents add more to an epoch than any has"),
         (root.ledger.epoch == root.epoch, "the ledger ends in another epoch"),
         (
             all(one >= other for one, other in pairwise(entries.levels())),

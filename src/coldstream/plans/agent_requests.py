@@ -42,7 +42,7 @@ class Open:
         anchor: where the log begins, for the first item of a stream; None if there is one.
         name: which queue it belongs to; an empty one changes nothing.
         said: of the committed part of the log.
-        shift: what the quarantine record said to add to a broker's epochs.
+        shift: of the root, as it was when `epoch` was made of it.
     """
 
     stream: str

@@ -164,7 +164,7 @@ def land_claim(
         now_ms: for the quarantine record; ms since the Unix epoch.
         alone: asked where the local log begins above what it would have to be compared with: a
             member with an older log must claim then, or another history's end would stay.
-        shift: as of `quarantine.shift_of`, as it was when `epoch` was made of it.
+        shift: of the root, as it was when `epoch` was made of it.
         max_leap: by how much an epoch may be above the one that claimed before it.
         time_left: asked before each commit.
 
@@ -295,12 +295,10 @@ class _Claiming:
 
         Raises:
             ConflictError: it has.
-            As `load_record`.
         """
-        shift = load_record(self._context, self._stream, root.quarantine_key).shift
-        if shift != self._shift:
+        if root.shift != self._shift:
             raise ConflictError(
-                f"agents add {shift} to the epochs of brokers now, and this claim has added"
+                f"agents add {root.shift} to the epochs of brokers now, and this claim has added"
                 f" {self._shift}; it is made again",
                 stream=self._stream,
             )

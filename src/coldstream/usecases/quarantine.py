@@ -56,23 +56,6 @@ def load_record(context: Context, stream: str, key: str) -> QuarantineRecord:
         raise
 
 
-def shift_of(context: Context, stream: str) -> int:
-    """What agents add to the epochs of brokers: not 0 after false claims were undone.
-
-    0 also where the stream or its root is not there: then nothing can be claimed either.
-
-    Raises:
-        CorruptDataError: root or record are damaged.
-        NotFoundError: the record is gone.
-        UnavailableError: S3 or DynamoDB did not answer.
-    """
-    try:
-        key = load(context, stream).root.quarantine_key
-    except NotFoundError:
-        return 0
-    return load_record(context, stream, key).shift
-
-
 def write_record(context: Context, stream: str, epoch: int, record: QuarantineRecord) -> str:
     """PUT a record; give its key. No root names it yet."""
     uid = context.new_uid()

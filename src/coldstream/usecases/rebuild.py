@@ -388,4 +388,6 @@ def _with_last_chunk(rebuilt: Root, root: Root) -> Root:
     last_chunk = rebuilt.last_chunk
     if last_chunk is None and rebuilt.next_offset == root.next_offset:
         last_chunk = root.last_chunk
-    return replace(rebuilt, last_chunk=last_chunk, quarantine_key=root.quarantine_key)
+    return replace(
+        rebuilt, last_chunk=last_chunk, quarantine_key=root.quarantine_key, shift=root.shift
+    )

@@ -29,11 +29,10 @@ def surviving_record(context: Context, stream: str, ledger: Ledger | None) -> Qu
         InvalidInputError: they name more timelines than fit into one record.
         UnavailableError: the store did not answer.
     """
-    known, shift = QuarantineRecord(), 0
+    known = QuarantineRecord()
     gone: set[int] = set()
     versions: dict[int, dict[Timeline, None]] = {}
     for record in _readable_records(context, stream):
-        shift = max(shift, record.shift)
         for given_up in record.dropped:
             same = [each for each in known.dropped if each.epoch == given_up.epoch]
             until = max([given_up.until_ms, *(each.until_ms for each in same)])
@@ -48,7 +47,7 @@ def surviving_record(context: Context, stream: str, ledger: Ledger | None) -> Qu
         if epoch not in gone
     ]
     try:
-        return QuarantineRecord.of(timelines, known.dropped, shift)
+        return QuarantineRecord.of(timelines, known.dropped)
     except InvalidInputError as exc:
         exc.located(stream=stream)
         raise

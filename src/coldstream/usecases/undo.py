@@ -5,15 +5,15 @@ fragments. What a false claim cuts off is in the quarantine. This claims once mo
 no agent can have, and cuts the manifest where the truth ends: so all that is made up is fenced, by
 the same rule that fences a deposed writer, however late it comes. What the false claims cut off is
 copied under the new epoch, inside the bucket, and committed. The brokers' epochs are below the new
-one, so the quarantine record says how much agents add to them from then on; the next claim of an
-agent compares its log with all of this.
+one, so the root says how much agents add to them from then on. The next claim of an agent compares
+its log with all of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 
 from coldstream.errors import (
     ConflictError,
@@ -40,7 +40,7 @@ from coldstream.usecases.claim_function import MAX_LEAP
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.extend import Extension
 from coldstream.usecases.put_back import Copies, Source
-from coldstream.usecases.quarantine import load_record, lost_data, write_record
+from coldstream.usecases.quarantine import load_record, lost_data
 from coldstream.usecases.truncate import cut_off
 
 _AT_ONCE = 8
@@ -129,6 +129,13 @@ def plan_undo(
     false = [each for each in claims if false_claim is not None and each[0] >= false_claim]
     sources: tuple[Source, ...] = ()
     if false_claim is not None:
+        for before, after in pairwise(false):
+            if after[0] - before[0] > MAX_LEAP:
+                raise InvalidInputError(
+                    f"what claims made of it before epoch {after[0]} is undone already: no agent"
+                    " can have claimed by that one; name the first false claim after it",
+                    stream=stream,
+                )
         if not false or false[0][0] != false_claim:
             newest = ", ".join(str(epoch) for epoch, _ in claims[-5:])
             raise InvalidInputError(
@@ -144,7 +151,7 @@ def plan_undo(
         offset = sources[0].first
     if broker_epoch is None:
         true = max((epoch for epoch, _ in claims if (epoch, _) not in false), default=0)
-        broker_epoch = max(0, true - record.shift)
+        broker_epoch = max(0, true - root.shift)
     # No agent can claim this one, so what is copied under it is of nobody else.
     epoch = item.epoch + MAX_LEAP + 1
     return UndoPlan(
@@ -264,11 +271,8 @@ def _claimed(context: Context, plan: UndoPlan, loaded: Snapshot, now_ms: int) ->
         unchanged = Extension(root, (), (), more=False)
         root, truncation = cut_off(context, loaded, unchanged, cut, plan.epoch, now_ms=now_ms)
     root = claim(root, plan.epoch, recorded=recorded(context, stream, root))
-    record = load_record(context, stream, root.quarantine_key)
-    key = write_record(context, stream, plan.epoch, replace(record, shift=plan.shift))
-    first = truncation.first_written if truncation is not None else ""
-    terms = Terms(claim=True, first_written=first or key)
-    return _Claim(replace(root, quarantine_key=key), truncation, terms)
+    terms = Terms(claim=True, first_written=truncation.first_written if truncation else "")
+    return _Claim(replace(root, shift=plan.shift), truncation, terms)
 
 
 def _cut(context: Context, plan: UndoPlan, root: Root) -> Cut | None:

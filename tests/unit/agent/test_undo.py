@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from coldstream.remote.roots import load
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
-from coldstream.usecases.quarantine import load_record, shift_of
+from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.undo import Undone, plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
@@ -43,7 +42,12 @@ class Thief:
         log = KnownHistory(tuple(LocalChunk(*each) for each in chunks))
         function = OwnRights(context, no_pause, lambda: 1_790_000_000_000)
         Commits(context, function, STREAM, no_pause).claim(
-            epoch, 0, QueueName(), log, lambda begin, end: None, shift=shift_of(context, STREAM)
+            epoch,
+            0,
+            QueueName(),
+            log,
+            lambda begin, end: None,
+            shift=load(context, STREAM).root.shift,
         )
 
     def forge(self, first: int, end: int, *, epoch: int, floor: int) -> None:
@@ -323,17 +327,36 @@ def test_a_claim_that_knows_nothing_of_the_undo_is_made_again(site: Site, thief:
         )
 
 
-def test_what_epochs_mean_is_kept_by_later_cuts_and_by_giving_up(site: Site, thief: Thief) -> None:
+def test_what_was_undone_cannot_be_undone_again_with_what_came_since(
+    site: Site, thief: Thief
+) -> None:
+    """The second one would cut off what the writer has uploaded since."""
     thief.claim(2, (0, 10, 1), (10, 17, 2))
-    done = undone(site, false_claim=2)
-    root = load(site.context(), STREAM).root
+    undone(site, false_claim=2)
+    write(site, 260)
+    site.run()
 
-    record = load_record(site.context(), STREAM, root.quarantine_key)
+    with pytest.raises(InvalidInputError, match="undone already"):
+        undone(site, false_claim=2)
 
-    assert record.shift == done.plan.shift
-    assert record.without(2, 10, 5).shift == record.shift
-    again = record.with_timeline(replace(record.timelines[0], epoch=9))
-    assert again.shift == record.shift
+    assert remote_is_local(site)
+
+
+def test_what_epochs_mean_outlives_the_table_and_the_newest_root(site: Site, thief: Thief) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    shift = undone(site, false_claim=2).plan.shift
+    site.run()
+    root_key = load(site.context(), STREAM).item.root_key
+    data = bytearray(site.store.objects[root_key])
+    data[100] ^= 1
+    site.store.objects[root_key] = bytes(data)
+
+    rebuild(site.context(), STREAM, branching=64, dry_run=False, accept_less=True)
+
+    assert load(site.context(), STREAM).root.shift == shift
+    write(site, 300, epochs=((1, 0), (2, 250)))
+    assert error_of(site) is None
+    assert remote_is_local(site)
 
 
 def twin(first: int, end: int, *, body: bytes) -> Any:
