@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
@@ -21,7 +22,21 @@ from functions._runtime import logger, metrics, now_ms, pause, remote, tell, tim
 @metrics.log_metrics
 def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
     """Answer with a JSON object; see coldstream.plans.agent_requests."""
-    answered = answer(remote(), event, pause=pause, now_ms=now_ms(), time_left=time_left(context))
+    answered = answer(
+        remote(),
+        event,
+        pause=pause,
+        now_ms=now_ms(),
+        time_left=time_left(context),
+        cluster=os.environ[names.ENV_CLUSTER],
+    )
+    if answered.misfit is not None:
+        logger.warning(
+            "no broker gives this directory to a queue of this name, so it is left out",
+            stream=answered.stream,
+            vhost=answered.misfit.vhost,
+            queue=answered.misfit.queue,
+        )
     if answered.error is not None:
         # Conflicts and what is only unavailable are for the agent, which tries again.
         if not isinstance(answered.error, ConflictError | UnavailableError):

@@ -6,7 +6,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from coldstream.names import CLAIM_TIMEOUT_SECONDS
+from coldstream.names import CLAIM_TIMEOUT_SECONDS, ENV_CLUSTER
 from infra import rights
 from infra.function import Function
 from infra.nag import accept_executions, accept_keys
@@ -42,7 +42,7 @@ class Claim(Construct):
             handler="functions.claim.handler",
             code=site.code,
             timeout=Duration.seconds(CLAIM_TIMEOUT_SECONDS),
-            environment=site.environment,
+            environment={**site.environment, ENV_CLUSTER: site.settings.stack_name},
             rights=[
                 rights.read_objects(bucket=bucket, prefix=prefix),
                 rights.write_metadata(bucket=bucket, prefix=prefix),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import secrets
@@ -132,4 +133,5 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
 def whole(site: Site, stream: str) -> list[bytes]:
     """Bodies of all messages of a stream that the tier has; none while it has no such stream."""
     read = site.run("read", f"//{stream}", "--from", "first", "--output", "json")
-    return [json.loads(line)["body"].encode() for line in read.stdout.splitlines()]
+    rows = map(json.loads, read.stdout.splitlines())
+    return [base64.b64decode(row["body_base64"]) for row in rows]

@@ -218,6 +218,7 @@ def test_what_a_thief_of_an_agents_rights_did_is_undone_by_one_command(
     assert done == planned | {
         "done": True, "next": 4000, "left": [], "timeline": done["epoch"],
         "fragments": done["fragments"], "bytes": done["bytes"],
+        "epoch": done["epoch"], "shift": done["shift"],
     }  # fmt: skip
     assert site.tier(true).returncode == 0
     _assert_comes_back(site, written)

@@ -131,6 +131,7 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         names.ENV_BUCKET: BUCKET,
         names.ENV_TABLE: TABLE,
         names.ENV_PREFIX: PREFIX,
+        names.ENV_CLUSTER: "c",
         names.ENV_BRANCHING: "4",
         names.ENV_FRAGMENT_SIZE: str(2**20),
         names.ENV_GRACE_SECONDS: "0",

@@ -11,6 +11,7 @@ import pytest
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.quarantine import (
+    CLAIMED_TIMELINES,
     MAX_LISTED,
     MAX_RECORD_SIZE,
     MAX_TIMELINES,
@@ -111,11 +112,11 @@ def test_a_record_that_would_grow_too_large_names_fewer_keys_and_says_so() -> No
 
 def test_too_many_timelines_are_refused_before_anything_is_written() -> None:
     record = QuarantineRecord()
-    for epoch in range(1, MAX_TIMELINES + 1):
+    for epoch in range(1, CLAIMED_TIMELINES + 1):
         record = record.with_timeline(Timeline(epoch, 0, 0))
 
     with pytest.raises(InvalidInputError, match=r"quarantine drop .*--timeline 1 --yes`"):
-        record.with_timeline(Timeline(MAX_TIMELINES + 1, 0, 0))
+        record.with_timeline(Timeline(CLAIMED_TIMELINES + 1, 0, 0))
     assert parse_record(record.encode()) == record
 
 

@@ -100,7 +100,8 @@ class Commits:
         item = self.context.catalog.get(self.stream)
         if item is None or item.epoch != epoch or item.ledger.floor(epoch) is None:
             return None
-        if name.queue and item.name != name:
+        known = (item.name.vhost, item.name.queue)
+        if name.queue and known != (name.vhost, name.queue):
             return None
         try:
             loaded = load(self.context, self.stream)

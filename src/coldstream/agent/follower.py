@@ -43,6 +43,8 @@ from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
 _END = 2**64 - 1
+#: A stream whose manifest has all that the log has is looked at this often, seconds.
+_LEVEL_SECONDS = 1800.0
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
 
 
@@ -111,7 +113,7 @@ class StreamFollower:
         notices = self._gaps.notices
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         every = 0.0 if self.settings.once else self.settings.compare_seconds
-        self._strangers = Strangers(self.context, self.log, every)
+        self._strangers = Strangers(self.context, self.log, every, notices)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
             self.context, self.log.stream, self.settings, self.requests, commits, notices
@@ -251,7 +253,8 @@ class StreamFollower:
         self.progress.next_offset = report.next_offset
         self._moved_at = now
         self._catch_up.opened(now, moved=report.commits > 0)
-        self._strangers.opened(report.next_offset, now)
+        self._strangers.opened(opened.claimed_at, now)
+        self._watched_at = now
         return True
 
     def _restart_at(self, offset: int) -> None:
@@ -387,7 +390,8 @@ class StreamFollower:
         level = self.progress.next_offset >= self._position
         if level and not self._catch_up.trying:
             self._catch_up.followed(now, moved=False)
-            return
+            if self.settings.once or now - self._watched_at < _LEVEL_SECONDS:
+                return  # later it is looked whether an undo has cut off what was there
         if now - self._watched_at < _WATCH_SECONDS:
             return
         self._watched_at = now
@@ -410,7 +414,8 @@ class StreamFollower:
                 self._restart_at(item.next_offset)  # another agent of this epoch is ahead
         if self.progress.next_offset >= self._position:
             self._catch_up.followed(now, moved=True)
-            self.progress.durable_seconds = now - self.started
+            if not level:
+                self.progress.durable_seconds = now - self.started
             return
         if not self._catch_up.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
             return

@@ -33,6 +33,7 @@ class Opened:
         epoch: of the claim.
         shift: by which it is above the epoch of the broker's chunks.
         ledger: that has the claim.
+        claimed_at: where the manifest ended then.
         report: of the commit of what earlier lives of an agent have uploaded.
         waits_at: where a fragment begins that waits behind something missing; looked for with
             `once` only, None if there is none.
@@ -41,6 +42,7 @@ class Opened:
     epoch: int
     shift: int
     ledger: Ledger
+    claimed_at: int
     report: CommitReport
     waits_at: int | None
 
@@ -96,7 +98,8 @@ def open_stream(
     # What an earlier life of this agent has uploaded may have lost its events.
     report = commits.commit()
     look = settings.once and not report.waiting
-    return Opened(epoch, shift, ledger, report, gaps.pending(report) if look else None)
+    claimed_at = claimed.loaded.root.next_offset
+    return Opened(epoch, shift, ledger, claimed_at, report, gaps.pending(report) if look else None)
 
 
 def _shift(context: Context, item: CatalogItem | None) -> int:

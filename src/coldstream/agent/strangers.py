@@ -9,32 +9,39 @@ consolidation are strangers, too, and have the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from enum import Enum
 
 from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Notices
 from coldstream.errors import CorruptDataError, DivergedError, NotFoundError, UnavailableError
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
+from coldstream.osiris.chunk import chunk_at
 from coldstream.osiris.segment import segment_name
 from coldstream.plans.overlap import blocks
+from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.remote.trailers import read_index, trailer_of
+from coldstream.soundness.chunk import holds_by_itself
 
 _BLOCK = 4 * 2**20
 #: Uploads that are remembered at the most; then it is time to look.
 _MANY = 1000
+#: Bytes of strangers that are compared in one look, about: uploads wait meanwhile.
+_AT_ONCE = 64 * 2**20
 
 
 class ForgedError(DivergedError):
     """A fragment under the claim of this writer has other bytes than its log."""
 
     remedy = (
-        "somebody else uploads with an agent's rights: take these away, then"
-        " `coldstream undo STREAM --from OFFSET`; docs/security.md"
+        "somebody else uploads with an agent's credentials: revoke them, then `coldstream undo"
+        " STREAM --from FIRST --to NEXT`, with the offsets of the fragment; docs/security.md"
     )
 
 
@@ -46,18 +53,20 @@ class Strangers:
         context: where.
         log: of the writer.
         every_seconds: from one look to the next.
+        notices: takes what a person should know of damage in S3.
     """
 
     context: Context
     log: StreamLog
     every_seconds: float
-    _own: dict[int, int] = field(default_factory=dict)  # uid of an upload: where it ends
+    notices: Notices
+    _own: set[DataKey] = field(default_factory=set)
     _begin: int | None = None  # all below was looked at
     _looked_at: float = float("-inf")
 
     def uploaded(self, key: DataKey) -> None:
         """This agent has uploaded a fragment."""
-        self._own[key.uid] = key.next_offset
+        self._own.add(key)
 
     def opened(self, next_offset: int, now: float) -> None:
         """The stream was claimed; what is below `next_offset` is not looked at, if it is new."""
@@ -66,7 +75,7 @@ class Strangers:
         self._begin = min(self._begin, next_offset)
 
     def look(self, epoch: int, next_offset: int, committed: int, now: float) -> None:
-        """Compare what is new in the manifest, if it is time to.
+        """Compare what is new in the manifest, if it is time to; some of it, if it is much.
 
         Args:
             epoch: of the claim; the manifest of another one is left alone.
@@ -82,86 +91,132 @@ class Strangers:
         due = now - self._looked_at >= self.every_seconds or len(self._own) >= _MANY
         if not due or next_offset <= begin:
             return
-        stream = self.log.stream
+        stream, left = self.log.stream, _AT_ONCE
         root = load(self.context, stream).root
         if root.epoch != epoch:
             return
         for leaf in leaves(root, self.context.fetch(stream), start=begin):
-            if leaf.next_offset > committed:
+            if leaf.next_offset > committed or left <= 0:
                 break  # what the log does not have yet cannot be compared
-            if leaf.kind is EntryKind.FRAGMENT and leaf.uid not in self._own:
+            if leaf.kind is EntryKind.FRAGMENT and leaf.data_key(stream) not in self._own:
                 self._compare(leaf)
+                left -= leaf.size
             begin = leaf.next_offset
-        self._begin, self._looked_at = begin, now
-        self._own = {uid: end for uid, end in self._own.items() if end > begin}
+        self._begin = begin
+        if left > 0:
+            self._looked_at = now
+        self._own = {key for key in self._own if key.next_offset > begin}
 
     def _compare(self, leaf: Entry) -> None:
         path = leaf.data_key(self.log.stream).path(self.context.prefix)
         try:
-            same = self._is_same(leaf, path) or not self._holds(leaf, path)
-        except (CorruptDataError, NotFoundError):
-            return  # damage is for scrub to find, and for repair to mend
+            found = _Comparison(self.context.store, self.log, leaf, path).result(
+                self.context.prefix
+            )
+        except (CorruptDataError, NotFoundError) as exc:
+            self._tell_damage(leaf, path, exc.reason)
+            return
         except OSError as exc:
             raise UnavailableError(
                 f"the log cannot be compared: {exc}",
                 stream=self.log.stream,
                 offset=leaf.first_offset,
             ) from exc
-        if not same:
+        if found is _Found.FORGED:
             raise ForgedError(
-                f"the fragment of {leaf.first_offset}..{leaf.next_offset} has other bytes than the"
-                " local log, and this agent has not uploaded it",
+                f"the fragment of {leaf.first_offset}..{leaf.next_offset} has other messages than"
+                " the local log, and this agent has not uploaded it",
                 stream=self.log.stream,
                 offset=leaf.first_offset,
                 key=path,
             )
+        if found is _Found.DAMAGED:
+            self._tell_damage(leaf, path, "a chunk of it does not hold")
 
-    def _is_same(self, leaf: Entry, path: str) -> bool:
-        segments = self.log.segments()
-        if not segments or segments[0] > leaf.first_offset:
-            return True  # local retention has taken it: nobody can tell any more
-        trailer = trailer_of(self.context.store, self.context.prefix, self.log.stream, leaf)
-        at = len(HEADER)
-        for data in self._local(leaf.first_offset, leaf.next_offset):
-            if at + len(data) > trailer.index_position:
-                return False
-            if self.context.store.get(path, at, at + len(data)) != data:
-                return False
-            at += len(data)
-        return at == trailer.index_position
+    def _tell_damage(self, leaf: Entry, path: str, why: str) -> None:
+        self.notices.append(
+            f"the fragment of {leaf.first_offset}..{leaf.next_offset} is damaged in S3: {why};"
+            " while this node has its bytes, `coldstream repair` takes them from its data directory"
+            f" (stream {self.log.stream}, offset {leaf.first_offset}, key {path})"
+        )
 
-    def _holds(self, leaf: Entry, path: str) -> bool:
-        """Whether every chunk of a fragment is as somebody has made it."""
-        store, stream = self.context.store, self.log.stream
-        trailer = trailer_of(store, self.context.prefix, stream, leaf)
-        lowest, highest = trailer.first_chunk_epoch, trailer.last_chunk_epoch
-        for block in blocks(read_index(store, path, trailer), 0, _BLOCK):
+
+class _Found(Enum):
+    """What a comparison came to."""
+
+    SAME = 0  # or nobody can tell any more
+    DAMAGED = 1  # nothing of it is another one, but some of it does not hold
+    FORGED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """One fragment, compared with the log chunk by chunk."""
+
+    store: ObjectStore
+    log: StreamLog
+    leaf: Entry
+    path: str
+
+    def result(self, prefix: str) -> _Found:
+        """What it comes to.
+
+        Raises:
+            CorruptDataError, NotFoundError: trailer or index of the fragment.
+            OSError: a local file vanished.
+        """
+        first, end = self.leaf.first_offset, self.leaf.next_offset
+        local = self._local(first, end)
+        if local is None:
+            return _Found.SAME
+        trailer = trailer_of(self.store, prefix, self.log.stream, self.leaf)
+        index = read_index(self.store, self.path, trailer)
+        lowest, found = trailer.first_chunk_epoch, _Found.SAME
+        for block in blocks(index, 0, _BLOCK):
             begin = len(HEADER) + block.start
-            data = memoryview(store.get(path, begin, begin + block.size))
-            if None in block.chunks(data, lowest=lowest, highest=highest):
-                return False
-        return True
+            data = memoryview(self.store.get(self.path, begin, begin + block.size))
+            for chunk in block.chunks(data, lowest=lowest, highest=trailer.last_chunk_epoch):
+                if chunk is None:
+                    found = _Found.DAMAGED
+                    continue
+                span = local.pop(chunk.header.chunk_id, None)
+                own = None if span is None else self._read(span)
+                if own is None or (own != bytes(chunk.buffer) and _holds(own)):
+                    return _Found.FORGED
+        return found
 
-    def _local(self, first: int, next_offset: int) -> Iterator[bytes]:
-        """The bytes of the chunks that begin in [first, next_offset), in blocks."""
-        segments = [each for each in self.log.segments() if each < next_offset]
-        for number, segment in enumerate(segments):
-            if number + 1 < len(segments) and segments[number + 1] <= first:
-                continue
+    def _local(self, first: int, end: int) -> dict[int, tuple[int, int, int]] | None:
+        """Segment, begin and end of the local chunks from `first` to `end`, by chunk id; None if
+        local retention has taken some of them.
+        """
+        segments = self.log.segments()
+        if not segments or segments[0] > first:
+            return None
+        spans: dict[int, tuple[int, int, int]] = {}
+        at = max(0, bisect_right(segments, first) - 1)
+        for segment in segments[at:]:
+            if segment >= end:
+                break
             view = self.log.view(segment, since=segment, closed=False)
             if view is None:
-                continue
-            records = view.records
-            spans = [
-                (int(record["position"]), end)
-                for record, end in zip(
-                    records, [*map(int, records["position"][1:]), view.end_position], strict=True
-                )
-                if first <= int(record["offset"]) < next_offset
-            ]
-            if not spans:
-                continue
-            with self.log.files.open(self.log.directory, segment_name(segment)) as file:
-                for start in range(spans[0][0], spans[-1][1], _BLOCK):
-                    end = min(start + _BLOCK, spans[-1][1])
-                    yield bytes(file.read(start, end - start))
+                return None
+            positions = [*map(int, view.records["position"]), view.end_position]
+            for number, offset in enumerate(map(int, view.records["offset"])):
+                if first <= offset < end:
+                    spans[offset] = segment, positions[number], positions[number + 1]
+        again = self.log.segments()
+        return spans if again and again[0] <= first else None
+
+    def _read(self, span: tuple[int, int, int]) -> bytes:
+        segment, begin, end = span
+        with self.log.files.open(self.log.directory, segment_name(segment)) as file:
+            return bytes(file.read(begin, end - begin))
+
+
+def _holds(data: bytes) -> bool:
+    """Whether the bytes are one whole chunk, with its CRC."""
+    try:
+        chunk = chunk_at(memoryview(data), 0, len(data))
+    except CorruptDataError:
+        return False
+    return len(chunk.buffer) == len(data) and holds_by_itself(chunk, inflate=False)

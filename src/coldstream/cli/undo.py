@@ -17,7 +17,7 @@ from coldstream.errors import InvalidInputError
 if TYPE_CHECKING:
     from coldstream.usecases.undo import Undone, UndoPlan
 
-_COLUMNS = ("from", "cut_off", "put_back", "next", "epoch", "shift")
+_COLUMNS = ("from", "cut_off", "put_back", "next", "epoch")
 _TOLD_EVERY = 10.0  # seconds
 
 
@@ -25,12 +25,13 @@ _TOLD_EVERY = 10.0  # seconds
 def undo(
     stream: StreamArgument,
     claim: Annotated[
-        int | None,
+        list[int] | None,
         typer.Option(
             "--claim",
             metavar="EPOCH",
             min=1,
-            help="Epoch of the first false claim; all later ones are undone, too.",
+            help="Epoch of a false claim. Name every one: a true claim after it has cut off what "
+            "was false by itself, and nothing is to be undone.",
             show_default=False,
         ),
     ] = None,
@@ -40,16 +41,26 @@ def undo(
             "--from",
             metavar="OFFSET",
             min=0,
-            help="Where forged fragments begin, if every claim is true.",
+            help="Where forged fragments begin, or a false hole, if every claim is true.",
             show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="OFFSET",
+            min=0,
+            help="Where what is forged ends: what follows is put back.",
+            show_default="all that follows is forged, and nothing of it is put back",
         ),
     ] = None,
     broker_epoch: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="An epoch that the broker has had. Needed only where agents stay fenced after an "
-            "undo, or where the first claim of all is false.",
+            help="An epoch that the broker has had. Needed where agents are refused after an undo, "
+            "be it as fenced or for an epoch that is too high.",
             show_default="of the last true claim",
         ),
     ] = None,
@@ -68,7 +79,7 @@ def undo(
 
     Examples: coldstream undo //orders --claim 12 --dry-run
 
-    coldstream undo //orders --from 5000 --yes
+    coldstream undo //orders --from 5000 --to 5400 --yes
     """
     from coldstream.usecases import undo as usecase
 
@@ -78,10 +89,15 @@ def undo(
     name = workable(remote.catalog, stream)
     context = read_only(remote)[0] if dry_run else remote.context()
     plan = usecase.plan_undo(
-        context, name, false_claim=claim, offset=start, broker_epoch=broker_epoch
+        context, name, false_claims=claim or (), offset=start, to=to, broker_epoch=broker_epoch
     )
     if dry_run:
         _show(plan, None, as_json=as_json)
+        if plan.next_offset < plan.item.next_offset:
+            note(
+                f"offsets {plan.next_offset} to {plan.item.next_offset - 1} would not be put back:"
+                " an agent uploads what its log still has of them"
+            )
         note("nothing was changed; --yes would do it")
         return
     done = usecase.undo(
@@ -119,10 +135,9 @@ def _show(plan: UndoPlan, done: Undone | None, *, as_json: bool) -> None:
     row: dict[str, Any] = {
         "from": plan.offset,
         "cut_off": f"{plan.offset}..{end}" if end > plan.offset else None,
-        "put_back": f"{plan.offset}..{plan.next_offset}" if plan.sources else None,
+        "put_back": f"{plan.sources[0].first}..{plan.next_offset}" if plan.sources else None,
         "next": plan.next_offset if done is None else done.next_offset,
-        "epoch": plan.epoch,
-        "shift": plan.shift,
+        "epoch": plan.epoch if done is not None else None,
     }
     if not as_json:
         print_table([row], _COLUMNS)
@@ -136,8 +151,8 @@ def _show(plan: UndoPlan, done: Undone | None, *, as_json: bool) -> None:
             "old_next": end,
             "next": row["next"],
             "put_back": [{"first": each.first, "next": each.next} for each in plan.sources],
-            "epoch": plan.epoch,
-            "shift": plan.shift,
+            "epoch": plan.epoch if done else None,
+            "shift": plan.shift if done else None,
             "fragments": done.fragments if done else None,
             "bytes": done.bytes if done else None,
             "timeline": plan.epoch if done and done.cut else None,

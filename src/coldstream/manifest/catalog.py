@@ -37,13 +37,15 @@ class QueueName:
     def fits(self, stream: str) -> bool:
         """Whether a broker can have given a queue of this name the directory `stream`.
 
-        It writes VHOST_QUEUE_NANOSECONDS, and `_` for each character that it does not take. So many
-        names fit one directory, and one that nobody has said fits all.
+        It writes VHOST_QUEUE_NANOSECONDS, with `_` for what it does not take: for each byte, code
+        point or grapheme, as its release has it. So many names fit one directory.
         """
-        if not self.queue:
-            return True
         made, _, nanoseconds = stream.rpartition("_")
-        return made == _ODD.sub("_", f"{self.vhost}_{self.queue}") and nanoseconds.isdigit()
+        odd = "".join(
+            each if not _ODD.match(each) else "_" if each.isascii() else "_{0,4}"
+            for each in f"{self.vhost}_{self.queue}"
+        )
+        return nanoseconds.isdigit() and re.fullmatch(odd, made) is not None
 
     def filled(self, other: QueueName) -> QueueName:
         """This name, with those parts of another one that this has not."""

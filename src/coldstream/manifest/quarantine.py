@@ -32,7 +32,9 @@ MAX_RECORD_SIZE = 16 * 2**20
 MAX_LISTED = 10_000
 MAX_LISTED_IN_ALL = 50_000
 #: Timelines and dropped ones in a record: far more than a cluster has fail-overs that lose data.
-MAX_TIMELINES = 1000
+MAX_TIMELINES = 1024
+#: A claim adds none to so many. The rest is for undoing false claims, which may have filled it.
+CLAIMED_TIMELINES = 1000
 MAX_REASON = 2000
 MAX_TIME_MS = 2**63 - 1
 _MAX_KEY = 1024
@@ -119,7 +121,13 @@ class QuarantineRecord:
         yield from ((each.epoch, each.floor) for each in self.dropped)
 
     @classmethod
-    def of(cls, timelines: Iterable[Timeline], dropped: Iterable[Dropped]) -> QuarantineRecord:
+    def of(
+        cls,
+        timelines: Iterable[Timeline],
+        dropped: Iterable[Dropped],
+        *,
+        most: int = MAX_TIMELINES,
+    ) -> QuarantineRecord:
         """A record that fits: without some of the listed keys if they are too many or too long.
 
         The keys of the timelines that come first are kept first, whatever their epochs.
@@ -128,10 +136,10 @@ class QuarantineRecord:
             InvalidInputError: there are too many timelines; some must be given up first.
         """
         given = list(timelines)
-        if len(given) > MAX_TIMELINES:
+        if len(given) > most:
             first = min(given, key=lambda each: each.epoch)
             raise InvalidInputError(
-                f"{len(given)} lost timelines, and a quarantine record holds {MAX_TIMELINES}: give"
+                f"{len(given)} lost timelines, and a quarantine record holds {most}: give"
                 " up what nobody needs, as with `coldstream quarantine drop STREAM --timeline"
                 f" {first.epoch} --yes`",
                 offset=first.floor,
@@ -153,7 +161,9 @@ class QuarantineRecord:
         fitting.sort(key=lambda each: each.epoch)
         return cls(tuple(fitting), tuple(dropped))
 
-    def with_timeline(self, timeline: Timeline) -> QuarantineRecord:
+    def with_timeline(
+        self, timeline: Timeline, *, most: int = CLAIMED_TIMELINES
+    ) -> QuarantineRecord:
         """This record with a timeline more, or with another one in the place of that of its epoch.
 
         What does not fit is left out of `listed`, as `of` does: of the new timeline first.
@@ -162,7 +172,10 @@ class QuarantineRecord:
             InvalidInputError: there are too many timelines; some must be given up first.
         """
         kept = [each for each in self.timelines if each.epoch != timeline.epoch]
-        return QuarantineRecord.of([*kept, timeline], self.dropped)
+        replaced = len(kept) < len(self.timelines)
+        return QuarantineRecord.of(
+            [*kept, timeline], self.dropped, most=MAX_TIMELINES if replaced else most
+        )
 
     def without(self, epoch: int, floor: int, until_ms: int) -> QuarantineRecord:
         """This record after what the claim of `epoch` cut off was given up.

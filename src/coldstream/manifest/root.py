@@ -247,7 +247,7 @@ def _check(root: Root, header: NodeHeader, dead_fragments: int) -> None:
             root.last_chunk is None or root.last_chunk.chunk_id < root.next_offset,
             "the last chunk lies above the next offset",
         ),
-        (root.shift <= root.epoch, "agents add more to an epoch than any has"),
+        (root.shift <= root.epoch + 1, "agents add more to an epoch than any has"),
         (root.ledger.epoch == root.epoch, "the ledger ends in another epoch"),
         (
             all(one >= other for one, other in pairwise(entries.levels())),

@@ -36,6 +36,9 @@ from coldstream.usecases.overlap import Ends
 from coldstream.usecases.quarantine import load_record
 from coldstream.usecases.truncate import cut_off
 
+#: The first claim of a stream is of an epoch up to this, unless it may leap further.
+_FIRST_MOST = 2**20
+
 
 def anchor(context: Context, stream: str, first_offset: int, name: QueueName) -> CatalogItem:
     """Write the stream's first item, before its first object; return the item that is there.
@@ -287,7 +290,7 @@ class _Claiming:
                 context, loaded, extension, cut, self._epoch, now_ms=self._now_ms
             )
             first_written = self._planned.first_written
-        root = plan_claim(root, self._epoch, recorded=recorded(context, stream, root))
+        root = plan_claim(root, self._epoch, recorded=_recorded(context, stream, root))
         return _ClaimStep(root, terms=Terms(claim=True, first_written=first_written))
 
     def _check_shift(self, root: Root) -> None:
@@ -312,12 +315,13 @@ class _Claiming:
 def check_leap(item: CatalogItem, epoch: int, max_leap: int) -> None:
     """Return unless an epoch is further above the last one than elections can have brought it.
 
-    A broker counts its epochs up by one. The first claim of a stream may be of any.
+    A broker counts its epochs up by one. A stream may be old when it is tiered first, but no stream
+    has had a million elections; above that an undo would have no room.
 
     Raises:
         InvalidInputError: it is.
     """
-    if item.epoch and epoch > item.epoch + max_leap:
+    if epoch > (item.epoch + max_leap if item.epoch else max(_FIRST_MOST, max_leap)):
         raise InvalidInputError(
             f"epoch {epoch} would claim the stream after epoch {item.epoch}, and no broker counts"
             f" up by more than {max_leap} between two claims; nothing was changed",
@@ -340,7 +344,7 @@ def check_not_fenced(loaded: Snapshot, epoch: int) -> None:
         )
 
 
-def recorded(context: Context, stream: str, root: Root) -> set[int] | None:
+def _recorded(context: Context, stream: str, root: Root) -> set[int] | None:
     """Epochs of the claims that the quarantine record names; None where the ledger is short.
 
     Raises:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coldstream.errors import ColdstreamError, ConflictError, InvalidInputError
+from coldstream.manifest.catalog import QueueName
 from coldstream.plans.agent_requests import (
     MAX_MESSAGE,
     Commit,
@@ -45,6 +46,7 @@ class Answered:
         claimed: the claim that was made, or found.
         report: of the commit that was asked for.
         declared: keys of the holes that were PUT.
+        misfit: a name that no broker gives to this directory; it was left out.
     """
 
     row: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Answered:
     claimed: Claimed | None = None
     report: CommitReport | None = None
     declared: tuple[str, ...] = ()
+    misfit: QueueName | None = None
 
 
 def answer(
@@ -63,6 +66,7 @@ def answer(
     now_ms: int,
     time_left: Callable[[], bool] = lambda: True,
     renames: bool = False,
+    cluster: str | None = None,
 ) -> Answered:
     """Do what an agent asks for, if what is in the bucket and the catalog allows it.
 
@@ -74,6 +78,7 @@ def answer(
         time_left: as in `commit_runs`.
         renames: whether a stream may get another name than it has. Rules go by names, and may
             delete; so no agent may say it.
+        cluster: name of the cluster, whatever the request says of it; None to believe that.
     """
     answered = Answered()
     try:
@@ -81,6 +86,7 @@ def answer(
         answered.stream = request.stream
         match request:
             case Open():
+                request = replace(request, name=_named(request, answered, cluster))
                 answered.row = _open(context, request, answered, pause, now_ms, time_left)
                 _name(context, request, renames=renames)
             case Commit():
@@ -111,11 +117,6 @@ def _open(
     time_left: Callable[[], bool],
 ) -> dict[str, Any]:
     stream, name = request.stream, request.name
-    if not name.fits(stream):
-        raise InvalidInputError(
-            f"no broker gives this directory to the queue {name.queue!r} of {name.vhost!r}",
-            stream=stream,
-        )
     if request.anchor is not None:
         item = anchor(context, stream, request.anchor, name)
         if 0 < item.epoch < request.epoch and request.anchor > item.next_offset:
@@ -139,6 +140,17 @@ def _open(
             "rooted": claimed.rooted,
         }
     }
+
+
+def _named(request: Open, answered: Answered, cluster: str | None) -> QueueName:
+    """The name of a request as far as it counts: no claim fails for a name."""
+    name = request.name
+    if not name.queue:
+        return QueueName()
+    if not name.fits(request.stream):
+        answered.misfit = name
+        return QueueName()
+    return name if cluster is None else replace(name, cluster=cluster)
 
 
 def _name(context: Context, request: Open, *, renames: bool) -> None:

@@ -16,7 +16,7 @@ from coldstream.fragment import (
     Trailer,
 )
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
-from coldstream.manifest.quarantine import MAX_LISTED, ListedData, Timeline
+from coldstream.manifest.quarantine import CLAIMED_TIMELINES, MAX_LISTED, ListedData, Timeline
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import last_bytes, leaf_at, over_hole
 from coldstream.osiris.chunk import Chunk, iter_chunks
@@ -38,7 +38,14 @@ _MAX_PAGES = 100
 
 
 def cut_off(
-    context: Context, loaded: Snapshot, extension: Extension, cut: Cut, epoch: int, *, now_ms: int
+    context: Context,
+    loaded: Snapshot,
+    extension: Extension,
+    cut: Cut,
+    epoch: int,
+    *,
+    now_ms: int,
+    most: int = CLAIMED_TIMELINES,
 ) -> tuple[Root, Truncation]:
     """PUT what the truncated root refers to; give that root, not yet claimed, and what it lost.
 
@@ -49,6 +56,7 @@ def cut_off(
         cut: where.
         epoch: that claims.
         now_ms: ms since the Unix epoch.
+        most: timelines in the record, this one among them.
 
     Raises:
         CorruptDataError: the fragment that has to be cut in two, a group or the quarantine record
@@ -80,7 +88,9 @@ def cut_off(
         why=cut.why,
         first_written=_path(context, stream, beginning) if beginning else "",
     )
-    return _recorded(context, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms)
+    return _recorded(
+        context, loaded, extension, cut, epoch, after, truncation, now_ms=now_ms, most=most
+    )
 
 
 def _recorded(
@@ -93,6 +103,7 @@ def _recorded(
     truncation: Truncation,
     *,
     now_ms: int,
+    most: int,
 ) -> tuple[Root, Truncation]:
     """PUT the quarantine record of what is cut off, if anything is; the root that names it."""
     stream, root = loaded.item.stream, extension.root
@@ -112,7 +123,9 @@ def _recorded(
         complete=complete,
     )
     try:
-        record = load_record(context, stream, root.quarantine_key).with_timeline(timeline)
+        record = load_record(context, stream, root.quarantine_key).with_timeline(
+            timeline, most=most
+        )
         key = write_record(context, stream, epoch, record)
     except InvalidInputError as exc:
         exc.located(stream=stream)

@@ -2,16 +2,17 @@
 
 A thief of an agent's credentials can claim a stream with a made-up log, and upload made-up
 fragments. What a false claim cuts off is in the quarantine. This claims once more, by an epoch that
-no agent can have, and cuts the manifest where the truth ends: so all that is made up is fenced, by
-the same rule that fences a deposed writer, however late it comes. What the false claims cut off is
-copied under the new epoch, inside the bucket, and committed. The brokers' epochs are below the new
-one, so the root says how much agents add to them from then on. The next claim of an agent compares
-its log with all of this.
+is drawn and that no agent can have, and cuts the manifest where the truth ends: so all that is made
+up is fenced, by the same rule that fences a deposed writer, however late it comes.
+
+What is true and was cut off is copied under the new epoch, inside the bucket, and committed. The
+brokers' epochs are below the new one, so the root says how much agents add to them from then on.
+The next claim of an agent compares its log with all of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 
@@ -24,10 +25,12 @@ from coldstream.errors import (
 from coldstream.fragment import Trailer
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
-from coldstream.manifest.quarantine import QuarantineRecord
+from coldstream.manifest.quarantine import MAX_TIMELINES, QuarantineRecord
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import leaf_at
+from coldstream.names import MAX_EPOCH
 from coldstream.plans.claim import LocalChunk, claim
 from coldstream.plans.truncate import Cut, Truncation
 from coldstream.ports import Composer
@@ -35,7 +38,6 @@ from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.remote.trailers import epoch_at, read_index, trailer_of
 from coldstream.usecases.amend import Terms, amend
-from coldstream.usecases.claim import recorded
 from coldstream.usecases.claim_function import MAX_LEAP
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.extend import Extension
@@ -45,6 +47,8 @@ from coldstream.usecases.truncate import cut_off
 
 _AT_ONCE = 8
 _BATCH = 256
+#: The epoch of an undo is drawn from so many, so that nobody can upload by it beforehand.
+_DRAWN = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,9 @@ def plan_undo(
     context: Context,
     stream: str,
     *,
-    false_claim: int | None = None,
+    false_claims: Collection[int] = (),
     offset: int | None = None,
+    to: int | None = None,
     broker_epoch: int | None = None,
 ) -> UndoPlan:
     """What undoing would do; nothing is written.
@@ -110,59 +115,96 @@ def plan_undo(
     Args:
         context: where.
         stream: directory name.
-        false_claim: epoch of the first false claim; all later ones count as false, too.
-        offset: where forged fragments begin, if no claim is false.
-        broker_epoch: at most the epoch that the broker has now; None for that of the last claim
-            that is not false.
+        false_claims: epochs of all false claims; no true one may have come after the first.
+        offset: where forged fragments or a false hole begin, if no claim is false.
+        to: where they end; what follows is put back. None if all that follows is forged.
+        broker_epoch: an epoch that the broker has had; None for that of the last true claim.
 
     Raises:
-        InvalidInputError: not one of both is given; there is no such claim or offset.
-        ConflictError: a fragment begins below `offset` and ends above it, and no chunk ends there.
+        InvalidInputError: what is named is not there, or cannot be undone; the message says why.
         As `load` and `lost_data`.
     """
-    if (false_claim is None) == (offset is None):
-        raise InvalidInputError("name the first false claim, or where forged fragments begin")
+    if bool(false_claims) == (offset is not None) or (to is not None and offset is None):
+        raise InvalidInputError("name the false claims, or where forged fragments begin")
     loaded = load(context, stream)
     item, root = loaded.item, loaded.root
     record = load_record(context, stream, root.quarantine_key)
-    claims = [(each.epoch, each.floor) for each in root.ledger.claims]
-    false = [each for each in claims if false_claim is not None and each[0] >= false_claim]
+    # Retention takes old claims out of ledgers, not out of records.
+    claims = sorted(
+        {**dict(record.cuts()), **{c.epoch: c.floor for c in root.ledger.claims}}.items()
+    )
+    false = [each for each in claims if each[0] in false_claims]
     sources: tuple[Source, ...] = ()
-    if false_claim is not None:
-        for before, after in pairwise(false):
-            if after[0] - before[0] > MAX_LEAP:
-                raise InvalidInputError(
-                    f"what claims made of it before epoch {after[0]} is undone already: no agent"
-                    " can have claimed by that one; name the first false claim after it",
-                    stream=stream,
-                )
-        if not false or false[0][0] != false_claim:
-            newest = ", ".join(str(epoch) for epoch, _ in claims[-5:])
-            raise InvalidInputError(
-                f"no claim of epoch {false_claim}; the newest ones are {newest}", stream=stream
-            )
+    if offset is None:
+        _check_named(stream, claims, set(false_claims))
         offset, sources = _what_was_cut(context, stream, record, false)
-    assert offset is not None
+    elif to is not None:
+        _check_boundary(context, stream, root, offset, to)
+        if to < root.next_offset:
+            sources = (Source(root, to, root.next_offset),)
     if offset > root.next_offset:
         raise InvalidInputError(
             f"the manifest ends at {root.next_offset}", stream=stream, offset=offset
         )
-    if offset <= root.first_offset and sources:
+    if offset <= root.first_offset and sources and to is None:
         offset = sources[0].first
     if broker_epoch is None:
-        true = max((epoch for epoch, _ in claims if (epoch, _) not in false), default=0)
+        true = max((epoch for epoch, _ in claims if epoch not in false_claims), default=0)
         broker_epoch = max(0, true - root.shift)
-    # No agent can claim this one, so what is copied under it is of nobody else.
-    epoch = item.epoch + MAX_LEAP + 1
-    return UndoPlan(
+    # Agents cannot claim so far above, and nobody can have uploaded by a number that was not drawn.
+    epoch = item.epoch + MAX_LEAP + 1 + context.new_uid() % _DRAWN
+    if epoch >= MAX_EPOCH:
+        raise InvalidInputError("no epoch is left above those that were claimed", stream=stream)
+    plan = UndoPlan(
         stream=stream,
         offset=offset,
         epoch=epoch,
-        shift=epoch + 1 - broker_epoch,
+        shift=max(0, epoch + 1 - broker_epoch),
         item=item,
         false_claims=tuple(each for each, _ in false),
         sources=sources,
     )
+    _cut(context, plan, root)  # whether it can be cut there
+    return plan
+
+
+def _check_named(stream: str, claims: Sequence[tuple[int, int]], named: set[int]) -> None:
+    """All claims from the first false one on are named, and none of them was an undo.
+
+    Raises:
+        InvalidInputError: it is not so.
+    """
+    known = [epoch for epoch, _ in claims]
+    unknown = sorted(named - set(known))
+    if unknown:
+        newest = ", ".join(map(str, known[-5:]))
+        raise InvalidInputError(
+            f"no claim of epoch {unknown[0]}; the newest ones are {newest}", stream=stream
+        )
+    for before, epoch in pairwise(known):
+        if epoch > min(named) and epoch - before > MAX_LEAP:
+            raise InvalidInputError(
+                f"what was false before epoch {epoch} is undone already, by that very claim: no"
+                " agent's epoch is so far above the one before it",
+                stream=stream,
+            )
+    later = [epoch for epoch in known if epoch > min(named) and epoch not in named]
+    if later:
+        raise InvalidInputError(
+            f"epoch {later[0]} has claimed after a false claim. If that is true, its log has been"
+            " compared, what was false is cut off, and nothing is to be undone; else name it, too",
+            stream=stream,
+        )
+
+
+def _check_boundary(context: Context, stream: str, root: Root, offset: int, to: int) -> None:
+    if not offset < to <= root.next_offset:
+        raise InvalidInputError(
+            f"forged from {offset} to {to} is no range of a manifest up to {root.next_offset}",
+            stream=stream,
+        )
+    if to > root.first_offset:
+        _last_chunk(context, stream, root, to)
 
 
 def _what_was_cut(
@@ -269,17 +311,23 @@ def _claimed(context: Context, plan: UndoPlan, loaded: Snapshot, now_ms: int) ->
     cut = _cut(context, plan, root)
     if cut is not None:
         unchanged = Extension(root, (), (), more=False)
-        root, truncation = cut_off(context, loaded, unchanged, cut, plan.epoch, now_ms=now_ms)
-    root = claim(root, plan.epoch, recorded=recorded(context, stream, root))
+        root, truncation = cut_off(
+            context, loaded, unchanged, cut, plan.epoch, now_ms=now_ms, most=MAX_TIMELINES
+        )
+    kept = {epoch for epoch, _ in load_record(context, stream, root.quarantine_key).cuts()}
+    # The right of a claim with no lower floor is empty from now on. So many false ones fill no
+    # ledger.
+    claims = tuple(c for c in root.ledger.claims if c.floor < plan.offset or c.epoch in kept)
+    root = claim(replace(root, ledger=Ledger(claims)), plan.epoch)
     terms = Terms(claim=True, first_written=truncation.first_written if truncation else "")
     return _Claim(replace(root, shift=plan.shift), truncation, terms)
 
 
 def _cut(context: Context, plan: UndoPlan, root: Root) -> Cut | None:
     offset = plan.offset
-    claims = ", ".join(map(str, plan.false_claims))
-    why = f"undone: what false claims (epoch {claims}) have made of the stream"
-    if not claims:
+    claims = f"epochs {min(plan.false_claims, default=0)} to {max(plan.false_claims, default=0)}"
+    why = f"undone: what {len(plan.false_claims)} false claims, {claims}, have made of the stream"
+    if not plan.false_claims:
         why = f"undone: fragments that were forged, from {offset} on"
     if offset == root.next_offset:
         return None

@@ -120,3 +120,13 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def data() -> Callable[[str], Path]:
     return lambda name: Path(__file__).parents[2] / "data" / name
+
+
+@pytest.fixture
+def thief(site: Site) -> Any:
+    """One who finds 200 messages of epoch 1, all of them uploaded."""
+    from .theft import Thief, write
+
+    write(site, 200)
+    site.run()
+    return Thief(site)

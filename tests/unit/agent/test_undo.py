@@ -9,89 +9,31 @@ import pytest
 
 from coldstream.agent.commits import Commits
 from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Notices
 from coldstream.agent.strangers import ForgedError, Strangers
 from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.reader.verify import verify_stream
 from coldstream.remote.roots import load
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.rebuild import rebuild
-from coldstream.usecases.undo import Undone, plan_undo, undo
-from coldstream_devkit.fragments import build_fragment
-from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+from coldstream.usecases.undo import plan_undo, undo
+from coldstream_devkit.generator import append_chunks, build_chunk
 
 from .conftest import Site, no_pause
-
-STREAM = "__orders_1"
-
-
-class Thief:
-    """Whoever has the rights of an agent: to PUT fragments, and to ask the function."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.uid = 2**63
-
-    def claim(self, epoch: int, *chunks: tuple[int, int, int]) -> None:
-        """Claim with a made-up log of these chunks."""
-        context = self.site.context()
-        log = KnownHistory(tuple(LocalChunk(*each) for each in chunks))
-        function = OwnRights(context, no_pause, lambda: 1_790_000_000_000)
-        Commits(context, function, STREAM, no_pause).claim(
-            epoch,
-            0,
-            QueueName(),
-            log,
-            lambda begin, end: None,
-            shift=load(context, STREAM).root.shift,
-        )
-
-    def forge(self, first: int, end: int, *, epoch: int, floor: int) -> None:
-        """Upload a made-up fragment, and have it committed if anybody takes it."""
-        self.uid += 1
-        made = build_fragment(
-            first, end, stream=STREAM, epoch=epoch, floor=floor, uid=self.uid,
-            records_per_chunk=7, body=lambda n: b"forged %d" % n,
-        )  # fmt: skip
-        self.site.store.put(made.path("rabbitmq/"), made.data, write_id=str(self.uid))
-        commit_runs(self.site.context(), STREAM, pause=no_pause, thorough=True)
-
-
-def write(site: Site, messages: int, epoch: int = 1, **more: Any) -> None:
-    """The broker's log; a longer one begins with what a shorter one has."""
-    shutil.rmtree(site.data_dir / STREAM, ignore_errors=True)
-    epochs = more.pop("epochs", ((epoch, 0),))
-    write_stream(
-        site.data_dir / STREAM, messages=messages, chunk_messages=10, epochs=epochs, **more
-    )
-
-
-def undone(site: Site, **named: Any) -> Undone:
-    context = site.context()
-    plan = plan_undo(context, STREAM, **named)
-    return undo(context, site.store, plan, pause=no_pause, now_ms=1)
-
-
-def remote_is_local(site: Site) -> bool:
-    """All that the broker has is remote, byte for byte, and the tier is sound."""
-    sound = verify_stream(site.store, site.catalog, "rabbitmq/", STREAM, deep=True).sound
-    return sound and site.remote_chunks(STREAM) == site.local_chunks(STREAM)
-
-
-@pytest.fixture
-def thief(site: Site) -> Thief:
-    """One who finds 200 messages of epoch 1, all of them uploaded."""
-    write(site, 200)
-    site.run()
-    return Thief(site)
-
-
-def error_of(site: Site) -> Any:
-    return site.run()[STREAM].error
+from .theft import (
+    STREAM,
+    Thief,
+    error_of,
+    interrupt,
+    remote_is_local,
+    twin,
+    undone,
+    write,
+)
 
 
 @pytest.mark.parametrize("false_epoch", [2, MAX_LEAP + 1])
@@ -103,7 +45,7 @@ def test_what_a_false_claim_cut_off_is_back_and_the_writer_goes_on(
     write(site, 260)
     assert isinstance(error_of(site), FencedError)
 
-    done = undone(site, false_claim=false_epoch)
+    done = undone(site, false_claims=[false_epoch])
 
     assert (done.plan.offset, done.next_offset, done.left) == (10, 200, [])
     assert error_of(site) is None
@@ -122,7 +64,7 @@ def test_what_the_local_log_no_longer_has_is_put_back_too(site: Site, thief: Thi
         [build_chunk(200 + 10 * n, 1, 1_790_000_100_000 + n, [b"x"] * 10) for n in range(6)],
     )
 
-    undone(site, false_claim=2)
+    undone(site, false_claims=[2])
 
     assert site.remote_chunks(STREAM) == before
     assert error_of(site) is None
@@ -136,21 +78,24 @@ def test_a_stream_that_was_begun_anew_by_a_thief_is_back_as_a_whole(
     assert load(site.context(), STREAM).root.first_offset == 90
     thief.forge(90, 120, epoch=5, floor=90)
 
-    done = undone(site, false_claim=5)
+    done = undone(site, false_claims=[5])
 
     assert (done.plan.offset, done.next_offset) == (0, 200)
     assert error_of(site) is None
     assert remote_is_local(site)
 
 
-def test_of_several_false_claims_the_first_one_names_them_all(site: Site, thief: Thief) -> None:
+def test_of_several_false_claims_every_one_is_named(site: Site, thief: Thief) -> None:
     thief.claim(2, *((n, n + 10, 1) for n in range(0, 100, 10)), (100, 107, 2))
     thief.forge(100, 140, epoch=2, floor=100)
     thief.claim(900, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 900))
     thief.forge(40, 90, epoch=900, floor=40)
     thief.claim(901, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 900), (47, 48, 901))
 
-    done = undone(site, false_claim=2)
+    with pytest.raises(InvalidInputError, match="epoch 900 has claimed after"):
+        undone(site, false_claims=[2])
+
+    done = undone(site, false_claims=[2, 901, 900])
 
     assert done.plan.false_claims == (2, 900, 901)
     assert (done.plan.offset, done.next_offset, done.left) == (40, 200, [])
@@ -180,7 +125,7 @@ def test_a_false_claim_that_cut_nothing_off_only_fenced_the_writer(
     write(site, 260)
     assert isinstance(error_of(site), FencedError)
 
-    done = undone(site, false_claim=7)
+    done = undone(site, false_claims=[7])
 
     assert (done.cut, done.fragments, done.next_offset) == (None, 0, 200)
     assert error_of(site) is None
@@ -191,7 +136,7 @@ def test_elections_go_on_after_an_undo_and_a_deposed_writer_stays_fenced(
     site: Site, thief: Thief
 ) -> None:
     thief.claim(2, (0, 10, 1), (10, 17, 2))
-    undone(site, false_claim=2)
+    undone(site, false_claims=[2])
     site.run()
     old = site.data_dir.parent / "old"
     shutil.copytree(site.data_dir / STREAM, old / STREAM)
@@ -212,7 +157,7 @@ def test_a_second_theft_is_undone_like_the_first(site: Site, thief: Thief) -> No
         epoch = load(site.context(), STREAM).item.epoch + 1 + number
         thief.claim(epoch, (0, 10, 1), (10, 17, 1 + number))
         thief.forge(10, 40, epoch=epoch, floor=10)
-        undone(site, false_claim=epoch)
+        undone(site, false_claims=[epoch])
         write(site, 220 + 20 * number)
         assert error_of(site) is None
         assert remote_is_local(site)
@@ -227,25 +172,21 @@ def test_an_undo_that_dies_before_its_claim_changes_nothing_and_one_after_it_is_
 
     monkeypatch.setattr("coldstream.usecases.undo.amend", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        undone(site, false_claim=2)
+        undone(site, false_claims=[2])
     assert load(site.context(), STREAM).root == before
     monkeypatch.undo()
     monkeypatch.setattr("coldstream.usecases.undo.commit_runs", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        undone(site, false_claim=2)
+        undone(site, false_claims=[2])
 
     assert error_of(site) is None
     assert remote_is_local(site)
 
 
-def interrupt(*given: object, **named: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_thief_who_claims_again_meanwhile_stops_the_undo(site: Site, thief: Thief) -> None:
     thief.claim(2, (0, 10, 1), (10, 17, 2))
     context = site.context()
-    plan = plan_undo(context, STREAM, false_claim=2)
+    plan = plan_undo(context, STREAM, false_claims=[2])
     thief.claim(3, (0, 10, 1), (10, 17, 2), (17, 18, 3))
     before = load(site.context(), STREAM).root
 
@@ -263,7 +204,7 @@ def test_a_lost_fragment_that_is_damaged_is_told_and_the_log_has_it_instead(
     path = lost[1].data_key(STREAM).path("rabbitmq/")
     site.store.objects[path] = site.store.objects[path][:-3] + b"???"
 
-    done = undone(site, false_claim=2)
+    done = undone(site, false_claims=[2])
 
     assert [each.key for each in done.left] == [path]
     assert done.next_offset == lost[1].first_offset
@@ -283,7 +224,7 @@ def test_holes_of_what_was_cut_off_are_put_back_as_holes(site: Site) -> None:
     before = [(e.first_offset, e.next_offset) for e in load(site.context(), STREAM).root.entries]
     Thief(site).claim(2, (0, 10, 1), (10, 17, 2))
 
-    undone(site, false_claim=2)
+    undone(site, false_claims=[2])
 
     root = load(site.context(), STREAM).root
     assert [(e.first_offset, e.next_offset) for e in root.entries if e.first_offset >= 20] == [
@@ -296,15 +237,15 @@ def test_holes_of_what_was_cut_off_are_put_back_as_holes(site: Site) -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({}, "name the first false claim"),
-        ({"false_claim": 2, "offset": 3}, "name the first false claim"),
-        ({"false_claim": 3}, "no claim of epoch 3; the newest ones are 1"),
+        ({}, "name the false claims"),
+        ({"false_claims": [2], "offset": 3}, "name the false claims"),
+        ({"false_claims": [3]}, "no claim of epoch 3; the newest ones are 1"),
         ({"offset": 201}, "the manifest ends at 200"),
         ({"offset": 195}, "inside chunk 190..200"),
     ],
 )
 def test_what_cannot_be_undone_is_refused(
-    site: Site, thief: Thief, named: dict[str, int], words: str
+    site: Site, thief: Thief, named: dict[str, Any], words: str
 ) -> None:
     before = load(site.context(), STREAM).root
 
@@ -316,7 +257,7 @@ def test_what_cannot_be_undone_is_refused(
 
 def test_a_claim_that_knows_nothing_of_the_undo_is_made_again(site: Site, thief: Thief) -> None:
     thief.claim(2, (0, 10, 1), (10, 17, 2))
-    done = undone(site, false_claim=2)
+    done = undone(site, false_claims=[2])
     context = site.context()
     log = KnownHistory((LocalChunk(0, 10, 1),))
     function = OwnRights(context, no_pause, lambda: 0)
@@ -332,19 +273,19 @@ def test_what_was_undone_cannot_be_undone_again_with_what_came_since(
 ) -> None:
     """The second one would cut off what the writer has uploaded since."""
     thief.claim(2, (0, 10, 1), (10, 17, 2))
-    undone(site, false_claim=2)
+    undone(site, false_claims=[2])
     write(site, 260)
     site.run()
 
     with pytest.raises(InvalidInputError, match="undone already"):
-        undone(site, false_claim=2)
+        undone(site, false_claims=[2])
 
     assert remote_is_local(site)
 
 
 def test_what_epochs_mean_outlives_the_table_and_the_newest_root(site: Site, thief: Thief) -> None:
     thief.claim(2, (0, 10, 1), (10, 17, 2))
-    shift = undone(site, false_claim=2).plan.shift
+    shift = undone(site, false_claims=[2]).plan.shift
     site.run()
     root_key = load(site.context(), STREAM).item.root_key
     data = bytearray(site.store.objects[root_key])
@@ -357,15 +298,6 @@ def test_what_epochs_mean_outlives_the_table_and_the_newest_root(site: Site, thi
     write(site, 300, epochs=((1, 0), (2, 250)))
     assert error_of(site) is None
     assert remote_is_local(site)
-
-
-def twin(first: int, end: int, *, body: bytes) -> Any:
-    """A fragment with the very chunks of the broker's log: ids, epochs, times; other bodies."""
-    return build_fragment(
-        first, end, stream=STREAM, epoch=1, floor=0, uid=2**63 + first,
-        timestamps=[1_790_000_000_000 + first // 10 * 100],
-        body=lambda n: body,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("once", [True, False])
@@ -431,7 +363,8 @@ def test_damage_in_s3_is_no_forgery_and_stops_no_agent(site: Site, thief: Thief)
     data[60] ^= 1
     site.store.put(other.path("rabbitmq/"), bytes(data), write_id="rot")
     commit_runs(site.context(), STREAM, pause=no_pause)
-    strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0)
+    notices = Notices()
+    strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0, notices)
     strangers.opened(200, 0.0)
 
     strangers.look(1, 210, 260, 1.0)
