@@ -267,6 +267,8 @@ def main() -> None:
         tier.run("collect")  # the first one makes its record
         some = tier.schedules()
         of_many = monthly(slope(some, base, 10_000, streams))
+        # An agent looks every half hour whether what it has uploaded is still there.
+        of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS * 2 * PRICES["dynamodb.GetItem"]
         # No event comes to streams at rest, so the commit function reports nothing.
         Bill("10000-idle", {**always, **of_many, "metrics": own_metrics() - before}).show(60)
 
