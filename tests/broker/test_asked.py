@@ -1,0 +1,50 @@
+"""What a real broker answers to the questions that an agent asks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from coldstream.agent.gate import Gate
+from coldstream.broker.connection import StreamUri
+from coldstream.broker.management import Management, StreamQueue
+from coldstream.broker.node import Node, StreamMembers
+from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
+from coldstream_devkit.broker import BrokerNode
+
+from .conftest import Publisher
+
+
+def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerNode) -> None:
+    with Publisher(node, "a.b") as publisher:
+        while len(publisher.confirmed) < 200:
+            time.sleep(0.1)
+    uri, management = StreamUri.parse(node.stream_uri), Management.parse(node.management_uri)
+    asked = Node(uri, management, seconds=5)
+
+    assert list(asked.streams()) == [StreamQueue("/", "a.b")]
+    assert StreamMembers(asked).earliest("/", "a.b") == 0
+    gate = Gate(node.data_dir, asked)
+    (directory,) = [path.name for path in node.data_dir.iterdir()]
+    gate.look([directory])
+    assert gate.limit(directory) >= 200
+    assert gate.names[directory].queue == "a.b"
+
+    with pytest.raises(NotFoundError):
+        asked.last_header("/", "other")
+    with pytest.raises(NotFoundError):
+        asked.last_header("nowhere", "a.b")
+    with pytest.raises(PermissionDeniedError):
+        Node(replace(uri, password="wrong")).last_header("/", "a.b")
+    with pytest.raises(PermissionDeniedError):
+        replace(management, password="wrong").streams()
+    node.kill()
+    with pytest.raises(UnavailableError):
+        asked.last_header("/", "a.b")
+    with pytest.raises(UnavailableError):
+        asked.streams()
+    gate.look([directory])
+    assert gate.limit(directory) == 0
+    asked.close()
