@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from coldstream_devkit.broker import BrokerNode
+from prometheus_client.parser import text_string_to_metric_families
+
+from coldstream_devkit.broker import BrokerNode, free_ports
 
 from .conftest import Publisher, Site
 
@@ -37,16 +40,30 @@ def caught_up(site: Site, confirmed: set[bytes]) -> bool:
     return any(row["queue"] == STREAM for row in rows) and confirmed <= set(remote(site))
 
 
+def scraped(port: int) -> str:
+    """The metrics of an agent."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        return str(page.read().decode())
+
+
 def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
     site: Site, node: BrokerNode, wait_for: Callable[[Callable[[], Any]], Any]
 ) -> None:
     with Publisher(node, STREAM) as publisher:
         wait_for(lambda: publisher.confirmed)
-        process = site.start(*agent(site, node))
+        (port,) = free_ports(1)
+        process = site.start(*agent(site, node, "--metrics-port", str(port)))
         time.sleep(8)
     try:
         assert len(publisher.confirmed) > 1000
         wait_for(lambda: caught_up(site, publisher.confirmed))
+        watermarks = {
+            sample.value
+            for family in text_string_to_metric_families(scraped(port))
+            for sample in family.samples
+            if sample.name.endswith("_offset") and sample.labels["queue"] == STREAM
+        }
+        assert len(watermarks) == 1, "committed, cut and published are the same at the end"
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,11 @@ def run(*, options: AgentOptions, where: Where) -> None:
     worker = _agent(options, where, gate, lambda rows: line.show(rows, worker.warnings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())
-    with gate.looking(once=options.once) if gate is not None else nullcontext():
+    with ExitStack() as stack:
+        if options.metrics_port is not None:
+            _serve(stack, worker, options.metrics_port)
+        if gate is not None:
+            stack.enter_context(gate.looking(once=options.once))
         progress = worker.run()
     line.end(progress, worker.warnings)
     if worker.skipped:
@@ -82,6 +86,24 @@ def run(*, options: AgentOptions, where: Where) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if failed:
         raise failed[0]
+
+
+def _serve(stack: ExitStack, worker: Agent, port: int) -> None:
+    """Serve the agent's metrics until the stack ends.
+
+    Raises:
+        InvalidInputError: nobody can listen there.
+    """
+    from coldstream.agent.metrics import AgentMetrics, serving
+
+    metrics, report = AgentMetrics(worker.committed.limit, worker.names), worker.report
+
+    def both(rows: list[Progress]) -> None:
+        metrics.reported(rows)
+        report(rows)
+
+    worker.report = both
+    stack.enter_context(serving(metrics, port))
 
 
 def _gate(options: AgentOptions) -> Gate:

@@ -105,6 +105,15 @@ class AgentOptions:
     node: Annotated[
         str, typer.Option(help="Name of this machine in heartbeats; its host name by default.")
     ] = ""
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Serve /metrics for Prometheus, and /healthz, at this port of 127.0.0.1.",
+            show_default="no such port",
+        ),
+    ] = None
     claim_function: Annotated[
         str,
         typer.Option(

@@ -1,0 +1,115 @@
+"""What Prometheus is told of an agent, and when it counts as healthy."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from coldstream.agent.metrics import AgentMetrics, serving
+from coldstream.agent.progress import Progress, Standstill
+from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.manifest.catalog import QueueName
+
+from .conftest import Site
+from .theft import STREAM, write
+
+NAMES = {STREAM: QueueName("c", "/", 'or"ders\n')}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics(clock: Clock) -> AgentMetrics:
+    return AgentMetrics(lambda stream: 70, NAMES, clock)
+
+
+@pytest.fixture
+def port(metrics: AgentMetrics) -> Iterator[int]:
+    with serving(metrics, 0) as there:
+        yield there
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, Any] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, port: int) -> None:
+    standing = Standstill(180.0, 3, "why")
+    row = Progress(STREAM, next_offset=40, cut_offset=60, fragments=2, bytes=900)
+    row.error, row.standstill, row.holes = UnavailableError("x"), standing, [(1, 2)]
+    metrics.reported([row, Progress("__b_2")])
+
+    found = samples(get(port, "/metrics")[1])
+
+    labels = {"stream": STREAM, "vhost": "/", "queue": 'or"ders\n'}
+    for name, value in {
+        "stream_committed_offset": 70,
+        "stream_cut_offset": 60,
+        "stream_published_offset": 40,
+        "stream_failing": 1,
+        "stream_standstill_seconds": 180,
+        "stream_uploaded_bytes_total": 900,
+        "stream_uploaded_fragments_total": 2,
+        "stream_holes_total": 1,
+    }.items():
+        assert found[f"coldstream_{name}"][0] == (labels, value)
+    assert found["coldstream_agent_streams"] == [({}, 2)]
+
+
+def test_a_loop_that_says_nothing_is_not_healthy(
+    metrics: AgentMetrics, port: int, clock: Clock
+) -> None:
+    assert get(port, "/healthz") == (200, "ok\n")
+
+    clock.now += 301
+    assert get(port, "/healthz")[0] == 503
+
+    metrics.reported([])
+    assert get(port, "/healthz")[0] == 200
+    assert get(port, "/")[0] == 404
+
+
+def test_a_port_that_is_taken_is_told(metrics: AgentMetrics, port: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"--metrics-port {port}"), serving(metrics, port):
+        pass
+
+
+def test_what_the_loop_reports_is_what_is_served(site: Site) -> None:
+    write(site, 200)
+    agent = site.agent()
+    metrics = AgentMetrics(agent.committed.limit, {})
+    agent.report = metrics.reported
+
+    with serving(metrics, 0) as port:
+        agent.run()
+        found = samples(get(port, "/metrics")[1])
+
+    assert found["coldstream_stream_published_offset"][0][1] == 200
