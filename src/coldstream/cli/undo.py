@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,9 +22,10 @@ _COLUMNS = ("from", "cut_off", "put_back", "next", "epoch")
 _TOLD_EVERY = 10.0  # seconds
 
 
-@with_options
-def undo(
-    stream: StreamArgument,
+@dataclass(frozen=True, slots=True)
+class UndoOptions:
+    """What is to be undone. Attributes: the options of the command."""
+
     claim: Annotated[
         list[int] | None,
         typer.Option(
@@ -34,7 +36,7 @@ def undo(
             "was false by itself, and nothing is to be undone.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     start: Annotated[
         int | None,
         typer.Option(
@@ -44,7 +46,7 @@ def undo(
             help="Where forged fragments begin, or a false hole, if every claim is true.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     to: Annotated[
         int | None,
         typer.Option(
@@ -54,7 +56,7 @@ def undo(
             help="Where what is forged ends: what follows is put back.",
             show_default="all that follows is forged, and nothing of it is put back",
         ),
-    ] = None,
+    ] = None
     broker_epoch: Annotated[
         int | None,
         typer.Option(
@@ -63,15 +65,14 @@ def undo(
             "be it as fenced or for an epoch that is too high.",
             show_default="of the last true claim",
         ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Really do it; see --dry-run first.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
-    as_json: JsonOption = False,
-    *,
-    where: Where,
-) -> None:
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Really do it; see --dry-run first.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+    as_json: JsonOption = False
+
+
+@with_options
+def undo(stream: StreamArgument, *, options: UndoOptions, where: Where) -> None:
     """Take back what somebody did with an agent's stolen credentials. Stop the thief first.
 
     What is made up goes into the quarantine, what a false claim cut off comes back, and the agents
@@ -83,16 +84,21 @@ def undo(
     """
     from coldstream.usecases import undo as usecase
 
-    if not (yes or dry_run):
+    if not (options.yes or options.dry_run):
         raise InvalidInputError("this changes what readers see: add --yes, or --dry-run to see")
     remote = where.connect()
     name = workable(remote.catalog, stream)
-    context = read_only(remote)[0] if dry_run else remote.context()
+    context = read_only(remote)[0] if options.dry_run else remote.context()
     plan = usecase.plan_undo(
-        context, name, false_claims=claim or (), offset=start, to=to, broker_epoch=broker_epoch
+        context,
+        name,
+        false_claims=options.claim or (),
+        offset=options.start,
+        to=options.to,
+        broker_epoch=options.broker_epoch,
     )
-    if dry_run:
-        _show(plan, None, as_json=as_json)
+    if options.dry_run:
+        _show(plan, None, as_json=options.as_json)
         if plan.next_offset < plan.item.next_offset:
             note(
                 f"offsets {plan.next_offset} to {plan.item.next_offset - 1} would not be put back:"
@@ -108,7 +114,7 @@ def undo(
         now_ms=time.time_ns() // 1_000_000,
         progress=_Told(),
     )
-    _show(plan, done, as_json=as_json)
+    _show(plan, done, as_json=options.as_json)
     for error in done.left:
         note(f"not put back: {plain(str(error))}")
     if done.cut is not None:

@@ -151,10 +151,7 @@ def plan_undo(
     if broker_epoch is None:
         true = max((epoch for epoch, _ in claims if epoch not in false_claims), default=0)
         broker_epoch = max(0, true - root.shift)
-    # Agents cannot claim so far above, and nobody can have uploaded by a number that was not drawn.
-    epoch = item.epoch + MAX_LEAP + 1 + context.new_uid() % _DRAWN
-    if epoch >= MAX_EPOCH:
-        raise InvalidInputError("no epoch is left above those that were claimed", stream=stream)
+    epoch = _drawn(context, item)
     plan = UndoPlan(
         stream=stream,
         offset=offset,
@@ -166,6 +163,20 @@ def plan_undo(
     )
     _cut(context, plan, root)  # whether it can be cut there
     return plan
+
+
+def _drawn(context: Context, item: CatalogItem) -> int:
+    """An epoch that no agent can claim by, and by which nobody can have uploaded: it is drawn.
+
+    Raises:
+        InvalidInputError: none is left.
+    """
+    epoch = item.epoch + MAX_LEAP + 1 + context.new_uid() % _DRAWN
+    if epoch >= MAX_EPOCH:
+        raise InvalidInputError(
+            "no epoch is left above those that were claimed", stream=item.stream
+        )
+    return epoch
 
 
 def _check_named(stream: str, claims: Sequence[tuple[int, int]], named: set[int]) -> None:
