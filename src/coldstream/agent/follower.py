@@ -33,7 +33,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.strangers import Strangers
 from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
-from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
+from coldstream.errors import ColdstreamError, CorruptDataError, FencedError, UnavailableError
 from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.ledger import Ledger, Right
@@ -125,6 +125,8 @@ class StreamFollower:
         if self._in_flight:
             return False
         followed = self.progress.next_offset >= self._position
+        if isinstance(self.progress.error, FencedError):
+            return True  # no commit takes what was uploaded under the claim that is over
         if self.progress.error is not None:
             # What was uploaded before the fault may still be on its way into the manifest. A hole
             # is not: it waits for what has not been uploaded.
