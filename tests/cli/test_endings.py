@@ -101,6 +101,8 @@ def test_ctrl_c_ends_a_command_by_a_word_and_130() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        # A suite that a shell runs in the background ignores it, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
         assert running.stderr is not None
         assert running.stderr.readline() == "waiting\n"

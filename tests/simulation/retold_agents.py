@@ -70,7 +70,7 @@ class Node:
                 last_copy=self._last_copy,
             ),
             requests=None,
-            name=QueueName("cluster", "/", "orders"),
+            names={STREAM: QueueName("cluster", "/", "orders")},
             pause=no_pause,
             started=0.0,
             members=self._members,

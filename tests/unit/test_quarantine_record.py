@@ -121,11 +121,11 @@ def test_too_many_timelines_are_refused_before_anything_is_written() -> None:
 
 
 def test_a_full_record_still_lets_a_timeline_be_replaced_and_be_given_up() -> None:
-    record = QuarantineRecord(tuple(Timeline(n, 0, 0) for n in range(1, MAX_TIMELINES + 1)))
+    record = QuarantineRecord(tuple(Timeline(n, 0, 0) for n in range(1, CLAIMED_TIMELINES + 1)))
 
     assert record.with_timeline(Timeline(5, 0, 9)).timeline(5) == Timeline(5, 0, 9)
     room = record.without(1, 0, until_ms=5)
-    assert room.with_timeline(Timeline(MAX_TIMELINES + 1, 0, 0)).timeline(MAX_TIMELINES + 1)
+    assert room.with_timeline(Timeline(CLAIMED_TIMELINES + 1, 0, 0)).timeline(CLAIMED_TIMELINES + 1)
 
 
 def long_rows(epoch: int, count: int = MAX_LISTED) -> tuple[ListedData, ...]:
