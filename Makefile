@@ -51,8 +51,17 @@ test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI ru
 	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker" tests
 
 .PHONY: test-broker
-test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server)
+test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server; make brokers)
 	$(PYTEST) -m broker tests/broker
+
+.PHONY: brokers
+brokers: setup ## As root: RabbitMQ 4.x of a newer Debian below ~/.cache/coldstream/brokers (SUITES="forky trixie")
+	$(BIN)/python -m coldstream_devkit.broker_release $(SUITES)
+
+.PHONY: broker-campaign
+broker-campaign: setup ## Kill nodes and agents of a real cluster, compare each message (FAILOVERS=50 KILLS=500 MINUTES=60)
+	$(BIN)/python -m coldstream_devkit.campaign --failovers $(or $(FAILOVERS),50) --kills $(or $(KILLS),500) \
+	  --minutes $(or $(MINUTES),60) --release $(or $(RELEASE),forky) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no embedded AWS
@@ -75,6 +84,14 @@ kernel-wheels: setup ## Build the wheels of the C kernel for x86-64 and arm64
 	COLDSTREAM_KERNEL_ARCH=x86_64 $(UV) build -q --wheel kernel -o build/kernel
 	COLDSTREAM_KERNEL_ARCH=aarch64 $(UV) build -q --wheel kernel -o build/kernel
 	@ls build/kernel/*.whl
+
+.PHONY: deb
+deb: setup kernel-wheels ## Build the Debian packages of agent and command line, amd64 and arm64 (DEB_PYTHON=3.11)
+	$(BIN)/python packaging/build_deb.py --uv $(UV) --python $(or $(DEB_PYTHON),3.11)
+
+.PHONY: try-deb
+try-deb: deb ## Install, run and purge the package on a bare Debian 12 (root; apt-get install debootstrap)
+	packaging/try_deb.sh build/coldstream_*_amd64.deb build/debian12
 
 .PHONY: fuzz-kernel
 fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer (FUZZ_SECONDS=60)

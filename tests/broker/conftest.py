@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import secrets
@@ -13,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from rstream import ConfirmationStatus, Producer
 
-from coldstream_devkit.broker import BrokerNode, installed
+from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.broker_cluster import Cluster
+from coldstream_devkit.broker_release import FORKY, SYSTEM, Release
+from coldstream_devkit.stream_client import ClientError, StreamClient
 from tests.e2e.conftest import Site, site, wait_for
 
 __all__ = ["Site", "site", "wait_for"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of it needs the package, and is run by `make test-broker`.
+    """All of it needs brokers, and is run by `make test-broker`.
 
     The stock client leaves sockets open when its broker is killed; that is told whenever Python
     collects them, in any test.
@@ -46,22 +47,48 @@ def base() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", params=(SYSTEM, FORKY), ids=str)
+def release(request: pytest.FixtureRequest) -> Release:
+    """Each RabbitMQ that is tried; the system's must be there."""
+    found: Release = request.param
+    assert found is not SYSTEM or found.installed(), found.missing()
+    if not found.installed():
+        pytest.skip(found.missing())
+    return found
+
+
 @pytest.fixture
-def node(base: Path) -> Iterator[BrokerNode]:
+def node(base: Path, release: Release) -> Iterator[BrokerNode]:
     """A node of its own for one test."""
-    assert installed(), "rabbitmq-server is not installed: apt-get install rabbitmq-server"
-    made = BrokerNode(base / secrets.token_hex(4))
-    made.start()
-    yield made
-    made.stop()
+    made = BrokerNode(base / secrets.token_hex(4), release=release)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(base: Path, release: Release) -> Iterator[Cluster]:
+    """Three nodes, of which any two can elect a leader; a test leaves them running."""
+    made = Cluster.start(base / secrets.token_hex(4), release)
+    try:
+        client = StreamClient(made.nodes[1].ports.stream)
+        client.create("first", {})
+        client.close()
+        made.wait_for_coordinator()
+        yield made
+    finally:
+        made.stop()
 
 
 @dataclass
 class Publisher:
-    """A stock client that publishes in a thread, through any failure of the broker.
+    """Publishes in a thread, through any failure of the broker.
 
-    A message that was not confirmed is published again, so one may be there twice; what is
-    confirmed must be there.
+    A message that was not confirmed may be there or not; what is confirmed must be there. A stock
+    client is not used: when it reconnects by itself, its numbers begin anew, and what it then calls
+    confirmed is another message.
 
     Attributes:
         confirmed: bodies that the broker has confirmed.
@@ -78,7 +105,7 @@ class Publisher:
     _number: int = 0
 
     def __enter__(self) -> Publisher:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
 
@@ -87,42 +114,29 @@ class Publisher:
         assert self._thread is not None
         self._thread.join(30)
 
-    async def _run(self) -> None:
+    def _run(self) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(Exception):  # it is down: another try
-                await asyncio.wait_for(self._publish(), 60)
-            await asyncio.sleep(0.2)
+            with (
+                contextlib.suppress(ClientError),  # it is down: another try
+                contextlib.closing(StreamClient(self.node.ports.stream)) as client,
+            ):
+                self._publish(client)
+            self._stop.wait(0.2)
 
-    async def _publish(self) -> None:
-        port = self.node.ports.stream
+    def _publish(self, client: StreamClient) -> None:
+        client.create(self.stream, {})
+        client.declare(self.stream)
         waiting: dict[int, bytes] = {}
-        failed = asyncio.Event()
-
-        def done(status: ConfirmationStatus) -> None:
-            if status.is_confirmed:
-                self.confirmed.add(waiting.pop(status.message_id))
-
-        async def lost(*_: object) -> None:
-            failed.set()
-
-        producer = Producer(
-            "127.0.0.1", port=port, username="guest", password="guest",
-            on_close_handler=lost,
-        )  # fmt: skip
-        try:
-            await producer.create_stream(self.stream, exists_ok=True)
-            while not self._stop.is_set() and not failed.is_set():
-                bodies = []
-                for _ in range(self.batch):
-                    self._number += 1
-                    bodies.append((b"%09d " % self._number).ljust(self.size, b"."))
-                ids = await producer.send_batch(self.stream, bodies, on_publish_confirm=done)
-                waiting |= dict(zip(ids, bodies, strict=True))
-                await asyncio.sleep(self.pause)
-            for _ in range(100):
-                if not waiting or failed.is_set():
-                    break
-                await asyncio.sleep(0.05)
-        finally:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(producer.close(), 2)
+        while waiting or not self._stop.is_set():
+            if not self._stop.is_set() and len(waiting) < 100 * self.batch:
+                first = self._number + 1
+                self._number += self.batch
+                numbers = range(first, self._number + 1)
+                rows = [(n, (b"%09d " % n).ljust(self.size, b".")) for n in numbers]
+                client.publish(rows)
+                waiting.update(rows)
+            confirmed = client.confirmed(self.pause if not self._stop.is_set() else 5)
+            self.confirmed.update(waiting.pop(number) for number in confirmed)
+            if self._stop.is_set() and not confirmed:
+                return
+            self._stop.wait(self.pause)

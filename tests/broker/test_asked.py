@@ -28,7 +28,7 @@ def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerN
     assert StreamMembers(asked).earliest("/", "a.b") == 0
     gate = Gate(node.data_dir, asked)
     (directory,) = [path.name for path in node.data_dir.iterdir()]
-    gate.look([directory])
+    gate.refresh(directory, time.monotonic())
     assert gate.limit(directory) >= 200
     assert gate.names[directory].queue == "a.b"
 
@@ -45,6 +45,6 @@ def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerN
         asked.last_header("/", "a.b")
     with pytest.raises(UnavailableError):
         asked.streams()
-    gate.look([directory])
+    gate.refresh(directory, time.monotonic())
     assert gate.limit(directory) == 0
     asked.close()

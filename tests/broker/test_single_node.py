@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream_devkit.broker import BrokerNode, free_ports
 
 from .conftest import Publisher, Site
 
-#: Each publishes to one more; a confirmed message is asked for by its body.
-STREAM = "orders"
+
+@pytest.fixture
+def stream() -> str:
+    """A name of its own for each test: they share the tier."""
+    return f"orders{secrets.token_hex(3)}"
 
 
 def agent(site: Site, node: BrokerNode, *more: str) -> tuple[str, ...]:
@@ -27,17 +32,17 @@ def agent(site: Site, node: BrokerNode, *more: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def remote(site: Site, name: str = "//orders") -> list[bytes]:
+def remote(site: Site, stream: str) -> list[bytes]:
     """Bodies of all messages of a stream that the tier has, in order."""
-    read = site.run("read", name, "--from", "first", "--output", "raw")
+    read = site.run("read", f"//{stream}", "--from", "first", "--output", "raw")
     assert read.returncode == 0, read.stderr.decode()
     return [read.stdout[at : at + 100] for at in range(0, len(read.stdout), 100)]
 
 
-def caught_up(site: Site, confirmed: set[bytes]) -> bool:
+def caught_up(site: Site, stream: str, confirmed: set[bytes]) -> bool:
     """Whether the tier has every confirmed message."""
     rows = site.json("streams")
-    return any(row["queue"] == STREAM for row in rows) and confirmed <= set(remote(site))
+    return any(row["queue"] == stream for row in rows) and confirmed <= set(remote(site, stream))
 
 
 def scraped(port: int) -> str:
@@ -47,21 +52,21 @@ def scraped(port: int) -> str:
 
 
 def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
-    site: Site, node: BrokerNode, wait_for: Callable[[Callable[[], Any]], Any]
+    site: Site, node: BrokerNode, stream: str, wait_for: Callable[[Callable[[], Any]], Any]
 ) -> None:
-    with Publisher(node, STREAM) as publisher:
+    with Publisher(node, stream) as publisher:
         wait_for(lambda: publisher.confirmed)
         (port,) = free_ports(1)
         process = site.start(*agent(site, node, "--metrics-port", str(port)))
         time.sleep(8)
     try:
         assert len(publisher.confirmed) > 1000
-        wait_for(lambda: caught_up(site, publisher.confirmed))
+        wait_for(lambda: caught_up(site, stream, publisher.confirmed))
         watermarks = {
             sample.value
             for family in text_string_to_metric_families(scraped(port))
             for sample in family.samples
-            if sample.name.endswith("_offset") and sample.labels["queue"] == STREAM
+            if sample.name.endswith("_offset") and sample.labels["queue"] == stream
         }
         assert len(watermarks) == 1, "committed, cut and published are the same at the end"
     finally:
@@ -69,19 +74,19 @@ def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
         _, err = process.communicate(timeout=30)
 
     assert process.returncode == 0, err.decode()
-    bodies = remote(site)
+    bodies = remote(site, stream)
     assert len(bodies) == len(set(bodies))
     assert bodies == sorted(bodies)
-    verified = site.run("verify", "//orders", "--deep")
+    verified = site.run("verify", f"//{stream}", "--deep")
     assert verified.returncode == 0, verified.stdout.decode()
 
 
 def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_tier(
-    site: Site, node: BrokerNode, wait_for: Callable[[Callable[[], Any]], Any]
+    site: Site, node: BrokerNode, stream: str, wait_for: Callable[[Callable[[], Any]], Any]
 ) -> None:
     process = None
     try:
-        with Publisher(node, "killed") as publisher:
+        with Publisher(node, stream) as publisher:
             wait_for(lambda: publisher.confirmed)
             process = site.start(*agent(site, node))
             for _ in range(3):
@@ -90,29 +95,33 @@ def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_
                 node.start()
             before = len(publisher.confirmed)
             wait_for(lambda: len(publisher.confirmed) > before)
-        wait_for(lambda: publisher.confirmed <= set(remote(site, "//killed")))
+        wait_for(lambda: caught_up(site, stream, publisher.confirmed))
     finally:
         if process is not None:
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=30)
     assert process.returncode == 0, err.decode()
-    verified = site.run("verify", "//killed", "--deep")
+    verified = site.run("verify", f"//{stream}", "--deep")
     assert verified.returncode == 0, verified.stdout.decode()
 
 
-def test_one_run_uploads_what_is_committed_and_ends(site: Site, node: BrokerNode) -> None:
-    with Publisher(node, "once") as publisher:
+def test_one_run_uploads_what_is_committed_and_ends(
+    site: Site, node: BrokerNode, stream: str
+) -> None:
+    with Publisher(node, stream) as publisher:
         while len(publisher.confirmed) < 500:
             time.sleep(0.1)
 
     done = site.run(*agent(site, node, "--once"))
 
     assert done.returncode == 0, done.stderr.decode()
-    assert publisher.confirmed <= set(remote(site, "//once"))
+    assert publisher.confirmed <= set(remote(site, stream))
 
 
-def test_without_a_broker_nothing_is_uploaded_and_it_is_said(site: Site, node: BrokerNode) -> None:
-    with Publisher(node, "down") as publisher:
+def test_without_a_broker_nothing_is_uploaded_and_it_is_said(
+    site: Site, node: BrokerNode, stream: str
+) -> None:
+    with Publisher(node, stream) as publisher:
         while len(publisher.confirmed) < 100:
             time.sleep(0.1)
     node.kill()
@@ -124,4 +133,4 @@ def test_without_a_broker_nothing_is_uploaded_and_it_is_said(site: Site, node: B
 
     assert process.returncode == 0
     assert "nothing new is proved to be committed" in err.decode()
-    assert not [row for row in site.json("streams") if row["stream"].startswith("__down_")]
+    assert not [row for row in site.json("streams") if row["stream"].startswith(f"__{stream}_")]

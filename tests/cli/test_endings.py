@@ -222,7 +222,7 @@ def test_a_look_without_deep_never_claims_that_bytes_were_read(run: Run, tier: T
         (["retention", "hold", "nobody"], "retention hold"),
         (["quarantine", "list", "nobody"], "quarantine list"),
         (["read", "nobody"], "read"),
-        (["agent", "run", "--data-dir", "none", "--committed", "all"], "agent run"),
+        (["agent", "run", "--data-dir", "no/none", "--committed", "all"], "agent run"),
     ],
 )
 def test_an_error_names_the_whole_command_that_failed(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coldstream.agent.progress import Progress
-from coldstream.cli import agent as module
+from coldstream.cli import agent_log
+from coldstream.cli.agent_log import AgentLog
+from coldstream.cli.agent_options import LogFormat
+from coldstream.cli.agent_progress import AgentProgress, row_of
 from coldstream.errors import UnavailableError
 
 
@@ -27,12 +31,12 @@ class Full(io.StringIO):
 @pytest.fixture
 def stderr(monkeypatch: pytest.MonkeyPatch) -> Full:
     stream = Full()
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(agent_log, "sys", SimpleNamespace(stderr=stream))
     return stream
 
 
-def line() -> Any:
-    return module._AgentProgress()
+def line(format: LogFormat = LogFormat.TEXT) -> Any:  # noqa: A002 - the option's own word
+    return AgentProgress(AgentLog(format, now=lambda: 1_790_000_000.5))
 
 
 def test_each_error_notice_and_warning_is_said_once(stderr: Full) -> None:
@@ -101,4 +105,28 @@ def test_streams_without_progress_are_counted(stderr: Full) -> None:
     says.end([row])
 
     assert "1 without progress" in stderr.getvalue()
-    assert module._row(row)["standstill"] == {"seconds": 240.0, "offsets": 12, "reason": "no table"}
+    assert row_of(row)["standstill"] == {"seconds": 240.0, "offsets": 12, "reason": "no table"}
+
+
+def test_a_json_log_has_the_place_of_an_error_in_fields_of_their_own(stderr: Full) -> None:
+    row, says = Progress("__a_1", bytes=5, fragments=2), line(LogFormat.JSON)
+    row.error = UnavailableError("no\ntable", stream="__a_1", offset=7, key="k")
+    row.notices.append("a range is lost")
+
+    says.show([row], ["a strange directory"])
+
+    error, warning, notice, totals = map(json.loads, stderr.getvalue().splitlines())
+    assert error == {
+        "time": "2026-09-21T14:13:20.500Z",
+        "level": "error",
+        "event": "error",
+        "message": "no\ntable",
+        "stream": "__a_1",
+        "offset": 7,
+        "key": "k",
+        "kind": "unavailable",
+        "remedy": None,
+    }
+    assert (warning["event"], warning["stream"]) == ("warning", None)
+    assert (notice["event"], notice["stream"], notice["level"]) == ("notice", "__a_1", "warning")
+    assert (totals["event"], totals["bytes"], totals["failing"]) == ("progress", 5, 1)

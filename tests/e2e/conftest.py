@@ -38,7 +38,9 @@ class Site:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to find it; nothing of ours leaks in."""
-        kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in ("HOME", "PATH", "PYTHONPATH") if name in os.environ
+        }
         return {
             **kept,
             **self.emulator.environment(),

@@ -8,6 +8,8 @@ import pytest
 
 from coldstream import names
 from coldstream.names import DataKey, heartbeat_partition, root_path
+from coldstream.plans.probe import probe_stream
+from coldstream.plans.probe_fragment import probe_fragment
 from tests.infra.conftest import flat
 from tests.support.iam import Call, Statement, allowed
 
@@ -114,6 +116,20 @@ def test_a_stolen_agent_reads_the_items_of_its_own_cluster_only(account: Account
     assert not account.changes("agent", "GetItem", f"other/{STREAM}")
     for action in ("Scan", "Query", "BatchGetItem", "PartiQLSelect"):
         assert not account.changes("agent", action, ITEM)
+
+
+def test_an_agents_rights_are_enough_for_all_that_its_doctor_asks_for(account: Account) -> None:
+    probe = probe_stream("rabbit-1", 1)
+    listing = {"s3:prefix": f"{PREFIX}stream/", "aws:SecureTransport": "true"}
+
+    assert account.may("agent", "s3:ListBucket", "<Bucket.Arn>", **listing)
+    assert account.may("agent", "dynamodb:DescribeTable", TABLE)
+    assert account.changes("agent", "GetItem", f"{PREFIX}{probe}")
+    assert account.changes("agent", "PutItem", heartbeat_partition(PREFIX))
+    key, _ = probe_fragment(probe, 0, floor=0, timestamp=0, uid=7)
+    assert account.puts("agent", key.path(PREFIX))
+    assert account.may("agent", "s3:GetObject", f"<Bucket.Arn>/{key.path(PREFIX)}",
+                       **{"aws:SecureTransport": "true"})  # fmt: skip
 
 
 def test_a_stolen_agent_puts_no_root_and_no_hole_and_replaces_no_fragment(

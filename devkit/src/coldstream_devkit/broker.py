@@ -1,4 +1,4 @@
-"""Real RabbitMQ nodes, from the system's package, on free ports of 127.0.0.1.
+"""Real RabbitMQ nodes, of any release, on free ports of 127.0.0.1.
 
 Everything of a node lies in one directory, and it listens on 127.0.0.1 only. As root it runs as the
 user of the package, as its unit does; else as whoever runs this.
@@ -7,38 +7,44 @@ user of the package, as its unit does; else as whoever runs this.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_BIN = Path("/usr/lib/rabbitmq/bin")
-_USER = "rabbitmq"
+from coldstream_devkit.broker_release import SYSTEM, Release
+
 _PLUGINS = "[rabbitmq_management,rabbitmq_stream,rabbitmq_stream_management].\n"
 _START_SECONDS = 120.0
+#: Below those that systems give to connections: a node that was killed needs its own again.
+_PORTS = range(12_000, 32_000)
+#: The group that elects leaders takes in one node a tick, of half a minute by default.
+_ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} -rabbit stream_tick_interval 2000"
 
 
 class BrokerError(RuntimeError):
     """A node did not do what it was told."""
 
 
-def installed() -> bool:
-    """Whether the package is there."""
-    return (_BIN / "rabbitmq-server").exists()
-
-
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that nobody listens on just now, and that no connection is given by chance.
+
+    Raises:
+        BrokerError: there are not so many.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, 1000):
+        if len(found) == count:
+            return found
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.append(port)
+    raise BrokerError(f"there are no {count} free ports")
 
 
 @dataclass(slots=True)
@@ -50,11 +56,30 @@ class Ports:
     management: int
     distribution: int
     epmd: int
+    stream_tls: int
+    management_tls: int
 
     @classmethod
     def free(cls) -> Ports:
-        """Five free ones."""
-        return cls(*free_ports(5))
+        """Seven free ones."""
+        return cls(*free_ports(7))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a node shows to clients that speak TLS; files in PEM.
+
+    Attributes:
+        authority: who has signed it.
+        certificate: of the node.
+        key: of the certificate.
+        host: name that the node advertises to such clients.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+    host: str = "localhost"
 
 
 @dataclass(slots=True)
@@ -66,12 +91,16 @@ class BrokerNode:
         name: of the node, before the @.
         ports: where it listens.
         cookie: of its cluster.
+        release: that it runs.
+        tls: listeners for TLS as well, with this certificate.
     """
 
     base: Path
     name: str = "n0"
     ports: Ports = field(default_factory=Ports.free)
     cookie: str = "COLDSTREAM"
+    release: Release = SYSTEM
+    tls: Certificate | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -96,7 +125,8 @@ class BrokerNode:
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.ports.amqp}",
             f"stream.listeners.tcp.1 = 127.0.0.1:{self.ports.stream}",
-            "stream.advertised_host = 127.0.0.1",
+            # 3.10 says this one to clients with TLS as well, whatever is said for them.
+            f"stream.advertised_host = {self.tls.host if self.tls else '127.0.0.1'}",
             f"stream.advertised_port = {self.ports.stream}",
             "management.tcp.ip = 127.0.0.1",
             f"management.tcp.port = {self.ports.management}",
@@ -104,6 +134,7 @@ class BrokerNode:
             "vm_memory_high_watermark.absolute = 2GB",
             "disk_free_limit.absolute = 200MB",
             "loopback_users = none",
+            *self._tls_lines(),
         ]
         (self.base / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.base / "enabled_plugins").write_text(_PLUGINS)
@@ -112,14 +143,37 @@ class BrokerNode:
         cookie.chmod(0o400)
         self._own()
 
+    def _tls_lines(self) -> list[str]:
+        if self.tls is None:
+            return []
+        inside = self.release.inside(self.base)
+        files = {
+            "cacertfile": self.tls.authority,
+            "certfile": self.tls.certificate,
+            "keyfile": self.tls.key,
+        }
+        lines = [
+            f"stream.listeners.ssl.1 = 127.0.0.1:{self.ports.stream_tls}",
+            f"stream.advertised_tls_host = {self.tls.host}",
+            f"stream.advertised_tls_port = {self.ports.stream_tls}",
+            "management.ssl.ip = 127.0.0.1",
+            f"management.ssl.port = {self.ports.management_tls}",
+        ]
+        for option, path in files.items():
+            shutil.copy(path, self.base / option)
+            lines.append(f"ssl_options.{option} = {inside / option}")
+            lines.append(f"management.ssl.{option} = {inside / option}")
+        return lines
+
     def _own(self) -> None:
         if os.geteuid() != 0:
             return
+        user, group = self.release.owner()
         for path in (self.base, *self.base.rglob("*")):
-            shutil.chown(path, _USER, _USER)
+            os.chown(path, user, group)
 
     def _environment(self) -> dict[str, str]:
-        base = self.base
+        base = self.release.inside(self.base)
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(base),
@@ -134,15 +188,13 @@ class BrokerNode:
             "RABBITMQ_DIST_PORT": str(self.ports.distribution),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self.ports.epmd),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
 
-    def _command(self, *arguments: str) -> Sequence[str]:
-        """A command of the package, as its user."""
-        if os.geteuid() != 0:
-            return arguments
-        pairs = [f"{name}={value}" for name, value in self._environment().items()]
-        return ["runuser", "-u", _USER, "--", "env", "-i", *pairs, *arguments]
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        """A command of the release, as its user."""
+        path = self.release.program / program
+        return self.release.command(self.base, self._environment(), (path, *arguments))
 
     def start(self, *, wait: bool = True) -> None:
         """Start it.
@@ -157,7 +209,7 @@ class BrokerNode:
             self.prepare()
         with (self.base / "log" / "stdout").open("ab") as out:
             self._process = subprocess.Popen(
-                self._command(str(_BIN / "rabbitmq-server")),
+                self._command("rabbitmq-server"),
                 cwd=self.base,
                 env=self._environment(),
                 stdout=out,
@@ -186,7 +238,7 @@ class BrokerNode:
         Raises:
             BrokerError: it fails.
         """
-        command = (str(_BIN / "rabbitmqctl"), "-q", "-n", f"{self.name}@localhost", *arguments)
+        command = ("rabbitmqctl", "-q", "-n", f"{self.name}@localhost", *arguments)
         done = subprocess.run(
             self._command(*command),
             env=self._environment(),
@@ -210,80 +262,34 @@ class BrokerNode:
         os.kill(pid, signal.SIGKILL)
         while _lives(pid):
             time.sleep(0.02)
+        (self.base / "pid").unlink(missing_ok=True)  # the number may be another's soon
         if self._process is not None:
             self._process.wait(10)
+
+    def pause(self) -> None:
+        """Stop its machine as a frozen host does; `resume` lets it go on."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """End the node and its epmd, whatever state it is in."""
         with suppress(OSError, ValueError):  # it is down already
             self.kill()
-        epmd = shutil.which("epmd")
-        if epmd is not None:
-            subprocess.run(
-                self._command(epmd, "-port", str(self.ports.epmd), "-kill"),
-                env=self._environment(),
-                capture_output=True,
-                check=False,
-            )
-
-
-@dataclass(slots=True)
-class Cluster:
-    """Three nodes that have joined each other.
-
-    Attributes:
-        nodes: the founder is the first.
-    """
-
-    nodes: list[BrokerNode]
-
-    @classmethod
-    def start(cls, base: Path) -> Cluster:
-        """Start three nodes below `base`, and have them join.
-
-        Raises:
-            BrokerError: they do not come together.
-        """
-        epmd = free_ports(1)[0]
-        nodes = []
-        for number in range(3):
-            ports = Ports.free()
-            ports.epmd = epmd
-            nodes.append(BrokerNode(base / f"n{number}", f"n{number}", ports))
-        cluster = cls(nodes)
-        try:
-            for node in nodes:
-                node.start()
-            for node in nodes[1:]:
-                for words in (("stop_app",), ("join_cluster", "n0@localhost"), ("start_app",)):
-                    node.control(*words)
-        except BaseException:
-            cluster.stop()
-            raise
-        return cluster
-
-    def wait_for_coordinator(self) -> None:
-        """Wait until every node is a member of the group that elects leaders of streams.
-
-        There must have been a stream. It takes nodes in one after the other, every half a minute.
-
-        Raises:
-            BrokerError: they are not in it after five minutes.
-        """
-        ask = "element(2, ra:members({rabbit_stream_coordinator, node()}))."
-        deadline = time.monotonic() + 300
-        while True:
-            found = self.nodes[0].control("eval", ask)
-            if all(f"{node.name}@localhost" in found for node in self.nodes):
-                return
-            if time.monotonic() > deadline:
-                raise BrokerError(f"the coordinator has {found}")
-            time.sleep(1)
-
-    def stop(self) -> None:
-        """End all nodes."""
-        for node in self.nodes:
-            node.stop()
+        if not self.base.exists():
+            return
+        subprocess.run(
+            self.release.command(
+                self.base,
+                self._environment(),
+                ("epmd", "-port", str(self.ports.epmd), "-kill"),
+            ),
+            env=self._environment(),
+            capture_output=True,
+            check=False,
+        )
 
 
 def _answers(port: int) -> bool:

@@ -20,8 +20,24 @@ _MAX_FILE = 64 * 2**20
 class CommittedOffsets(Protocol):
     """Where the committed part of each stream ends."""
 
+    def refresh(self, stream: str, now: float) -> float:
+        """Bring what is known of a stream up to date, if it is time to. Never raises.
+
+        Args:
+            stream: directory name.
+            now: monotonic seconds.
+
+        Returns:
+            When it is worth asking again while something waits, monotonic seconds.
+        """
+        ...
+
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 if nothing is known."""
+        ...
+
+    def forget(self, stream: str) -> None:
+        """A directory is gone, and nothing more is asked of it."""
         ...
 
     def warnings(self) -> list[str]:
@@ -32,9 +48,17 @@ class CommittedOffsets(Protocol):
 class AllCommitted:
     """Everything that an index file names is committed, because the operator said so."""
 
+    def refresh(self, stream: str, now: float) -> float:
+        """Nothing to ask."""
+        del stream
+        return now
+
     def limit(self, stream: str) -> int:
         """No limit."""
         return MAX_OFFSET
+
+    def forget(self, stream: str) -> None:
+        """Nothing is known of it."""
 
     def warnings(self) -> list[str]:
         """None."""
@@ -57,6 +81,11 @@ class CommittedFile:
         self._limits: dict[str, int] = {}
         self.limit("")
 
+    def refresh(self, stream: str, now: float) -> float:
+        """The file is read when the limit is asked for."""
+        del stream
+        return now
+
     def limit(self, stream: str) -> int:
         """One past the last committed offset; 0 for a stream that the file does not name."""
         try:
@@ -70,6 +99,9 @@ class CommittedFile:
                 f"the file of committed offsets cannot be read: {exc.strerror}", key=str(self._path)
             ) from exc
         return self._limits.get(stream, 0)
+
+    def forget(self, stream: str) -> None:
+        """What the file says of it stays."""
 
     def warnings(self) -> list[str]:
         """None: each stream says for itself that the file does not name it."""

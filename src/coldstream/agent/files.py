@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+#: Two changes of a directory within a tick of the file system's clock leave one time; ns.
+_TICK_NS = 100_000_000
 
 
 class LogFile(Protocol):
@@ -25,6 +30,21 @@ class LogFile(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What changes whenever the broker writes to a stream, or makes or removes a file of it.
+
+    Attributes:
+        directory: of its files; any value that is another one after a file came or went.
+        file: of one file: its identity, size and time of the last change.
+        fresh: whether the directory changed so lately that its value may stay for one change more.
+    """
+
+    directory: object
+    file: object
+    fresh: bool = False
+
+
 class LogFiles(Protocol):
     """Where the files are. Every method may raise OSError."""
 
@@ -34,6 +54,10 @@ class LogFiles(Protocol):
 
     def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
         """The file that has this name in a directory now."""
+        ...
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        """The stamp of a directory and of one of its files; "" for none."""
         ...
 
 
@@ -69,6 +93,17 @@ class Disk:
         """As `LogFiles` says."""
         with (directory / name).open("rb", buffering=0) as file:
             yield _DiskFile(file.fileno())
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        """As `LogFiles` says."""
+        # Strings, not paths: this is done for ten thousand streams, again and again.
+        there = os.stat(str(directory))  # noqa: PTH116
+        changed = there.st_mtime_ns
+        fresh = abs(time.time_ns() - changed) < _TICK_NS
+        if not name:
+            return Stamp((there.st_ino, changed), None, fresh)
+        file = os.stat(f"{directory}/{name}")  # noqa: PTH116
+        return Stamp((there.st_ino, changed), (file.st_ino, file.st_size, file.st_mtime_ns), fresh)
 
 
 DISK = Disk()

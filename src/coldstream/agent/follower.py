@@ -16,35 +16,35 @@ Only the agent's main thread calls it; uploads report through a queue.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from coldstream.agent.catch_up import CatchUp
 from coldstream.agent.commits import Commits
 from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.cutting import Cutter, Look, OwnClaim
 from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
+from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
-from coldstream.agent.progress import Progress, place, translated
+from coldstream.agent.progress import Gone, Progress, of_gone, place, translated
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.strangers import Strangers
-from coldstream.agent.upload import FragmentNumbers, Job, Uploaded
+from coldstream.agent.upload import Job, Uploaded
 from coldstream.errors import ColdstreamError, CorruptDataError, FencedError, UnavailableError
-from coldstream.fragment import Placement
 from coldstream.manifest.catalog import QueueName
-from coldstream.manifest.ledger import Ledger, Right
-from coldstream.names import MAX_OFFSET
-from coldstream.plans.cut import SegmentView, Slice, cut
+from coldstream.plans.cut import Slice
 from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
 _END = 2**64 - 1
 #: A stream whose manifest has all that the log has is looked at this often, seconds.
 _LEVEL_SECONDS = 1800.0
+#: A stream that waits is stepped this often, so that a standstill is told in time, seconds.
+_STANDING_SECONDS = 15.0
 _WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
 
 
@@ -64,6 +64,7 @@ class StreamFollower:
         started: monotonic seconds of the first look.
         members: asked what they still have before a range is declared lost; None if nobody can
             say, unless the settings say that this is the last copy.
+        held: keeps files of the log readable that the broker removes; None if nothing does.
     """
 
     context: Context
@@ -76,18 +77,18 @@ class StreamFollower:
     pause: Callable[[int], None]
     started: float
     members: Members | None = None
+    held: Held | None = None
     progress: Progress = field(init=False)
     _commits: Commits = field(init=False)
     _gaps: Gaps = field(init=False)
     _standing: StandstillWatch = field(init=False)
     _strangers: Strangers = field(init=False)
     _catch_up: CatchUp = field(init=False)
-    _epoch: int = 0  # of the claim under which it uploads, 0 before the first
-    _shift: int = 0  # by which it is above the epochs of the broker's chunks
-    _ledger: Ledger = field(default_factory=Ledger)  # when it claimed
+    _cutter: Cutter = field(init=False)
+    _claim: OwnClaim = field(default_factory=OwnClaim)  # under which it uploads
     _outdated: bool = False  # the claim must be made again
-    _position: int = 0  # everything below has been cut
-    _remaining: bool = False  # more can be cut at once
+    _unproved: bool = False  # there are chunks that are not known to be committed
+    _ask_at: float = 0.0  # when it is worth asking again whether they are
     _in_flight: int = 0
     _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
     _suspect_at: int | None = None  # a fault or a hole: nothing behind is cut before it is there
@@ -95,13 +96,8 @@ class StreamFollower:
     _gave_up: bool = False
     _joins: bool = False  # once what is suspect is there, fragments that wait above can be taken
     _pending_from: int | None = None  # where it was when it saw fragments that wait above
-    _numbers: FragmentNumbers = field(default_factory=FragmentNumbers)
-    _read: tuple[int, int] = (-1, 0)  # segment, index records that have been dealt with
-    _seen: tuple[int, ...] = ()  # what the last look found
-    _wake_ms: int | None = None  # when the oldest waiting chunk has waited long enough
     _watched_at: float = float("-inf")  # last look at the manifest
     _moved_at: float = 0.0  # last time that an upload ended or the manifest moved
-    _hole_end: int | None = None  # what begins here is cut at once, because the hole waits for it
     _until: int | None = None  # with `once`: what is committed above came after the start
     _reclaimed_at: float = float("-inf")  # when its claim was last found missing
 
@@ -114,6 +110,7 @@ class StreamFollower:
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         every = 0.0 if self.settings.once else self.settings.compare_seconds
         self._strangers = Strangers(self.context, self.log, every, notices)
+        self._cutter = Cutter(self.log, self.settings)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
             self.context, self.log.stream, self.settings, self.requests, commits, notices
@@ -124,15 +121,15 @@ class StreamFollower:
         """Nothing is under way: all that is committed is in the manifest, or something failed."""
         if self._in_flight:
             return False
-        followed = self.progress.next_offset >= self._position
+        followed = self.progress.next_offset >= self._cutter.position
         if isinstance(self.progress.error, FencedError):
             return True  # no commit takes what was uploaded under the claim that is over
         if self.progress.error is not None:
             # What was uploaded before the fault may still be on its way into the manifest. A hole
             # is not: it waits for what has not been uploaded.
-            followed = followed or self._position == self._hole_end
-            return self._epoch == 0 or followed or self._gave_up or self._catch_up.hopeless
-        return not self._outdated and not self._remaining and followed
+            followed = followed or self._cutter.position == self._cutter.hole_end
+            return self._claim.epoch == 0 or followed or self._gave_up or self._catch_up.hopeless
+        return not self._outdated and not self._cutter.remaining and followed
 
     def step(self, now: float, now_ms: int, *, most: int) -> list[Job]:
         """Look at the directory and the manifest; give at most `most` slices to upload.
@@ -151,8 +148,67 @@ class StreamFollower:
             self._advance(now, now_ms, most, jobs)
         except Exception as exc:  # it is this stream's, and what was cut before it is uploaded
             self._fail(translated(exc, self.log), now)
-        self._tell_standstill(now, now_ms)
+        self._tell_standstill(now)
         return jobs
+
+    def steer(self, settings: AgentSettings) -> None:
+        """Go on with other settings; not while it is stepped."""
+        self.settings = self._cutter.settings = settings
+        self._standing.settings = self._catch_up.settings = settings
+
+    def trouble(self, exc: Exception, now: float) -> None:
+        """It could not be looked at."""
+        self._fail(translated(exc, self.log), now)
+
+    def wake_at(self, now: float) -> float:
+        """When a step is needed although no file has changed, monotonic seconds; `now` for soon."""
+        cutter, next_offset = self._cutter, self.progress.next_offset
+        failed = now < self._retry_at
+        behind = self._claim.epoch > 0 and next_offset < cutter.position
+        waits = not failed and (
+            self._outdated or cutter.remaining or self.progress.gone is not None
+        )
+        if self.settings.once or behind or waits:
+            return now
+        times = [self._watched_at + _LEVEL_SECONDS, self._strangers.due_at(next_offset)]
+        if failed:
+            times.append(self._retry_at)
+        elif cutter.ripe_at is not None:
+            times.append(cutter.ripe_at)
+        if self._unproved or cutter.unproved:
+            times.append(self._ask_at)
+        if self._standing.waits:
+            times.append(now + _STANDING_SECONDS)
+        return max(now, min(times))
+
+    def vanish(self, at_ms: int) -> None:
+        """The directory is gone: what is held of it is uploaded at once.
+
+        Args:
+            at_ms: when that was seen, ms since the Unix epoch.
+        """
+        if self.progress.gone is None:
+            self.progress.gone = Gone(at_ms)
+            self._retry_at = 0.0
+
+    def over(self) -> bool:
+        """Whether the directory is gone, and nothing more of it can be uploaded; says so then."""
+        gone, error = self.progress.gone, self.progress.error
+        if gone is None or self._in_flight:
+            return False
+        try:
+            all_there = self.log.chunks_near(_END, committed=_END)
+            proved = self.log.chunks_near(_END, committed=self._limit())
+        except (ColdstreamError, OSError):
+            all_there = proved = []  # nothing is held, or what is held is damaged
+        lasting = error is not None and not isinstance(error, UnavailableError)
+        if proved and self.progress.next_offset < proved[-1].next_offset and not lasting:
+            return False
+        gone.end = all_there[-1].next_offset if all_there else None
+        gone.proved = proved[-1].next_offset if proved else None
+        self.progress.notices.append(of_gone(self.progress))
+        self.progress.error = None if not lasting else error
+        return True
 
     def note_end(self) -> None:
         """With `once`: upload what is committed now, nothing above it; raises as any look does."""
@@ -165,6 +221,8 @@ class StreamFollower:
 
     def _advance(self, now: float, now_ms: int, most: int, jobs: list[Job]) -> None:
         """A step; what it cuts is in `jobs`, whatever fails behind it."""
+        if self.progress.gone is None:
+            self._ask_at = self.committed.refresh(self.log.stream, now)
         self.note_end()
         if now < self._retry_at:
             if self._blocked_at is None:
@@ -173,7 +231,7 @@ class StreamFollower:
         elif self._blocked_at is not None and not self.settings.once:
             # Perhaps the file was mended; a second fault blocks again.
             self._suspect_at, self._blocked_at = self._blocked_at, None
-        closed = self._outdated or self._epoch == 0
+        closed = self._outdated or self._claim.epoch == 0
         if closed and (self._in_flight or not self._open(now)):
             return
         if self._blocked_at is None:
@@ -184,7 +242,8 @@ class StreamFollower:
         if most > 0:
             self._cut(now, now_ms, most, jobs)
         self._watch(now)
-        self._strangers.look(self._epoch, self.progress.next_offset, self._limit(), now)
+        self._hold()
+        self._strangers.look(self._claim.epoch, self.progress.next_offset, self._limit(), now)
 
     def finished(self, uploaded: Uploaded, now: float) -> None:
         """An upload has landed in the store."""
@@ -193,7 +252,7 @@ class StreamFollower:
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
         self._strangers.uploaded(uploaded.key)
-        if self._suspect_at is not None and self._position > self._suspect_at:
+        if self._suspect_at is not None and self._cutter.position > self._suspect_at:
             self._suspect_at = None
             self._outdated, self._joins = self._outdated or self._joins, False
 
@@ -201,13 +260,13 @@ class StreamFollower:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
         self._in_flight -= 1
         self._moved_at = now
-        self._position = min(self._position, piece.first_offset)
+        self._cutter.position = min(self._cutter.position, piece.first_offset)
         if isinstance(error, CorruptDataError) and error.offset is not None:
             at = max(error.offset, piece.first_offset)
             self._blocked_at = at if self._blocked_at is None else min(self._blocked_at, at)
             self._retry_at = now + self.settings.rescan_seconds
             self.progress.error = self._explained(error)
-            self._remaining = True
+            self._cutter.remaining = True
         else:
             self._fail(error, now)
 
@@ -215,8 +274,8 @@ class StreamFollower:
         error.located(stream=self.log.stream)
         self.progress.error = self._explained(error)
         self._retry_at = now + self.settings.rescan_seconds
-        self._remaining = True
-        self._outdated = self._epoch != 0
+        self._cutter.remaining = True
+        self._outdated = self._claim.epoch != 0
 
     def _explained(self, error: ColdstreamError) -> ColdstreamError:
         return explained(error, self.log, place(self.settings, self.context.prefix))
@@ -227,6 +286,10 @@ class StreamFollower:
 
     def _open(self, now: float) -> bool:
         """Anchor and claim the stream; False while it has no committed chunk."""
+        if self.held is not None and self.progress.gone is None:
+            # What a new epoch has cut off must not be taken for what retention has removed.
+            self.held.forget(self.log.directory)
+            self._hold()
         opened = open_stream(
             self.context,
             self._commits,
@@ -237,10 +300,11 @@ class StreamFollower:
             name=self.names.get(self.log.stream, QueueName()),
             notices=self.progress.notices,
         )
+        self._unproved = opened is None and bool(self.log.chunks_near(_END, committed=_END))
         if opened is None:
             return False
         report = opened.report
-        self._epoch, self._shift, self._ledger = opened.epoch, opened.shift, opened.ledger
+        self._claim = OwnClaim(opened.epoch, opened.shift, opened.ledger)
         self._outdated = False
         if report.waiting:
             # Of fragments that land out of order the second could make a hole count over the first.
@@ -260,127 +324,60 @@ class StreamFollower:
         return True
 
     def _restart_at(self, offset: int) -> None:
-        self._position = offset
-        self._numbers = FragmentNumbers()
-        self._read = (-1, 0)
-        self._remaining = True
+        self._cutter.restart_at(offset)
         self.progress.cut_offset = offset
 
     def _cut(self, now: float, now_ms: int, most: int, jobs: list[Job]) -> None:
         """Put up to `most` slices into `jobs`. Each counts as under way from then on."""
-        limit = self._limit()
+        limit, cutter = self._limit(), self._cutter
         segments = self.log.segments()
         if not segments:
             return
-        if segments[0] > self._position:
+        if segments[0] > cutter.position:
             self._go_on_behind_the_gap(segments[0], limit, now)
             return
-        seen = (segments[-1], self.log.index_size(segments[-1]), limit)
-        waiting = self._wake_ms is not None and now_ms >= self._wake_ms
-        if seen == self._seen and not self._remaining and not waiting:
-            return
-        self.log.check_indexes(self._position)
-        self._seen, self._remaining, self._wake_ms = seen, False, None
-        for at in range(bisect_right(segments, self._position) - 1, len(segments)):
-            first = segments[at]
-            try:
-                view = self.log.view_at(
-                    first,
-                    self._position,
-                    closed=at + 1 < len(segments),
-                    skip=self._read[1] if self._read[0] == first else 0,
-                )
-            except (CorruptDataError, OSError):
-                if not jobs:
-                    raise
-                self._remaining = True  # first what lies before it, then the fault is told
-                return
-            if view is not None and not self._cut_segment(view, limit, now, now_ms, most, jobs):
-                return
-
-    def _cut_segment(
-        self, view: SegmentView, limit: int, now: float, now_ms: int, most: int, jobs: list[Job]
-    ) -> bool:
-        """Cut what there is of one segment; False if something of it is left."""
-        ripe_ms = int(view.records["timestamp"][0]) + self.settings.flush_ms
-        right, own = self._right(), self._epoch - self._shift
-        pieces = cut(
-            view,
-            target_size=self.settings.target_size,
-            committed=min(limit, right.until),
-            epoch=min(right.epoch, own),
-            flush=self.settings.once
-            or right.epoch < self._epoch
-            or view.chunk(-1).epoch > own
-            or self._position == self._hole_end
-            or self._blocked_at is not None
-            or now_ms >= ripe_ms,
-        )[: most - len(jobs)]
-        new = [Job(self.log, piece, self._place(piece, right)) for piece in pieces]
-        taken = sum(len(piece.records) for piece in pieces)
-        waiting = view.chunk(taken) if taken < len(view.records) else None
-        # From here on nothing can fail: what is in `jobs` is what is under way.
-        jobs += new
-        self._in_flight += len(new)
-        self._read = (view.first_offset, view.skipped + taken)
-        self._position = view.next_offset if waiting is None else waiting.chunk_id
-        if new:
-            self._moved_at = now
-            self.progress.cut_offset = self._position
-        if waiting is None:
-            return True
-        self._wake_ms = ripe_ms
-        self._remaining = len(jobs) == most or self._position >= right.until
-        if waiting.epoch > own and waiting.next_offset <= limit:
-            self._outdated = True  # it needs a claim, after all before it is uploaded
-        return False
+        hurry = self._blocked_at is not None or self.progress.gone is not None
+        look = Look(now, now_ms, limit, most, flush=self.settings.once or hurry)
+        try:
+            self._outdated |= cutter.cut(segments, self._claim, look, jobs)
+        finally:
+            self._in_flight += len(jobs)
+            if jobs:
+                self._moved_at = now
+                self.progress.cut_offset = cutter.position
 
     def _go_on_behind_the_gap(self, begin: int, limit: int, now: float) -> None:
         """The local log begins above all that was cut: see what is really missing."""
-        self._remaining = True
+        self._cutter.remaining = True
         if self._in_flight:
             return  # what is on its way may be what is missing
-        self.log.check_indexes(self._position)
-        there = self._gaps.bridge(self._epoch, begin, committed=limit, to_log=True)
+        self.log.check_indexes(self._cutter.position)
+        there = self._gaps.bridge(self._claim.epoch, begin, committed=limit, to_log=True)
         self.progress.next_offset = there.next_offset
-        if there.epoch != self._epoch:
+        if there.epoch != self._claim.epoch:
             self._outdated = True
             return
         self._restart_at(there.position)
-        self._hole_end = there.position if there.waiting else None
+        self._cutter.hole_end = there.position if there.waiting else None
         self._moved_at = now
 
-    def _tell_standstill(self, now: float, now_ms: int) -> None:
+    def _hold(self) -> None:
+        """Keep what is not durable yet readable, whatever the broker removes."""
+        if self.held is not None and self.progress.gone is None and not self.settings.once:
+            self.held.keep(self.log.directory, self.log.segments(), self.progress.next_offset)
+
+    def _tell_standstill(self, now: float) -> None:
         """Say of a stream that waits and makes no progress that it does, every few minutes."""
-        wake_ms = self._wake_ms
         self._standing.look(
             now,
             in_flight=self._in_flight,
-            position=self._position,
-            waits=self._remaining or self._outdated,
-            odd_time=wake_ms is not None and not 0 < wake_ms - now_ms <= self.settings.flush_ms,
-        )
-
-    def _right(self) -> Right:
-        """Under which claim the next slice is uploaded: its own, but below its floor.
-
-        The log was compared with the manifest when it claimed, so what lies below is good, too.
-        """
-        floor = self._ledger.floor(self._epoch) or 0
-        return self._ledger.right_at(self._position) or Right(self._epoch, floor, MAX_OFFSET)
-
-    def _place(self, piece: Slice, right: Right) -> Placement:
-        return Placement(
-            epoch=right.epoch,
-            floor=right.floor,
-            segment_offset=piece.segment_offset,
-            sequence=self._numbers.next(piece.segment_offset),
-            segment_position=piece.start,
+            position=self._cutter.position,
+            waits=self._cutter.remaining or self._outdated,
         )
 
     def _watch_quietly(self, now: float) -> None:
         """Watch a stream that waits for another try; its first fault stays the one that is told."""
-        if self._epoch == 0 or self.progress.next_offset >= self._position:
+        if self._claim.epoch == 0 or self.progress.next_offset >= self._cutter.position:
             return
         try:
             self._watch(now)
@@ -389,7 +386,7 @@ class StreamFollower:
 
     def _watch(self, now: float) -> None:
         """See how far the manifest has followed, and help it if it does not."""
-        level = self.progress.next_offset >= self._position
+        level = self.progress.next_offset >= self._cutter.position
         if level and not self._catch_up.trying:
             self._catch_up.followed(now, moved=False)
             if self.settings.once or now - self._watched_at < _LEVEL_SECONDS:
@@ -400,10 +397,10 @@ class StreamFollower:
         item = self.context.catalog.get(self.log.stream)
         if item is None:
             raise UnavailableError("the stream's item is gone", stream=self.log.stream)
-        if item.epoch > self._epoch:
+        if item.epoch > self._claim.epoch:
             self._outdated = True
             return
-        if item.ledger.floor(self._epoch) != self._ledger.floor(self._epoch):
+        if item.ledger.floor(self._claim.epoch) != self._claim.ledger.floor(self._claim.epoch):
             # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
             if now - self._reclaimed_at >= self.settings.rescan_seconds:
                 self._outdated, self._reclaimed_at = True, now
@@ -412,16 +409,16 @@ class StreamFollower:
             self.progress.next_offset = item.next_offset
             self._moved_at = now
             self._catch_up.followed(now, moved=True)
-            if item.next_offset > self._position and not self._in_flight:
+            if item.next_offset > self._cutter.position and not self._in_flight:
                 self._restart_at(item.next_offset)  # another agent of this epoch is ahead
-        if self.progress.next_offset >= self._position:
+        if self.progress.next_offset >= self._cutter.position:
             self._catch_up.followed(now, moved=True)
             if not level:
                 self.progress.durable_seconds = now - self.started
             return
         if not self._catch_up.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
             return
-        again = self._catch_up.help(item, self._position, now, in_flight=self._in_flight > 0)
+        again = self._catch_up.help(item, self._cutter.position, now, in_flight=self._in_flight > 0)
         if again is not None:
             behind = self.progress.cut_offset
             self._restart_at(again)

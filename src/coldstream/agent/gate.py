@@ -16,20 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Protocol
 
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.log import StreamLog
 from coldstream.broker.management import StreamQueue
-from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.chunk import parse_chunk_header
 
 _PASS_SECONDS = 0.5
 #: A stream whose proof failed is asked about again after this long, twice as long each time.
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+#: A broker that does not answer is asked again after as long as that, twice as long each time.
+_SILENT_MOST = 10.0
 _QUEUES_SECONDS = 5.0
 _SETTLED_SECONDS = 30.0
 
@@ -55,6 +57,10 @@ class Broker(Protocol):
 
     def generation(self) -> int:
         """A number that rises whenever a connection to it had to be made anew."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
         ...
 
 
@@ -98,7 +104,7 @@ def proved(log: StreamLog, header: bytes | None) -> int | None:
 
 @dataclass(slots=True)
 class Gate:
-    """A `CommittedOffsets` that asks the local broker, in a thread of its own.
+    """A `CommittedOffsets` that asks the local broker.
 
     Args:
         data_dir: holds one directory a stream.
@@ -107,6 +113,7 @@ class Gate:
         given: queues of directories that an operator has named.
         files: where the directories are.
         clock: monotonic seconds.
+        pause: sleeps so many seconds.
     """
 
     data_dir: Path
@@ -115,12 +122,20 @@ class Gate:
     given: Mapping[str, QueueName] = field(default_factory=dict)
     files: LogFiles = DISK
     clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
     _proofs: dict[str, Proof] = field(default_factory=dict)
     _queues: Sequence[StreamQueue] = ()
     _listed_at: float = float("-inf")
     _listing_trouble: str = ""
-    _lock: Lock = field(default_factory=Lock)
-    _stop: Event = field(default_factory=Event)
+    _heard_at: float = float("-inf")
+    _changed: set[tuple[str, str]] = field(
+        default_factory=set
+    )  # what the broker has said, and when
+    _silent_until: float = float("-inf")  # the broker did not answer, and why
+    _silence: str = ""
+    _silences: int = 0  # in a row
+    _lock: Lock = field(default_factory=Lock)  # of what is known
+    _asking: Lock = field(default_factory=Lock)  # of the broker, which one thread has at a time
 
     def limit(self, stream: str) -> int:
         """As `CommittedOffsets` says; a stream is asked about from the first call on."""
@@ -161,21 +176,19 @@ class Gate:
 
     @contextmanager
     def looking(self, *, once: bool) -> Iterator[None]:
-        """Look again and again, in a thread, while the context lasts.
+        """Have the broker for as long as the context lasts.
 
         Args:
-            once: look first, until every directory is proved or half a minute is over: what is
+            once: ask first, until every directory is proved or half a minute is over: what is
                 committed at the start is asked for only once.
         """
         if once:
             self._settle()
-        thread = Thread(target=self._run, name="gate", daemon=True)
-        thread.start()
         try:
             yield
         finally:
-            self._stop.set()
-            thread.join()
+            with self._asking:
+                self.broker.close()
 
     def _settle(self) -> None:
         try:
@@ -184,56 +197,73 @@ class Gate:
             return  # the agent says so
         end = self.clock() + _SETTLED_SECONDS
         while True:
-            self.look(streams)
+            for each in streams:
+                self.refresh(each, self.clock())
             left = [each for each in streams if not self.limit(each)]
-            if not left or self.clock() > end or self._stop.wait(_PASS_SECONDS):
+            if not left or self.clock() > end:
                 return
+            self.pause(_PASS_SECONDS)
 
-    def _run(self) -> None:
-        while not self._stop.wait(_PASS_SECONDS):
-            self.look(self.known())
+    def refresh(self, stream: str, now: float) -> float:
+        """As `CommittedOffsets` says; threads may call it, each for another stream."""
+        with self._lock:
+            before = self._proofs.setdefault(stream, Proof())
+        with self._asking:
+            after = self._looked(stream, before, now)
+        with self._lock:
+            self._proofs[stream] = after
+        return after.again_at
 
-    def look(self, streams: Sequence[str]) -> None:
-        """Prove what is new of these directories, once each."""
-        changed = self.broker.changed()
-        for stream in streams:
-            if self._stop.is_set():
-                return
-            with self._lock:
-                before = self._proofs.setdefault(stream, Proof())
-            after = self._looked(stream, before, changed)
-            with self._lock:
-                self._proofs[stream] = after
+    def ask(self, stream: str) -> None:
+        """Find out what a directory's queue is called, if it is time to."""
+        self.refresh(stream, self.clock())
 
-    def _looked(self, stream: str, proof: Proof, changed: set[tuple[str, str]]) -> Proof:
-        now = self.clock()
+    def forget(self, stream: str) -> None:
+        """As `CommittedOffsets` says."""
+        with self._lock:
+            self._proofs.pop(stream, None)
+
+    def _looked(self, stream: str, proof: Proof, now: float) -> Proof:
+        if now - self._heard_at >= _PASS_SECONDS:
+            self._heard_at = now
+            self._changed |= self.broker.changed()
         queue = proof.queue
-        moved = queue is not None and (queue.vhost, queue.queue) in changed
+        moved = queue is not None and (queue.vhost, queue.queue) in self._changed
+        if queue is not None:
+            self._changed.discard((queue.vhost, queue.queue))
         if moved or (proof.limit and proof.generation != self.broker.generation()):
             # Whoever answered then may be another one by now, and the files another history.
             proof = replace(proof, limit=0, seen=None, again_at=now)
         if proof.trouble and now < proof.again_at:
             return proof
+        if now < self._silent_until:
+            return replace(proof, trouble=self._silence, again_at=self._silent_until)
         log = StreamLog(self.data_dir / stream, self.files)
         try:
             seen = _newest(log)
             if seen is None or (seen == proof.seen and (proof.whole or now < proof.again_at)):
                 return proof
-            return self._proved(log, proof, seen)
+            return self._proved(log, proof, seen, now)
+        except UnavailableError as exc:
+            # Ten thousand streams must not wait for its answer one after the other.
+            self._silences += 1
+            wait = min(_SILENT_MOST, _AGAIN_SECONDS * 2 ** min(self._silences - 1, 10))
+            self._silent_until, self._silence = now + wait, exc.reason
+            return replace(proof, trouble=exc.reason, again_at=self._silent_until)
         except ColdstreamError as exc:
             return _failed(proof, exc.reason, now)
         except OSError as exc:
             return _failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
 
-    def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int]) -> Proof:
+    def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int], now: float) -> Proof:
         asked = 0
-        for queue in self._candidates(log.stream, proof):
+        for queue in self._candidates(log.stream, proof, now):
             asked += 1
             try:
                 header = self.broker.last_header(queue.vhost, queue.queue)
             except NotFoundError:
                 continue  # deleted just now, or a name that was never one
-            generation = self.broker.generation()
+            self._silences, generation = 0, self.broker.generation()
             try:
                 limit = proved(log, header)
             except CorruptDataError:
@@ -243,18 +273,17 @@ class Gate:
                 stuck = proof.failures + 1 if limit == proof.limit else 0
                 wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2**stuck)
                 whole = limit >= self._end(log)
-                again = self.clock() + wait
-                return Proof(limit, queue, seen, whole, generation, stuck, again)
+                return Proof(limit, queue, seen, whole, generation, stuck, now + wait)
         trouble = "the broker has no such stream" if not asked else _UNPROVED
         if not asked and self._listing_trouble:
             trouble = self._listing_trouble
-        return _failed(proof, trouble, self.clock())
+        return _failed(proof, trouble, now)
 
     def _end(self, log: StreamLog) -> int:
         near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
         return near[-1].next_offset if near else 0
 
-    def _candidates(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
+    def _candidates(self, stream: str, proof: Proof, now: float) -> Iterator[StreamQueue]:
         """Queues to which a directory may belong: the settled one, what was given, what fits."""
         if proof.queue is not None:
             yield proof.queue
@@ -263,15 +292,15 @@ class Gate:
         if given is not None and given.queue:
             yield StreamQueue(given.vhost, given.queue)
             return
-        self._list()
+        self._list(now)
         for queue in self._queues:
             if QueueName(self.cluster, queue.vhost, queue.queue).fits(stream):
                 yield queue
 
-    def _list(self) -> None:
-        if self.clock() - self._listed_at < _QUEUES_SECONDS:
+    def _list(self, now: float) -> None:
+        if now - self._listed_at < _QUEUES_SECONDS:
             return
-        self._listed_at = self.clock()
+        self._listed_at = now
         try:
             self._queues, self._listing_trouble = self.broker.streams(), ""
         except ColdstreamError as exc:

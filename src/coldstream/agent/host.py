@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import queue
 import random
+import resource
 import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -93,8 +94,17 @@ class Host(Protocol):
         """As `directory.scan`."""
         ...
 
-    def workers(self, count: int) -> AbstractContextManager[Workers]:
-        """This many workers; leaving the context waits for what they do."""
+    def open_files(self) -> int:
+        """How many files this process may have open."""
+        ...
+
+    def workers(self, count: int, name: str) -> AbstractContextManager[Workers]:
+        """This many workers; leaving the context waits for what they do.
+
+        Args:
+            count: how many.
+            name: of each.
+        """
         ...
 
     def flag(self) -> Flag:
@@ -148,9 +158,16 @@ class ThisMachine:
         """As `Host` says."""
         return scan(data_dir, known)
 
-    def workers(self, count: int) -> AbstractContextManager[Workers]:
+    def open_files(self) -> int:
+        """As `Host` says: the limit is raised as far as it may be."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def workers(self, count: int, name: str) -> AbstractContextManager[Workers]:
         """As `Host` says."""
-        return ThreadPoolExecutor(count, "upload")
+        return ThreadPoolExecutor(count, name)
 
     def flag(self) -> Flag:
         """As `Host` says."""

@@ -57,6 +57,21 @@ class Standstill:
 
 
 @dataclass(slots=True)
+class Gone:
+    """What there is to say of a stream whose directory is gone.
+
+    Attributes:
+        at_ms: when that was seen, ms since the Unix epoch.
+        end: one past the last offset that its files had; None if nothing was held of them.
+        proved: one past the last offset of them that was known to be committed; None likewise.
+    """
+
+    at_ms: int
+    end: int | None = None
+    proved: int | None = None
+
+
+@dataclass(slots=True)
 class Progress:
     """What one stream has come to, for reports. Sizes in bytes, times in seconds.
 
@@ -71,6 +86,7 @@ class Progress:
         holes: ranges [first, next) that this agent has declared lost.
         notices: what a person should know although the stream goes on.
         standstill: what was last told of a stream that makes no progress; None while it does.
+        gone: set once the directory is gone.
     """
 
     stream: str
@@ -83,6 +99,24 @@ class Progress:
     holes: list[tuple[int, int]] = field(default_factory=list)
     notices: Notices = field(default_factory=Notices)
     standstill: Standstill | None = None
+    gone: Gone | None = None
+
+
+def of_gone(progress: Progress) -> str:
+    """What a person should know of a stream whose directory is gone, when nothing more is done."""
+    gone, durable = progress.gone, progress.next_offset
+    words = f"its directory is gone; the remote tier has it up to offset {durable}"
+    if gone is None or gone.end is None:
+        words += ", and what its files had above is not known"
+    elif gone.end > durable:
+        lost = max(0, (gone.proved or 0) - durable)
+        words += (
+            f", its files had {gone.end - durable} offsets more that were not uploaded:"
+            f" {lost} of them were known to be committed"
+        )
+    else:
+        words += ", which is all that its files had"
+    return f"{words} (stream {progress.stream}, offset {durable})"
 
 
 def of_truncation(done: Truncation) -> str:

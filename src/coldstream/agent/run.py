@@ -1,7 +1,9 @@
-"""The agent's main loop: look at every stream, hand slices to the uploaders, collect what came.
+"""The agent's main loop: see which streams have changed, have them looked at, collect what came.
 
-One thread decides; `uploads` threads move bytes. A slice is retried for as long as the store does
-not answer, with a growing pause, and its buffer is given back meanwhile.
+One thread decides who is looked at, and when. `looks` threads look: they read indexes, ask the
+broker, claim, and watch the manifests, each at one stream; `uploads` threads move bytes. So neither
+a slow claim nor a slow link keeps the other streams waiting, and a stream that does not change
+costs two `stat` calls.
 """
 
 from __future__ import annotations
@@ -9,39 +11,56 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
+from coldstream.agent.changes import Changes
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.directory import nothing_found, some, unnamed
 from coldstream.agent.follower import StreamFollower
+from coldstream.agent.held import Held
 from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import BufferPool, Job, Uploaded, fragment_size, upload
-from coldstream.errors import (
-    AlreadyExistsError,
-    ColdstreamError,
-    InternalError,
-    InvalidInputError,
-    UnavailableError,
-    UnknownOutcomeError,
-)
+from coldstream.agent.upload import BufferPool, Job, Uploaded
+from coldstream.agent.uploads import Uploader
+from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
 
-_LONGEST_PAUSE = 30.0
 _MAX_GONE = 1000
+#: Looks that wait for a thread: a few, so that whatever is most urgent is next.
+_QUEUED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
+    """What became of an upload."""
+
     follower: StreamFollower
     job: Job
     outcome: Uploaded | ColdstreamError
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What a look at a stream has come to.
+
+    Attributes:
+        follower: of the stream.
+        jobs: to upload.
+        share: how many it might have had.
+        over: whether the stream is gone, and nothing more is to be done for it.
+    """
+
+    follower: StreamFollower
+    jobs: list[Job]
+    share: int
+    over: bool
 
 
 @dataclass(slots=True)
@@ -82,19 +101,35 @@ class Agent:
     warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
-    _results: Mailbox[_Result] = field(init=False)
+    _wakes: dict[str, float] = field(default_factory=dict)  # when each is looked at, monotonic
+    _busy: set[str] = field(default_factory=set)  # they are looked at just now
+    _numbers: Iterator[int] = field(default_factory=count)  # of looks
+    _asked: set[int] = field(default_factory=set)  # looks that nobody has begun
+    _late: dict[str, list[_Result]] = field(default_factory=dict)  # of busy ones
+    _came: Mailbox[_Result | _Looked] = field(init=False)
     _stop: Flag = field(init=False)
-    _waiting: int = 0
+    _held: Held = field(init=False)
+    _changes: Changes = field(init=False)
+    _room: int = field(init=False)  # for uploads that are under way or promised
     _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
-    _turn: int = 0
+    _pass_at: float = float("-inf")  # when the directories are looked at next
     _beat_at: float = float("-inf")
     _unheard: list[str] = field(default_factory=list)  # why the last heartbeat did not arrive
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
 
     def __post_init__(self) -> None:
-        self._results, self._stop = self.host.mailbox(), self.host.flag()
+        host, settings = self.host, self.settings
+        self._came, self._stop = host.mailbox(), host.flag()
+        self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
+        self._changes = Changes(self.data_dir, host.files)
+        self._room = 2 * settings.uploads
+
+    @property
+    def held(self) -> Held:
+        """The files that are kept readable."""
+        return self._held
 
     def stop(self) -> None:
         """Ask the loop to end after the uploads that are under way; safe from a signal handler."""
@@ -110,25 +145,47 @@ class Agent:
             InvalidInputError: the data directory cannot be read at the first look, or, with
                 `settings.once`, at any, or then holds no stream.
         """
-        buffers = BufferPool(self.settings.memory_budget, self.host.condition())
+        host, settings = self.host, self.settings
+        buffers = BufferPool(settings.memory_budget, host.condition())
+        uploader = Uploader(self.context, buffers, self._stop, host.jitter, settings.once)
         self.interrupted = True
-        with self.host.workers(self.settings.uploads) as pool:
+        looks, uploads = (
+            host.workers(settings.looks, "look"),
+            host.workers(settings.uploads, "upload"),
+        )
+        with uploads as pool, looks as lookers:
             try:
                 while not self._stop.is_set():
-                    self._discover()
-                    self._look(pool, buffers)
+                    self._pass()
+                    self._look(lookers)
+                    self._collect(pool, uploader)
                     self._beat()
                     # Where stderr cannot be written, a full disk for one, uploads go on.
                     with suppress(OSError, ValueError):
                         self.report(self.progress())
-                    if self.settings.once and self._settled():
+                    if settings.once and not self._busy and self._settled():
                         self.interrupted = False
                         break
-                    self._collect()
             finally:
                 self._stop.set()
-        self._note_all(self._results.get(0))
+        self._note_all(self._came.get(0), None, uploader)
+        self._held.close()
         return self.progress()
+
+    def _pass(self) -> None:
+        """See which directories there are and which have changed, if it is time to."""
+        now = self.host.monotonic()
+        if now < self._pass_at:
+            return
+        self._pass_at = now + self._poll
+        self._discover(now)
+        for stream in self._changes.look(list(self._followers), now):
+            self._wakes[stream] = now
+
+    @property
+    def _poll(self) -> float:
+        poll = self.settings.poll_seconds
+        return min(poll, 0.1) if self.settings.once else poll
 
     def _beat(self) -> None:
         """Say that this agent lives, now and then; where that fails, its silence says so."""
@@ -166,7 +223,7 @@ class Agent:
         rows = {stream: each.progress for stream, each in self._followers.items()}
         return [row for _, row in sorted((self._gone | rows).items())]
 
-    def _discover(self) -> None:
+    def _discover(self, now: float) -> None:
         try:
             found = self.host.scan(self.data_dir, self._followers)
         except OSError as exc:
@@ -180,24 +237,53 @@ class Agent:
         self._seen = True
         self.skipped.update(found.strange)
         for stream in found.streams:
-            if stream not in self._followers and not begun:
+            follower = self._followers.get(stream)
+            if follower is not None and follower.progress.gone and stream not in self._busy:
+                self._part(stream)  # it came back as another one
+                follower = None
+            if follower is None and not begun:
                 self._followers[stream] = self._follower(stream)
+                self._wakes[stream] = now
         if not self.settings.once:
-            self._forget(self._followers.keys() - set(found.streams))
+            self._part_with(self._followers.keys() - set(found.streams), now)
         if self.settings.once and not self._followers:
             raise InvalidInputError(nothing_found(self.data_dir), key=str(self.data_dir))
         self._warn(found.bare)
 
-    def _forget(self, vanished: Collection[str]) -> None:
-        """Follow no directory that is gone, once nothing of it is under way."""
-        busy = {job.log.stream for job in self._jobs.values()}
-        for stream in set(vanished) - busy:
-            row = self._followers.pop(stream).progress
-            if row.error is not None or row.holes or row.notices:
-                self._gone.pop(stream, None)
-                self._gone[stream] = row
+    def _part_with(self, vanished: Collection[str], now: float) -> None:
+        """Their directories are gone: what is held of them is uploaded, and then they are told."""
+        for stream in set(vanished) - self._busy:
+            follower = self._followers[stream]
+            if follower.progress.gone is not None:
+                continue
+            if self._is_there(stream):
+                self._drop(stream)  # it is to be left alone from now on
+            else:
+                follower.vanish(self.host.now_ms())
+                self._wakes[stream] = now
+
+    def _is_there(self, stream: str) -> bool:
+        try:
+            self.host.files.stamp(self.data_dir / stream, "")
+        except Exception:  # whatever it is, the directory cannot be read
+            return False
+        return True
+
+    def _part(self, stream: str) -> None:
+        """Follow a stream no more, and tell what became of it."""
+        self._gone.pop(stream, None)
+        self._gone[stream] = self._drop(stream)
         while len(self._gone) > _MAX_GONE:
             del self._gone[next(iter(self._gone))]
+
+    def _drop(self, stream: str) -> Progress:
+        """Follow a stream no more."""
+        progress = self._followers.pop(stream).progress
+        self._wakes.pop(stream, None)
+        self._held.forget(self.data_dir / stream)
+        self._changes.forget(stream)
+        self.committed.forget(stream)
+        return progress
 
     def _warn(self, bare: Sequence[str]) -> None:
         silent, missing = unnamed(self.committed, self._followers)
@@ -223,7 +309,7 @@ class Agent:
         self._gone.pop(stream, None)
         follower = StreamFollower(
             context=self.context,
-            log=StreamLog(self.data_dir / stream, self.host.files),
+            log=StreamLog(self.data_dir / stream, self._held),
             committed=self.committed,
             settings=self.settings,
             requests=self.requests,
@@ -232,97 +318,107 @@ class Agent:
             pause=self.pause,
             started=self.host.monotonic(),
             members=self.members,
+            held=self._held,
         )
         with suppress(ColdstreamError, OSError):  # its first step says so
             follower.note_end()
         return follower
 
-    def _look(self, pool: Workers, buffers: BufferPool) -> None:
-        """One step of every stream, beginning with another one each time, so that none starves."""
-        for follower in self._in_turn():
-            room = 2 * self.settings.uploads - self._waiting
-            jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=room)
-            for job in jobs:
-                self._waiting += 1
-                self._jobs[id(job)] = job
-                try:
-                    pool.submit(self._upload, follower, job, buffers)
-                except Exception as exc:  # no thread, for one; a worker may have it all the same
-                    self._results.put(_Result(follower, job, _not_begun(job, exc)))
-        self._turn += 1
+    def _look(self, lookers: Workers) -> None:
+        """Have every stream looked at whose time has come, those that wait longest first."""
+        now = self.host.monotonic()
+        due = [each for each, at in self._wakes.items() if at <= now and each not in self._busy]
+        due.sort(key=self._wakes.__getitem__)
+        for stream in due[: _QUEUED * self.settings.looks - len(self._busy)]:
+            follower = self._followers[stream]
+            share = max(min(1, self._room), self._room // min(len(due), self.settings.looks))
+            self._room -= share
+            self._busy.add(stream)
+            self._asked.add(look := next(self._numbers))
+            try:
+                lookers.submit(self._looked, look, follower, share)
+            except Exception as exc:  # no thread, for one; a worker may have it all the same
+                if self._begins(look):
+                    follower.trouble(exc, now)
+                    self._came.put(_Looked(follower, [], share, over=False))
 
-    def _in_turn(self) -> Iterator[StreamFollower]:
-        followers = list(self._followers.values())
-        first = self._turn % len(followers) if followers else 0
-        yield from followers[first:]
-        yield from followers[:first]
+    def _begins(self, look: int) -> bool:
+        """Whether whoever asks first may do a look; only one may."""
+        try:
+            self._asked.remove(look)
+        except KeyError:
+            return False
+        return True
 
-    def _collect(self) -> None:
-        """Take in finished uploads; wait for one, or for the next look, if there is none."""
-        timeout = self.settings.poll_seconds
-        if self.settings.once:
-            timeout = min(timeout, 0.1)
-        self._note_all(self._results.get(timeout))
+    def _looked(self, look: int, follower: StreamFollower, share: int) -> None:
+        """In a thread of its own: look at one stream."""
+        if not self._begins(look):
+            return
+        jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=share)
+        self._came.put(_Looked(follower, jobs, share, follower.over()))
 
-    def _note_all(self, result: _Result | None) -> None:
-        while result is not None:
+    def _collect(self, pool: Workers, uploader: Uploader) -> None:
+        """Take in what came; wait for something, or for the next look, if nothing did."""
+        now = self.host.monotonic()
+        wakes = (at for stream, at in self._wakes.items() if stream not in self._busy)
+        until = min(self._pass_at, *wakes, now + self._poll)
+        waits = len(self._busy) >= _QUEUED * self.settings.looks
+        timeout = self._poll if waits else max(0.0, until - now)
+        self._note_all(self._came.get(timeout), pool, uploader)
+
+    def _note_all(
+        self, came: _Result | _Looked | None, pool: Workers | None, uploader: Uploader
+    ) -> None:
+        while came is not None:
+            if isinstance(came, _Result):
+                self._note(came)
+            else:
+                self._note_look(came, pool, uploader)
+            came = self._came.get(0)
+
+    def _note_look(self, looked: _Looked, pool: Workers | None, uploader: Uploader) -> None:
+        follower, now = looked.follower, self.host.monotonic()
+        stream = follower.progress.stream
+        self._busy.discard(stream)
+        self._room += looked.share
+        for job in looked.jobs:
+            if pool is None:
+                break  # the agent ends
+            self._room -= 1
+            self._jobs[id(job)] = job
+            try:
+                pool.submit(self._upload, follower, job, uploader)
+            except Exception as exc:  # no thread, for one; a worker may have it all the same
+                self._came.put(_Result(follower, job, _not_begun(job, exc)))
+        if looked.over:
+            self._part(stream)
+            return
+        self._wakes[stream] = max(follower.wake_at(now), now + self._poll)
+        for result in self._late.pop(stream, ()):
             self._note(result)
-            result = self._results.get(0)
 
     def _note(self, result: _Result) -> None:
+        stream = result.job.log.stream
+        if stream in self._busy:  # its follower is another thread's just now
+            self._late.setdefault(stream, []).append(result)
+            return
         if self._jobs.pop(id(result.job), None) is None:
             return  # it could not be submitted, and was carried out all the same
-        self._waiting -= 1
+        self._room += 1
         now = self.host.monotonic()
         if isinstance(result.outcome, Uploaded):
             result.follower.finished(result.outcome, now)
         else:
             result.follower.failed(result.job.piece, result.outcome, now)
+        self._wakes[stream] = now
 
-    def _upload(self, follower: StreamFollower, job: Job, buffers: BufferPool) -> None:
-        """In a worker thread: upload one slice, for as long as it takes."""
-        outcome: Uploaded | ColdstreamError
-        try:
-            outcome = self._upload_stubbornly(job, buffers)
-        except ColdstreamError as exc:
-            outcome = exc
-        except OSError as exc:
-            outcome = UnavailableError(
-                f"a file cannot be read: {exc}",
-                stream=job.log.stream,
-                offset=job.piece.first_offset,
-            )
-        except BaseException as exc:
-            outcome = InternalError(f"an upload died: {exc!r}", stream=job.log.stream)
-            self._results.put(_Result(follower, job, outcome))
-            raise
-        self._results.put(_Result(follower, job, outcome))
+    def _upload(self, follower: StreamFollower, job: Job, uploader: Uploader) -> None:
+        """In a worker thread: upload one slice."""
 
-    def _upload_stubbornly(self, job: Job, buffers: BufferPool) -> Uploaded:
-        attempt = 0
-        while True:
-            buffer = buffers.take(fragment_size(job.piece), stop=self._stop.is_set)
-            if buffer is None:
-                raise UnavailableError("the agent is stopping", stream=job.log.stream)
-            try:
-                return upload(
-                    self.context.store,
-                    job.log,
-                    job.piece,
-                    job.placement,
-                    prefix=self.context.prefix,
-                    uid=self.context.new_uid(),
-                    buffer=buffer,
-                )
-            except (UnavailableError, UnknownOutcomeError, AlreadyExistsError):
-                # Whatever became of it: the next attempt has a uid of its own, and of two good
-                # uploads of one range the manifest takes one.
-                attempt += 1
-                if self._stop.is_set() or (self.settings.once and attempt >= 5):
-                    raise
-            finally:
-                buffers.give_back(buffer)
-            self._stop.wait(self.host.jitter(min(_LONGEST_PAUSE, 0.2 * 2 ** min(attempt, 10))))
+        def told(outcome: Uploaded | ColdstreamError) -> None:
+            self._came.put(_Result(follower, job, outcome))
+
+        told(uploader.outcome(job, told))
 
 
 def _not_begun(job: Job, exc: Exception) -> UnavailableError:

@@ -17,6 +17,8 @@ class AgentSettings:
         flush_ms: a chunk waits at most this long before its fragment is cut, full or not.
         memory_budget: bytes of all upload buffers together.
         uploads: PUTs at the same time.
+        looks: streams that are looked at, claimed or committed at the same time.
+        held_bytes: of files that the broker has removed and that are kept until they are durable.
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
         once: upload what is there at the start, wait until the manifests have followed, end.
@@ -38,6 +40,8 @@ class AgentSettings:
     flush_ms: int = 60_000
     memory_budget: int = 256 * 2**20
     uploads: int = 3
+    looks: int = 8
+    held_bytes: int = 8 * 2**30
     poll_seconds: float = 1.0
     nudge_seconds: float = 5.0
     once: bool = False
@@ -59,6 +63,8 @@ class AgentSettings:
                 "memory budget: at least one full fragment and 1 MiB",
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
+            (1 <= self.looks <= 64, "parallel looks: 1 to 64"),
+            (self.held_bytes >= 0, "bytes of removed files: not negative"),
             (0 < self.heartbeat_seconds <= 3600, "time between heartbeats: up to an hour"),
             (self.compare_seconds > 0, "time between comparisons: more than 0 s"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),

@@ -39,19 +39,21 @@ class StandstillWatch:
         committed: what of it is committed.
         settings: of the agent.
         progress: of the stream; takes what is told.
+
+    Attributes:
+        waits: whether something does, as of the last look.
     """
 
     log: StreamLog
     committed: CommittedOffsets
     settings: AgentSettings
     progress: Progress
+    waits: bool = False
     _since: float = float("-inf")  # when something began to wait, or the manifest last moved
     _next_offset: int = -1
     _told_at: float = float("-inf")
 
-    def look(
-        self, now: float, *, in_flight: int, position: int, waits: bool, odd_time: bool
-    ) -> None:
+    def look(self, now: float, *, in_flight: int, position: int, waits: bool) -> None:
         """Tell it, if it is time. Never raises.
 
         Args:
@@ -59,7 +61,6 @@ class StandstillWatch:
             in_flight: uploads under way.
             position: everything below it has been cut.
             waits: whether more can be cut at once, or a claim has to be made.
-            odd_time: whether a chunk waits for its fragment to fill, and its time is far from now.
         """
         progress, settings = self.progress, self.settings
         if progress.error is not None:
@@ -70,11 +71,10 @@ class StandstillWatch:
             reason = "what was uploaded has not entered the manifest"
         elif waits:
             reason = "it waits for its turn"
-        elif odd_time:
-            reason = "a chunk waits for its fragment to fill, and its time is far from this clock's"
         else:
             reason = ""
-        if not reason or progress.next_offset != self._next_offset:
+        began, self.waits = bool(reason) and not self.waits, bool(reason)
+        if not reason or began or progress.next_offset != self._next_offset:
             self._since, self._next_offset = now, progress.next_offset
             self._told_at, progress.standstill = float("-inf"), None
             return

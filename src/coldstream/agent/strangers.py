@@ -74,6 +74,16 @@ class Strangers:
             self._begin, self._looked_at = next_offset, now
         self._begin = min(self._begin, next_offset)
 
+    def due_at(self, next_offset: int) -> float:
+        """When the next look is due, monotonic seconds.
+
+        Args:
+            next_offset: of the manifest, as last seen.
+        """
+        if self._begin is None or next_offset <= self._begin:
+            return float("inf")
+        return self._looked_at + self.every_seconds
+
     def look(self, epoch: int, next_offset: int, committed: int, now: float) -> None:
         """Compare what is new in the manifest, if it is time to; some of it, if it is much.
 

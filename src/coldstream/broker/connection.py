@@ -6,10 +6,9 @@ It asks for one chunk at a time and keeps of it the header only, however large i
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from coldstream.broker.frames import (
@@ -25,6 +24,7 @@ from coldstream.broker.frames import (
     string,
     subscribe,
 )
+from coldstream.broker.tls import Tls, refused
 from coldstream.errors import (
     InvalidInputError,
     NotFoundError,
@@ -51,14 +51,14 @@ class StreamUri:
         port: of the stream listener.
         user: name.
         password: of the user; never part of a message.
-        tls: whether the listener wants TLS.
+        tls: how to trust it; None where the listener wants no TLS.
     """
 
     host: str
     port: int
     user: str
     password: str = field(repr=False)
-    tls: bool = False
+    tls: Tls | None = None
 
     @classmethod
     def parse(cls, text: str) -> StreamUri:
@@ -66,6 +66,7 @@ class StreamUri:
 
         Raises:
             InvalidInputError: it is none; the message does not repeat it, it may have a password.
+                Or as `Tls.parse`.
         """
         try:
             parts = urlsplit(text)
@@ -79,8 +80,13 @@ class StreamUri:
             port or (_TLS_PORT if tls else _PORT),
             unquote(parts.username or "guest"),
             unquote(parts.password or "guest"),
-            tls,
+            Tls.parse(parts.query, tls=tls),
         )
+
+    def at(self, host: str, port: int) -> StreamUri:
+        """Another node of the same cluster, as the same user; its certificate is its own host's."""
+        tls = None if self.tls is None else replace(self.tls, name="")
+        return replace(self, host=host, port=port, tls=tls)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -93,40 +99,37 @@ class Connection:
         uri: where.
         vhost: virtual host.
         seconds: for each answer.
-        context: of TLS; the system's certificates by default.
 
     Attributes:
         changed: streams that the broker has said to have changed: moved, or deleted.
         broken: whether it is of no use any more.
+        properties: what the broker says of itself: `product`, `version`, `platform` and others.
 
     Raises:
-        UnavailableError: no answer in time, or none that a broker gives.
+        UnavailableError: no answer in time, none that a broker gives, or a certificate that is not
+            trusted.
+        InvalidInputError: the file of authorities cannot be used any more.
         PermissionDeniedError: user, password or rights.
         NotFoundError: there is no such virtual host.
     """
 
-    def __init__(
-        self,
-        uri: StreamUri,
-        vhost: str,
-        *,
-        seconds: float = 10.0,
-        context: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, uri: StreamUri, vhost: str, *, seconds: float = 10.0) -> None:
         self._where, self._seconds = str(uri), seconds
         self._correlation = self._subscription = 0
         self._deadline = time.monotonic() + seconds
         self._sent_at = time.monotonic()
         self.changed: set[str] = set()
         self.broken = False
+        context = uri.tls and uri.tls.context()
+        self.properties: dict[str, str] = {}
         try:
             self._socket = socket.create_connection((uri.host, uri.port), timeout=seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if uri.tls:
-                context = context or ssl.create_default_context()
-                self._socket = context.wrap_socket(self._socket, server_hostname=uri.host)
+            if uri.tls and context:
+                name = uri.tls.name or uri.host
+                self._socket = context.wrap_socket(self._socket, server_hostname=name)
         except OSError as exc:
-            raise UnavailableError(f"the broker at {self._where} does not answer: {exc}") from exc
+            raise UnavailableError(f"the broker at {self._where} {refused(exc)}") from exc
         try:
             self._log_in(uri, vhost)
         except BaseException:
@@ -134,7 +137,8 @@ class Connection:
             raise
 
     def _log_in(self, uri: StreamUri, vhost: str) -> None:
-        self._ask(Key.PEER_PROPERTIES, properties({"product": "coldstream", "version": "1"}))
+        own = properties({"product": "coldstream", "version": "1"})
+        self.properties = dict(self._ask(Key.PEER_PROPERTIES, own).array(_property))
         self._ask(Key.SASL_HANDSHAKE, b"")
         secret = binary(f"\0{uri.user}\0{uri.password}".encode())
         self._ask(Key.SASL_AUTHENTICATE, string("PLAIN") + secret, user=uri.user)
@@ -330,6 +334,10 @@ class Connection:
                 raise self._gone("hung up")
             data += block
         return bytes(data)
+
+
+def _property(fields: Fields) -> tuple[str, str]:
+    return fields.string(), fields.string()
 
 
 def _node(fields: Fields) -> tuple[int, tuple[str, int]]:

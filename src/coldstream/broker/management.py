@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from coldstream.broker.tls import Tls, refused
 from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 
 _PATH = "/api/queues?columns=name,vhost,type&disable_stats=true&enable_queue_totals=true"
@@ -33,7 +35,7 @@ class Management:
         port: of the listener.
         user: name; needs the tag `monitoring`, or `management` to see the queues of its own.
         password: of the user.
-        tls: whether it is https.
+        tls: how to trust it; None for http.
         seconds: for an answer.
     """
 
@@ -41,7 +43,7 @@ class Management:
     port: int
     user: str
     password: str = field(repr=False)
-    tls: bool = False
+    tls: Tls | None = None
     seconds: float = 10.0
 
     @classmethod
@@ -50,6 +52,7 @@ class Management:
 
         Raises:
             InvalidInputError: it is none; the message does not repeat it, it may have a password.
+                Or as `Tls.parse`.
         """
         try:
             parts = urlsplit(text)
@@ -63,14 +66,15 @@ class Management:
             port or (15671 if parts.scheme == "https" else 15672),
             unquote(parts.username or "guest"),
             unquote(parts.password or "guest"),
-            parts.scheme == "https",
+            Tls.parse(parts.query, tls=parts.scheme == "https"),
         )
 
     def streams(self) -> list[StreamQueue]:
         """All streams that the user may see.
 
         Raises:
-            UnavailableError: no answer, or none of a broker.
+            UnavailableError: no answer, none of a broker, or a certificate that is not trusted.
+            InvalidInputError: the file of authorities cannot be used any more.
             PermissionDeniedError: the user may not ask.
         """
         rows = self._get(_PATH)
@@ -89,16 +93,21 @@ class Management:
     def _where(self) -> str:
         return f"the management API at {self.host}:{self.port}"
 
+    def _connection(self) -> HTTPConnection:
+        if self.tls is None:
+            return HTTPConnection(self.host, self.port, timeout=self.seconds)
+        return _Https(self, self.tls)
+
     def _get(self, path: str) -> Any:
-        kind = HTTPSConnection if self.tls else HTTPConnection
-        connection = kind(self.host, self.port, timeout=self.seconds)
+        connection = self._connection()
         secret = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
             connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
             response = connection.getresponse()
             body = response.read(_MAX_BYTES + 1)
         except (OSError, HTTPException) as exc:
-            raise UnavailableError(f"{self._where} does not answer: {exc}") from exc
+            why = refused(exc) if isinstance(exc, OSError) else f"does not answer: {exc}"
+            raise UnavailableError(f"{self._where} {why}") from exc
         finally:
             connection.close()
         if response.status in (401, 403):
@@ -109,3 +118,20 @@ class Management:
             return json.loads(body)
         except (ValueError, RecursionError) as exc:
             raise UnavailableError(f"{self._where} does not answer as a broker does") from exc
+
+
+class _Https(HTTPSConnection):
+    """One whose certificate may be for another name than the host."""
+
+    def __init__(self, api: Management, tls: Tls) -> None:
+        super().__init__(api.host, api.port, timeout=api.seconds)
+        self._tls, self._name = tls.context(), tls.name or api.host
+
+    def connect(self) -> None:
+        """Open the socket; the library would have the host for the name.
+
+        Raises:
+            OSError: as it.
+        """
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        self.sock = self._tls.wrap_socket(plain, server_hostname=self._name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
@@ -55,10 +55,7 @@ class Node:
             found = connection.members(queue)
         finally:
             self._drop_if_broken(vhost, connection)
-        return [
-            Node(replace(self.uri, host=host, port=port), seconds=self.seconds)
-            for host, port in found
-        ]
+        return [Node(self.uri.at(host, port), seconds=self.seconds) for host, port in found]
 
     def changed(self) -> set[tuple[str, str]]:
         """(vhost, queue) of streams to which something has happened since the last call."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coldstream.cli.agent_options import AgentOptions
-from coldstream.cli.connect import aws_client, claim_function
-from coldstream.cli.exit_codes import ExitCode
+from coldstream.cli.agent_config import show_setup
+from coldstream.cli.agent_log import AgentLog
+from coldstream.cli.agent_options import AgentOptions, LogFormat
+from coldstream.cli.agent_progress import row_of
+from coldstream.cli.agent_setup import ConfigOption, InstalledConfigOption, Setup, setup_of
+from coldstream.cli.connect import aws_client, check_place, claim_function
+from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.cli.options import Where, with_options
+from coldstream.cli.output import note
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import MAX_NAME, check_stream
@@ -29,13 +32,13 @@ if TYPE_CHECKING:
     from coldstream.agent.gate import Gate
     from coldstream.agent.members import Members
     from coldstream.agent.progress import Progress
-    from coldstream.agent.run import Agent
+    from coldstream.agent.steering import SteeredAgent, Steering
+    from coldstream.cli.agent_service import Service
     from coldstream.ports import ClaimFunction
 
 agent_app = typer.Typer(
     no_args_is_help=True, help="The process beside a broker node that uploads segments."
 )
-_MIB = 2**20
 
 
 @agent_app.callback()
@@ -46,49 +49,148 @@ def agent() -> None:
 
 @agent_app.command("run")
 @with_options
-def run(*, options: AgentOptions, where: Where) -> None:
+def run(
+    context: typer.Context,
+    config: ConfigOption = None,
+    *,
+    options: AgentOptions,
+    where: Where,
+) -> None:
     """Follow the stream directories below DATA_DIR and upload what is committed.
 
-    Killed at any instant it loses nothing: where to go on is in the bucket and the catalog.
+    Killed at any instant it loses nothing: where to go on is in the bucket and the catalog. It goes
+    on until it is stopped; a stream that fails is told, and the exit code of SIGTERM is 0 all the
+    same. With --once it ends by itself, with the exit code of the first error.
 
     Examples:
         coldstream agent run --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream --committed all
+
+        coldstream agent run --config /etc/coldstream/agent.toml
 
         coldstream agent run --data-dir ./streams --committed offsets.json --once --json
 
         coldstream agent run --data-dir DIR --committed broker --stream-uri
         rabbitmq-stream://tier:SECRET@127.0.0.1:5552 --management-uri http://tier:SECRET@127.0.0.1:15672
     """
-    line = _AgentProgress()
+    del config  # its callback has put what it says behind flags and environment
+    log = AgentLog(options.log)
+    try:
+        _run(setup_of(context, options, where), log)
+    except ColdstreamError as error:
+        if options.log is not LogFormat.JSON:
+            raise
+        log.error(error)
+        raise typer.Exit(exit_code_of(error)) from error
+
+
+def _run(setup: Setup, log: AgentLog) -> None:
+    from coldstream.agent.notify import manager_of
+    from coldstream.agent.steering import Steering
+    from coldstream.cli.agent_service import Service
+
+    options = setup.options
+    options.check()
     gate = _gate(options) if options.committed == "broker" else None
-    worker = _agent(options, where, gate, lambda rows: line.show(rows, worker.warnings))
+    committed, names = _committed(options, gate), _names(options, gate)
+    settings, selection = options.settings(setup.where.bucket), setup.file.selection()
+    selection.check(settings)
+    # Who proves how far a stream is committed finds out what it is called.
+    steering = Steering(settings, selection, names, _nobody_knows if gate is None else gate.ask)
+    service = Service(
+        worker=_agent(setup, gate, committed, steering),
+        setup=setup,
+        manager=manager_of(os.environ, os.getpid()),
+        log=log,
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.stop())
+        signal.signal(number, lambda *_: service.stop())
+    if setup.file.path is not None and not options.once:
+        signal.signal(signal.SIGHUP, lambda *_: service.ask_to_reload())
     with ExitStack() as stack:
         if options.metrics_port is not None:
-            _serve(stack, worker, options.metrics_port)
+            _serve(stack, service, options.metrics_port)
+        if not service.directory_is_there():
+            return
         if gate is not None:
             stack.enter_context(gate.looking(once=options.once))
-        progress = worker.run()
-    line.end(progress, worker.warnings)
+        progress = service.worker.run()
+    _tell_end(service, progress)
+
+
+def _nobody_knows(stream: str) -> None:
+    """Without a broker, only a file says what a directory's queue is called."""
+
+
+def _tell_end(service: Service, progress: list[Progress]) -> None:
+    """Say what it has come to; only one run has an exit code of its streams.
+
+    Raises:
+        ColdstreamError: the first one that stopped a stream, of one run.
+    """
+    worker, options, log = service.worker, service.setup.options, service.log
+    service.progress.end(progress, worker.warnings)
     if worker.skipped:
-        print(  # noqa: T201
-            f"coldstream: left alone, no stream's name: {', '.join(sorted(worker.skipped))}",
-            file=sys.stderr,
-        )
+        log.info("skipped", f"left alone, no stream's name: {', '.join(sorted(worker.skipped))}")
     if options.as_json:
-        print(json.dumps([_row(each) for each in progress]))  # noqa: T201 - stdout is for data
+        print(json.dumps([row_of(each) for each in progress]))  # noqa: T201 - stdout is for data
+    if not options.once:
+        return
     failed = [each.error for each in progress if each.error is not None]
     for error in failed[1:]:
-        print(f"coldstream: {_with_remedy(error)}", file=sys.stderr)  # noqa: T201
-    if options.once and worker.interrupted:
-        print("coldstream: stopped before everything was durable", file=sys.stderr)  # noqa: T201
+        log.error(error)
+    if worker.interrupted:
+        log.info("interrupted", "stopped before everything was durable")
         raise typer.Exit(ExitCode.INTERRUPTED)
     if failed:
         raise failed[0]
 
 
-def _serve(stack: ExitStack, worker: Agent, port: int) -> None:
+@agent_app.command("config")
+@with_options
+def config(
+    context: typer.Context,
+    config: InstalledConfigOption = None,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Print every key, its value, and who has said it."),
+    ] = False,
+    *,
+    options: AgentOptions,
+    where: Where,
+) -> None:
+    """Check the settings of an agent, or show them; nothing is sent.
+
+    Takes the options of `agent run`, and reads the same environment. Passwords are not shown.
+
+    Examples:
+        coldstream agent config --config /etc/coldstream/agent.toml
+
+        coldstream agent config --show
+    """
+    del config
+    setup = setup_of(context, options, where)
+    if show:
+        show_setup(setup)
+    else:
+        _check(setup)
+        note(f"{setup.file.path or 'the command line'}: nothing is wrong with it")
+
+
+def _check(setup: Setup) -> None:
+    """See whatever can be seen without sending anything.
+
+    Raises:
+        InvalidInputError: a setting is missing or wrong.
+    """
+    options, where = setup.options, setup.where
+    options.check()
+    check_place(bucket=where.bucket, table=where.table, prefix=where.prefix)
+    setup.file.selection().check(options.settings(where.bucket))
+    gate = _gate(options) if options.committed == "broker" else None
+    _committed(options, gate), _names(options, gate)
+
+
+def _serve(stack: ExitStack, service: Service, port: int) -> None:
     """Serve the agent's metrics until the stack ends.
 
     Raises:
@@ -96,13 +198,9 @@ def _serve(stack: ExitStack, worker: Agent, port: int) -> None:
     """
     from coldstream.agent.metrics import AgentMetrics, serving
 
-    metrics, report = AgentMetrics(worker.committed.limit, worker.names), worker.report
-
-    def both(rows: list[Progress]) -> None:
-        metrics.reported(rows)
-        report(rows)
-
-    worker.report = both
+    worker = service.worker
+    metrics = AgentMetrics(worker.committed.limit, worker.names)
+    service.listeners.append(metrics.reported)
     stack.enter_context(serving(metrics, port))
 
 
@@ -110,19 +208,13 @@ def _gate(options: AgentOptions) -> Gate:
     """The gate at the broker of this node; nothing is sent yet.
 
     Raises:
-        InvalidInputError: a URI is missing or none, or neither names nor a management API is given.
+        InvalidInputError: a URI is none, or the file of names is wrong.
     """
     from coldstream.agent.gate import Gate
     from coldstream.broker.connection import StreamUri
     from coldstream.broker.management import Management
     from coldstream.broker.node import Node
 
-    if not options.stream_uri:
-        raise InvalidInputError("--committed broker needs --stream-uri")
-    if not options.management_uri and options.names is None:
-        raise InvalidInputError(
-            "--committed broker needs --management-uri, or --names, to know what streams are called"
-        )
     management = Management.parse(options.management_uri) if options.management_uri else None
     return Gate(
         data_dir=options.directory(),
@@ -154,28 +246,28 @@ def _committed(options: AgentOptions, gate: Gate | None) -> CommittedOffsets:
     return AllCommitted() if everything else CommittedFile(Path(options.committed))
 
 
+def _names(options: AgentOptions, gate: Gate | None) -> Mapping[str, QueueName]:
+    """Queue of each directory, as far as it is known; with a gate it grows."""
+    if gate is not None:
+        return gate.names
+    return read_names(options.names, options.cluster) if options.names is not None else {}
+
+
 def _agent(
-    options: AgentOptions,
-    where: Where,
-    gate: Gate | None,
-    report: Callable[[list[Progress]], None],
-) -> Agent:
+    setup: Setup, gate: Gate | None, committed: CommittedOffsets, steering: Steering
+) -> SteeredAgent:
     """The agent, not yet running.
 
     Raises:
-        InvalidInputError: an option is outside its limits, or the file of names is wrong.
         As `connect`.
     """
     from coldstream.adapters.sqs import QueueCommitRequests
-    from coldstream.agent.run import Agent
+    from coldstream.agent.steering import Steered, SteeredAgent
     from coldstream.usecases.claim_function import OwnRights
 
-    data_dir, settings = options.directory(), options.settings(where.bucket)
-    remote = where.connect()
+    options = setup.options
+    remote = setup.where.connect()
     context = remote.context()
-    names: Mapping[str, QueueName] = gate.names if gate is not None else {}
-    if gate is None and options.names is not None:
-        names = read_names(options.names, options.cluster)
 
     def pause(attempt: int) -> None:
         time.sleep(min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000)
@@ -183,20 +275,21 @@ def _agent(
     function: ClaimFunction = OwnRights(context, pause, lambda: time.time_ns() // 1_000_000)
     if options.claim_function:
         function = claim_function(options.claim_function)
-    return Agent(
+    return SteeredAgent(
         context=context,
-        data_dir=data_dir,
-        committed=_committed(options, gate),
+        data_dir=options.directory(),
+        committed=committed,
         members=_members(options, gate) if gate is not None else None,
-        settings=settings,
+        settings=steering.settings,
         requests=QueueCommitRequests(client=aws_client("sqs"), queue_url=options.queue_url)
         if options.queue_url
         else None,
         function=function,
         heartbeats=remote.heartbeats,
-        names=names,
+        names=steering.names,
         pause=pause,
-        report=report,
+        host=Steered(steering),
+        steering=steering,
     )
 
 
@@ -230,114 +323,3 @@ def read_names(path: Path, cluster: str) -> dict[str, QueueName]:
                 continue
             raise InvalidInputError(f"{part} {trouble}", stream=stream, key=str(path))
     return names
-
-
-def _with_remedy(error: ColdstreamError) -> str:
-    remedy = getattr(error, "remedy", None)
-    return f"{error}\n  try: {remedy}" if remedy else str(error)
-
-
-def _row(progress: Progress) -> dict[str, object]:
-    error, standstill = progress.error, progress.standstill
-    return {
-        "stream": progress.stream,
-        "next": progress.next_offset,
-        "fragments": progress.fragments,
-        "bytes": progress.bytes,
-        "seconds_to_durable": progress.durable_seconds,
-        "holes": [{"first": first, "next": next_offset} for first, next_offset in progress.holes],
-        "notices": progress.notices,
-        "standstill": None if standstill is None else asdict(standstill),
-        "error": None if error is None else {"kind": error.kind, "message": str(error)},
-    }
-
-
-@dataclass(slots=True)
-class _Told:
-    """What was already said of a stream.
-
-    Attributes:
-        row: of the stream; another one is of another life of it.
-        notices: how many of its notices.
-        errors: the last ones.
-    """
-
-    row: Progress
-    notices: int = 0
-    errors: deque[str] = field(default_factory=lambda: deque(maxlen=8))
-
-
-class _AgentProgress:
-    """One line on stderr that says how far all streams are; a line a minute without a terminal.
-
-    What cannot be written, because a disk is full, is said at a later look.
-    """
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._last = 0.0
-        self._told: dict[str, _Told] = {}
-        self._warned: deque[str] = deque(maxlen=64)
-
-    def show(self, rows: Sequence[Progress], warnings: Sequence[str] = ()) -> None:
-        """Say what is new, and now and then how far all streams are.
-
-        Raises:
-            OSError: stderr cannot be written.
-        """
-        self._told = {row.stream: self._told_of(row) for row in rows}
-        for told in self._told.values():
-            error = told.row.error
-            if error is not None and str(error) not in told.errors:
-                _say(_with_remedy(error))
-                told.errors.append(str(error))
-        self._tell(warnings)
-        now = time.monotonic()
-        if now - self._last < (0.2 if self._terminal else 60.0):
-            return
-        self._last = now
-        self._print(rows, end="" if self._terminal else "\n")
-
-    def _told_of(self, row: Progress) -> _Told:
-        told = self._told.get(row.stream)
-        return told if told is not None and told.row is row else _Told(row)
-
-    def _tell(self, warnings: Sequence[str]) -> None:
-        """Each notice once, on a line of its own: the stream goes on, but a person should know."""
-        for warning in warnings:
-            if warning not in self._warned:
-                _say(f"WARNING: {warning}")
-                self._warned.append(warning)
-        for told in self._told.values():
-            notices = told.row.notices
-            new = notices.since(told.notices)
-            for number, notice in enumerate(new, notices.total - len(new) + 1):
-                _say(f"WARNING: {notice}")
-                told.notices = number
-
-    def _print(self, rows: Sequence[Progress], *, end: str) -> None:
-        behind = sum(each.next_offset < each.cut_offset for each in rows)
-        standing = sum(each.standstill is not None for each in rows)
-        mib = sum(each.bytes for each in rows) / _MIB
-        fragments = sum(each.fragments for each in rows)
-        text = (
-            f"{len(rows)} streams, {fragments} fragments, {mib:,.1f} MiB uploaded,"
-            f" {behind} manifests behind" + (f", {standing} without progress" if standing else "")
-        )
-        print(  # noqa: T201
-            f"\r\x1b[K{text}" if self._terminal else text,
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def end(self, rows: Sequence[Progress], warnings: Sequence[str] = ()) -> None:
-        """The last line holds the totals, whenever the one before it was printed."""
-        with suppress(OSError, ValueError):
-            self._told = {row.stream: self._told_of(row) for row in rows}
-            self._tell(warnings)
-            self._print(rows, end="\n")
-
-
-def _say(text: str) -> None:
-    print(f"\ncoldstream: {text}", file=sys.stderr, flush=True)  # noqa: T201

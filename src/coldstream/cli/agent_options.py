@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 _MIB = 2**20
 
 
+class LogFormat(StrEnum):
+    """How the agent says things on stderr."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """The options of the command, which say what each is; files are checked where they are read."""
@@ -33,16 +41,18 @@ class AgentOptions:
         typer.Option(
             "--data-dir",
             help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
+            show_default="required",
         ),
-    ]
+    ] = ""
     committed: Annotated[
         str,
         typer.Option(
             help='What is committed: "broker" to have the broker of this node prove it (needs'
             ' --stream-uri), "all" if you know that everything in the files is, or a JSON file'
-            " {directory: last committed offset}, read again when it changes."
+            " {directory: last committed offset}, read again when it changes.",
+            show_default="required",
         ),
-    ]
+    ] = ""
     stream_uri: Annotated[
         str,
         typer.Option(
@@ -122,6 +132,12 @@ class AgentOptions:
             " the agent does so itself, and needs the rights of an operator.",
         ),
     ] = ""
+    log: Annotated[
+        LogFormat,
+        typer.Option(
+            help="What is said on stderr: text for people, or one JSON object a line.",
+        ),
+    ] = LogFormat.TEXT
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on stdout.")] = False
 
     def directory(self) -> Path:
@@ -132,9 +148,30 @@ class AgentOptions:
         """
         if not self.data_dir:
             raise InvalidInputError(
-                "--data-dir is empty; give the directory that holds one directory a stream"
+                "--data-dir is empty; give the directory that holds one directory a stream, here or"
+                " as data_dir in the file of --config"
             )
         return Path(self.data_dir)
+
+    def check(self) -> None:
+        """See that nothing is missing that can be seen without asking anybody.
+
+        Raises:
+            InvalidInputError: says what to give.
+        """
+        self.directory()
+        if not self.committed:
+            raise InvalidInputError(
+                '--committed is missing; give "broker", "all" or a file of offsets, here or as'
+                " committed in the file of --config"
+            )
+        if self.committed == "broker" and not self.stream_uri:
+            raise InvalidInputError("--committed broker needs --stream-uri")
+        if self.committed == "broker" and not self.management_uri and self.names is None:
+            raise InvalidInputError(
+                "--committed broker needs --management-uri, or --names, to know what streams are"
+                " called"
+            )
 
     def settings(self, bucket: str) -> AgentSettings:
         """The agent's own settings.

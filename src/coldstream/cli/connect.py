@@ -21,7 +21,7 @@ from coldstream.cli.report import ConfigurationError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.ports import ClaimFunction
 
-__all__ = ["Remote", "aws_client", "claim_function", "connect"]
+__all__ = ["Remote", "aws_client", "check_place", "claim_function", "connect"]
 
 _T = TypeVar("_T")
 
@@ -34,6 +34,16 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
     Raises:
         ConfigurationError: a setting is missing or malformed.
         MisconfiguredError: a name that no bucket or table can have, or no credentials.
+    """
+    check_place(bucket=bucket, table=table, prefix=prefix)
+    return _configured(lambda: open_place(Place(bucket, table, prefix)))
+
+
+def check_place(*, bucket: str, table: str, prefix: str) -> None:
+    """See that a remote tier is named.
+
+    Raises:
+        ConfigurationError: a name is missing, or the prefix is malformed.
     """
     missing = [name for name, value in ((ENV_BUCKET, bucket), (ENV_TABLE, table)) if not value]
     if missing:
@@ -48,8 +58,6 @@ def connect(*, bucket: str, table: str, prefix: str) -> Remote:
         raise ConfigurationError(
             str(exc), remedy=f"set --prefix or {ENV_PREFIX} to path parts that end in '/'"
         ) from exc
-
-    return _configured(lambda: open_place(Place(bucket, table, prefix)))
 
 
 def claim_function(name: str) -> ClaimFunction:

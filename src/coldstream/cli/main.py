@@ -20,6 +20,7 @@ from coldstream.cli import (
     consolidate,
     delete,
     describe,
+    doctor,
     quarantine,
     read,
     rebalance,
@@ -79,6 +80,7 @@ app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="
 app.command("undo", rich_help_panel="Keep")(undo.undo)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
+app.command("doctor", rich_help_panel="Run")(doctor.doctor)
 app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")
 
 

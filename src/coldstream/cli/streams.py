@@ -9,6 +9,7 @@ import typer
 from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import print_json, print_table, when
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.plans.probe import is_probe
 
 _COLUMNS = (
     "stream",
@@ -36,7 +37,8 @@ def streams(
     """List the streams of the remote tier.
 
     A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
-    in the state `deleted` nothing is left but this line.
+    in the state `deleted` nothing is left but this line. Streams of `doctor` are listed with
+    `--match doctor` only.
 
     Example: coldstream streams --match orders --json
     """
@@ -45,7 +47,8 @@ def streams(
         (
             _row(item)
             for item in remote.catalog.streams()
-            if match in item.stream or match in item.name.queue
+            if (match or not is_probe(item.stream))
+            and (match in item.stream or match in item.name.queue)
         ),
         key=lambda row: (row["vhost"], row["queue"], row["stream"]),
     )

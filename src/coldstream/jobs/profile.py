@@ -35,6 +35,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves_backwards
+from coldstream.plans.probe import is_probe
 from coldstream.ports import ObjectStore
 from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.settings import ReaderSettings
@@ -119,8 +120,9 @@ def run(
 
 
 def wanted(item: CatalogItem, pattern: str) -> bool:
-    """Whether a stream is live and its directory or queue matches."""
-    return item.state is StreamState.LIVE and named(item, pattern)
+    """Whether a stream is live, its directory or queue matches, and it is no probe's."""
+    live = item.state is StreamState.LIVE and not is_probe(item.stream)
+    return live and named(item, pattern)
 
 
 def plan(

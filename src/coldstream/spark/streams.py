@@ -13,6 +13,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import check_stream
 from coldstream.plans import name_pattern
+from coldstream.plans.probe import is_probe
 from coldstream.ports import Catalog
 from coldstream.reader.gap import Gap
 from coldstream.spark.options import is_pattern
@@ -80,7 +81,9 @@ def _matching(items: Iterable[CatalogItem], pattern: str) -> list[CatalogItem]:
     return [
         item
         for item in items
-        if item.state not in tombstones and matches(item.name.queue or item.stream)
+        if item.state not in tombstones
+        and not is_probe(item.stream)
+        and matches(item.name.queue or item.stream)
     ]
 
 

@@ -48,6 +48,14 @@ class Condition:
         return None
 
 
+class Workers:
+    def __init__(self, machine: Machine, name: str) -> None:
+        self._machine, self._name = machine, name
+
+    def submit(self, act: Callable[..., object], /, *args: Any) -> object:
+        return self._machine.submit(self._name, lambda: act(*args))
+
+
 class Mailbox:
     """Results; whoever waits for one carries out the work that waits."""
 
@@ -81,7 +89,7 @@ class Machine:
     queues: bool = False
     held: bool = False  # uploads stand still
     _submitted: int = 0
-    _tasks: deque[Callable[[], object]] = field(default_factory=deque)
+    _tasks: deque[tuple[str, Callable[[], object]]] = field(default_factory=deque)
     files: Any = DISK
 
     def monotonic(self) -> float:
@@ -96,23 +104,27 @@ class Machine:
     def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
         return scan(data_dir, known)
 
-    def workers(self, count: int) -> Any:
-        return nullcontext(self)
+    def open_files(self) -> int:
+        return 1000
 
-    def submit(self, act: Callable[..., object], /, *args: Any) -> object:
+    def workers(self, count: int, name: str) -> Any:
+        return nullcontext(Workers(self, name))
+
+    def submit(self, name: str, act: Callable[[], object]) -> None:
         self._submitted += 1
         if self.queues:
-            self._tasks.append(lambda: act(*args))
+            self._tasks.append((name, act))
         self.submits(self._submitted)
         if not self.queues:
-            self._tasks.append(lambda: act(*args))
-        return None
+            self._tasks.append((name, act))
 
     def work(self) -> None:
         """Carry out one task."""
-        if self._tasks and not self.held:
+        free = [each for each in self._tasks if each[0] != "upload" or not self.held]
+        if free:
+            self._tasks.remove(free[0])
             with suppress(Exception):  # a worker's last exception is seen by nobody
-                self._tasks.popleft()()
+                free[0][1]()
 
     def flag(self) -> Flag:
         return Flag(self)

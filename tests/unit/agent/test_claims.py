@@ -221,9 +221,11 @@ def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: S
 
     def another_floor() -> None:
         follower = run.agent._followers[STREAM]
-        if follower._ledger.floor(1) != 999:
+        if follower._claim.ledger.floor(1) != 999:
             opened.append(run.machine.now)
-            follower._ledger = Ledger.of([(1, 999)])  # as if the table had another one for ever
+            follower._claim = replace(
+                follower._claim, ledger=Ledger.of([(1, 999)])
+            )  # as if the table had another one for ever
         if run.looks % 5 == 0:
             grow(site, 50 + run.looks // 5 - 1, 1, 1)
 

@@ -140,7 +140,7 @@ def test_an_upload_that_was_queued_although_its_thread_could_not_be_made_counts_
 
     assert durable(site, ONE)
     assert durable(site, OTHER)
-    assert run.agent._waiting == 0
+    assert run.agent._room == 6
     assert not run.agent._jobs
 
 
@@ -205,7 +205,7 @@ def test_nothing_is_cut_twice_because_a_look_failed_while_uploads_were_under_way
     """The stream is opened again, and cut from where its manifest ends, once they have ended."""
     run = begin(site)
     run.happens.clear()
-    run.agent._discover()
+    run.agent._discover(run.machine.now)
     follower, machine = run.agent._followers[ONE], run.machine
     jobs = follower.step(machine.now, machine.now_ms(), most=2)
     assert jobs
@@ -233,16 +233,16 @@ def test_a_manifest_that_another_agent_has_moved_on_restarts_nothing_under_way(s
     """What is under way is counted: to begin anew would forget where its failure has to begin."""
     run = begin(site)
     run.happens.clear()
-    run.agent._discover()
+    run.agent._discover(run.machine.now)
     follower, machine = run.agent._followers[ONE], run.machine
     (job,) = follower.step(machine.now, machine.now_ms(), most=1)
-    position = follower._position
+    position = follower._cutter.position
     site.run(target_size=500)
     assert site.catalog.items[ONE].next_offset > position
 
     machine.now += 10
     assert follower.step(machine.now, machine.now_ms(), most=0) == []
-    assert follower._position == position
+    assert follower._cutter.position == position
 
     follower.failed(job.piece, UnavailableError("no answer"), machine.now)
     for _ in range(4):
@@ -255,7 +255,7 @@ def test_the_item_is_read_a_few_times_a_second_at_most(site: Site) -> None:
     """However often a busy loop looks at a stream whose manifest has not followed."""
     run = begin(site)
     run.happens.clear()
-    run.agent._discover()
+    run.agent._discover(run.machine.now)
     follower, machine = run.agent._followers[ONE], run.machine
     assert follower.step(machine.now, machine.now_ms(), most=1)
     run.faults.names.clear()

@@ -546,7 +546,7 @@ def test_what_follows_a_hole_is_cut_at_once_because_the_hole_waits_for_it(site: 
 
 def test_local_retention_that_passes_uploads_which_have_landed_loses_nothing(site: Site) -> None:
     write(site, 50)
-    steps = Steps(site, last_copy=True)
+    steps = Steps(site, last_copy=True, flush_ms=0)
     for job in steps.step(most=5):
         steps.upload(job)
     retire(site, 40)
@@ -641,6 +641,12 @@ class Said:
 
     def __init__(self, limit: int) -> None:
         self.value = limit
+
+    def refresh(self, stream: str, now: float) -> float:
+        return now
+
+    def forget(self, stream: str) -> None:
+        pass
 
     def limit(self, stream: str) -> int:
         assert stream == STREAM

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import Code, Fields, Key, OffsetType, frame, string, subscribe
+from coldstream.broker.tls import Tls
 from coldstream.errors import (
     ColdstreamError,
     InvalidInputError,
@@ -266,7 +267,7 @@ def test_fields_of_any_bytes_end_in_an_error_or_a_value(data: bytes) -> None:
     [
         ("rabbitmq-stream://u:p%40ss@h:1", StreamUri("h", 1, "u", "p@ss")),
         ("rabbitmq-stream://h", StreamUri("h", 5552, "guest", "guest")),
-        ("rabbitmq-stream+tls://u:p@h", StreamUri("h", 5551, "u", "p", tls=True)),
+        ("rabbitmq-stream+tls://u:p@h", StreamUri("h", 5551, "u", "p", tls=Tls())),
     ],
 )
 def test_a_uri_says_where_and_as_whom(text: str, expected: StreamUri) -> None:

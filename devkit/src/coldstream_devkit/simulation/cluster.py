@@ -19,7 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
-from coldstream.agent.files import LogFile
+from coldstream.agent.files import LogFile, Stamp
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.index import INDEX_HEADER
@@ -408,3 +408,19 @@ class ReplicaFiles:
             if name in segment.names:
                 return _MemoryFile(segment.index if name == segment.names[1] else segment.data)
         raise FileNotFoundError(2, "no such file", str(directory / name))
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        """Of all names, and of one of them.
+
+        Raises:
+            FileNotFoundError: there is none of that name now.
+        """
+        names = tuple(self.names(directory))
+        for segment in self._replica.segments:
+            if name in segment.names:
+                index = name == segment.names[1]
+                data = segment.index if index else segment.data
+                return Stamp(names, (id(data), bytes(segment.index)), fresh=False)
+        if name:
+            raise FileNotFoundError(2, "no such file", str(directory / name))
+        return Stamp(names, None, fresh=False)

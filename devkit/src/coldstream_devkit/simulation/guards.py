@@ -439,7 +439,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "an agent claims again when a chunk of a higher epoch is there",
             lambda: edit(
                 follower.StreamFollower._watch,
-                "if item.epoch > self._epoch:",
+                "if item.epoch > self._claim.epoch:",
                 "if False:",
             ),
         ),

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from coldstream.agent.directory import Directories
-from coldstream.agent.files import LogFile, LogFiles
+from coldstream.agent.files import LogFile, LogFiles, Stamp
 from coldstream.agent.host import Condition, Flag, Mailbox, Workers
 from coldstream_devkit.simulation.cluster import Replica, ReplicaFiles
 from coldstream_devkit.simulation.scheduler import Scheduler, Task
 
 _WAIT_MS = 200
+_OPEN_FILES = 10_000
 
 
 class Node:
@@ -71,6 +72,10 @@ class NodeFiles:
         """As `LogFiles` says."""
         return self._files(directory).open(directory, name)
 
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        """As `LogFiles` says."""
+        return self._files(directory).stamp(directory, name)
+
     def _files(self, directory: Path) -> ReplicaFiles:
         node = self._node
         if node.disk_percent and self._scheduler.choices.chance(node.disk_percent):
@@ -95,11 +100,11 @@ class _Mailbox:
     def get(self, seconds: float) -> Any:
         host = self._host
         if not self._items and seconds > 0:
-            self._waiting, host.idle = host.scheduler.task, True
+            self._waiting, host.waits = host.scheduler.task, True
             try:
                 host.scheduler.sleep(max(1, int(seconds * 1000)))
             finally:
-                self._waiting, host.idle = None, False
+                self._waiting, host.waits = None, False
         return self._items.pop(0) if self._items else None
 
 
@@ -141,8 +146,9 @@ class _Condition:
 
 
 class _Workers:
-    def __init__(self, host: SimHost, count: int) -> None:
+    def __init__(self, host: SimHost, count: int, name: str) -> None:
         self._host = host
+        self._name = name
         self._count = count
         self._busy = 0
         self._queue: list[Callable[[], object]] = []
@@ -159,13 +165,16 @@ class _Workers:
         if self._busy < self._count:
             self._busy += 1
             owner = self._host.owner
-            self._host.scheduler.spawn(f"{owner} upload", self._work, owner)
+            self._host.scheduler.spawn(f"{owner} {self._name}", self._work, owner)
 
     def _work(self) -> None:
         while self._queue:
             act = self._queue.pop(0)
-            self._host.before_work()
-            act()
+            self._host.begin(self._name)
+            try:
+                act()
+            finally:
+                self._host.end(self._name)
         self._busy -= 1
 
 
@@ -178,17 +187,34 @@ class SimHost:
         owner: of all tasks of the process.
 
     Attributes:
-        idle: whether the loop waits for something to do; else it is in the middle of a look.
-        before_work: called when a worker is about to begin; the files may change there.
+        idle: whether the loop waits for something to do, and nobody looks at a stream.
+        before_work: called when an upload is about to begin; the files may change there.
     """
 
     def __init__(self, scheduler: Scheduler, node: Node, owner: str) -> None:
         self.scheduler = scheduler
         self.node = node
         self.owner = owner
-        self.idle = True
+        self.waits = True
+        self.looks = 0
         self.before_work: Callable[[], None] = lambda: None
         self._files = NodeFiles(node, scheduler)
+
+    @property
+    def idle(self) -> bool:
+        """As the class says."""
+        return self.waits and not self.looks
+
+    def begin(self, name: str) -> None:
+        """A worker begins."""
+        if name == "upload":
+            self.before_work()
+        else:
+            self.looks += 1
+
+    def end(self, name: str) -> None:
+        """A worker ends."""
+        self.looks -= name != "upload"
 
     @property
     def files(self) -> LogFiles:
@@ -212,9 +238,13 @@ class SimHost:
         del data_dir, known
         return Directories(tuple(sorted(self.node.replicas)), (), ())
 
-    def workers(self, count: int) -> AbstractContextManager[Workers]:
+    def open_files(self) -> int:
         """As `Host` says."""
-        return _Workers(self, count)
+        return _OPEN_FILES
+
+    def workers(self, count: int, name: str) -> AbstractContextManager[Workers]:
+        """As `Host` says."""
+        return _Workers(self, count, name)
 
     def flag(self) -> Flag:
         """As `Host` says."""

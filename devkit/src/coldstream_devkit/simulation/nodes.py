@@ -32,6 +32,14 @@ class Delivered:
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
         self.replicas = replicas
 
+    def refresh(self, stream: str, now: float) -> float:
+        """Nothing is remembered."""
+        del stream
+        return now
+
+    def forget(self, stream: str) -> None:
+        """Nothing is remembered."""
+
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 while the broker is down."""
         return self.of(self.replicas[stream]) if stream in self.replicas else 0

@@ -54,6 +54,7 @@ from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.report import JobReport, raised_by_worker
 from coldstream.manifest.catalog import StreamState
+from coldstream.plans.probe import is_probe
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
 
@@ -225,7 +226,7 @@ def _streams(
     unread: dict[str, ColdstreamError] = {}
     for item in remote.catalog.streams():
         rule = rule_for(rules, item.name.queue or item.stream)
-        if rule is None:
+        if rule is None or is_probe(item.stream):
             continue
         if item.state is StreamState.DELETED:
             if window == BackfillWindow():

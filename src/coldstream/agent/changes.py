@@ -1,0 +1,89 @@
+"""Which stream directories have changed since the last look: two `stat` calls a stream.
+
+Where nothing has changed, nothing else is done for a stream. A broker has ten thousand of them, of
+which most are idle at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coldstream.agent.files import LogFiles, Stamp
+from coldstream.agent.log import StreamLog
+from coldstream.osiris.segment import index_name
+
+#: A stream that has not changed for so long is looked at in every n-th pass only.
+_IDLE_SECONDS, _IDLE_PASSES = 60.0, 3
+
+
+@dataclass(slots=True)
+class _Known:
+    """One stream.
+
+    Attributes:
+        newest: file name of the newest index; "" if there is none.
+        stamp: of the last look; None if it has to be looked at.
+        moved_at: when it last changed, monotonic seconds.
+    """
+
+    newest: str = ""
+    stamp: Stamp | None = None
+    moved_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has changed below a data directory.
+
+    Args:
+        data_dir: holds one directory a stream.
+        files: where the directories are.
+    """
+
+    data_dir: Path
+    files: LogFiles
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _passes: int = 0
+
+    def look(self, streams: Iterable[str], now: float) -> Iterator[str]:
+        """Those of the streams that have changed, or that cannot be looked at.
+
+        Args:
+            streams: directory names.
+            now: monotonic seconds.
+        """
+        self._passes += 1
+        for number, stream in enumerate(streams):
+            known = self._known.setdefault(stream, _Known())
+            idle = now - known.moved_at > _IDLE_SECONDS and known.stamp is not None
+            if idle and (self._passes + number) % _IDLE_PASSES:
+                continue
+            if self._changed(stream, known):
+                known.moved_at = now
+                yield stream
+
+    def forget(self, stream: str) -> None:
+        """A directory is gone."""
+        self._known.pop(stream, None)
+
+    def _changed(self, stream: str, known: _Known) -> bool:
+        directory = self.data_dir / stream
+        try:
+            stamp = self.files.stamp(directory, known.newest)
+            if stamp == known.stamp and not stamp.fresh:
+                return False
+            # First the stamp, then the names: what comes in between is seen by the next look.
+            there = self.files.stamp(directory, "")
+            segments = StreamLog(directory, self.files).segments()
+            newest = index_name(segments[-1]) if segments else ""
+            file = self.files.stamp(directory, newest).file
+            before, name = known.stamp, known.newest
+            known.newest, known.stamp = newest, Stamp(there.directory, file, there.fresh)
+            if before is None or newest != name:
+                return True
+            return (before.directory, before.file) != (there.directory, file)
+        except Exception:  # whatever it is, the look at the stream says it
+            known.stamp = None
+            return True

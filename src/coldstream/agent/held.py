@@ -1,0 +1,228 @@
+"""Files that stay readable although the broker removes them: they are held open.
+
+Local retention unlinks the oldest segment at a roll, and a deletion unlinks all, also while they
+are uploaded. An open descriptor keeps the bytes, needs no right to write anywhere, and leaves
+nothing behind when the agent dies.
+
+A held file counts only where retention or a deletion took it: below the oldest file that is there,
+or if none is. Above, it was the broker that cut off a tail which was never committed. And a file
+that was made anew under the same name is another one: identities are compared at every look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from coldstream.agent.files import LogFile, LogFiles, Stamp
+from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from coldstream.osiris.segment import index_name, segment_name
+
+_DIGITS = 20
+#: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
+_OF_ONE_STREAM = 64
+
+
+@dataclass(slots=True)
+class _Handle:
+    file: LogFile
+    identity: object
+    close: ExitStack
+    users: int = 1  # who holds it is one
+
+    def leave(self) -> None:
+        self.users -= 1
+        if not self.users:
+            self.close.close()
+
+
+@dataclass(slots=True)
+class _Of:
+    """What is held of one stream.
+
+    Attributes:
+        files: by name.
+        unlinked: bytes of those that the broker has removed.
+    """
+
+    files: dict[str, _Handle] = field(default_factory=dict)
+    unlinked: int = 0
+
+
+class Held:
+    """A `LogFiles` that remembers.
+
+    Args:
+        files: where the broker's files are.
+        budget: bytes that removed files may take, all streams together.
+        most: files that may be held.
+
+    Attributes:
+        lacking: how many segments were not held for want of one of the two.
+    """
+
+    def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
+        self._files, self._budget, self._most = files, budget, most
+        self._held: dict[str, _Of] = {}
+        self._lock = Lock()
+        self._count = 0
+        self.lacking = 0
+
+    @property
+    def unlinked_bytes(self) -> int:
+        """Bytes of held files that the broker has removed: so much of the disk is not free."""
+        with self._lock:
+            return sum(each.unlinked for each in self._held.values())
+
+    def names(self, directory: Path) -> Sequence[str]:
+        """Names of the files in a directory, and of what it has lost at its lower end.
+
+        Raises:
+            OSError: it cannot be read, or is gone and nothing of it is held.
+        """
+        with self._lock:
+            held = list(self._held.get(directory.name, _Of()).files)
+        try:
+            there = self._files.names(directory)
+        except FileNotFoundError:
+            if not held:
+                raise
+            return held
+        if not held:
+            return there
+        return [*there, *_below(held, there)]
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        """As `LogFiles` says, of the files that are there."""
+        return self._files.stamp(directory, name)
+
+    @contextmanager
+    def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
+        """The file of this name, or the held one if there is none.
+
+        Raises:
+            OSError: there is neither.
+        """
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(self._files.open(directory, name))
+            except FileNotFoundError:
+                handle = self._used(directory.name, name)
+                if handle is None:
+                    raise
+                stack.callback(self._unused, handle)
+                file = handle.file
+            yield file
+
+    def keep(self, directory: Path, segments: Sequence[int], since: int) -> None:
+        """Hold the files of a stream from the segment that has offset `since` on, no others.
+
+        Args:
+            directory: of the stream.
+            segments: first offsets of all that are there or held, rising.
+            since: all below is durable.
+        """
+        needed = [each for each in segments if each > since]
+        needed = [*segments[: len(segments) - len(needed)][-1:], *needed]
+        if len(needed) > _OF_ONE_STREAM:
+            needed = [*needed[: _OF_ONE_STREAM - 1], needed[-1]]
+        wanted = [name for each in needed for name in (segment_name(each), index_name(each))]
+        try:
+            there = set(self._files.names(directory))
+        except OSError:
+            there = set()
+        with self._lock:
+            held = self._held.setdefault(directory.name, _Of())
+            self._drop(held, set(held.files) - set(wanted))
+            for name in wanted:
+                if name in there:
+                    self._hold(held, directory, name)
+            held.unlinked = sum(
+                handle.file.size() for name, handle in held.files.items() if name not in there
+            )
+            self._bound(held, there)
+
+    def forget(self, directory: Path) -> None:
+        """Hold nothing of a stream any more."""
+        with self._lock:
+            held = self._held.pop(directory.name, None)
+            if held is not None:
+                self._drop(held, set(held.files))
+
+    def close(self) -> None:
+        """Hold nothing."""
+        for name in list(self._held):
+            self.forget(Path(name))
+
+    def _hold(self, held: _Of, directory: Path, name: str) -> None:
+        before = held.files.get(name)
+        try:
+            identity = _identity(self._files.stamp(directory, name))
+            if before is not None and before.identity == identity:
+                return
+            if before is not None:
+                self._drop(held, {name})
+            if self._count >= self._most:
+                self.lacking += 1
+                return
+            with ExitStack() as stack:
+                file = stack.enter_context(self._files.open(directory, name))
+                # Between the two looks it may have been made anew.
+                if _identity(self._files.stamp(directory, name)) == identity:
+                    held.files[name] = _Handle(file, identity, stack.pop_all())
+                    self._count += 1
+        except OSError:
+            return  # it is gone, or no file can be opened any more: a later look tries again
+
+    def _bound(self, held: _Of, there: Collection[str]) -> None:
+        """Let the oldest removed files of a stream go while all together are above the budget."""
+        removed = sorted(name for name in held.files if name not in there)
+        others = sum(each.unlinked for each in self._held.values() if each is not held)
+        while removed and others + held.unlinked > self._budget:
+            first = removed[0][:_DIGITS]
+            gone = {name for name in removed if name[:_DIGITS] == first}
+            held.unlinked -= sum(held.files[name].file.size() for name in gone)
+            self._drop(held, gone)
+            self.lacking += 1
+            removed = [name for name in removed if name not in gone]
+
+    def _drop(self, held: _Of, names: Collection[str]) -> None:
+        for name in names:
+            held.files.pop(name).leave()
+            self._count -= 1
+
+    def _used(self, stream: str, name: str) -> _Handle | None:
+        with self._lock:
+            handle = self._held.get(stream, _Of()).files.get(name)
+            if handle is not None:
+                handle.users += 1
+            return handle
+
+    def _unused(self, handle: _Handle) -> None:
+        with self._lock:
+            handle.leave()
+
+
+def _identity(stamp: Stamp) -> object:
+    return stamp.file[0] if isinstance(stamp.file, tuple) else stamp.file
+
+
+def _below(held: Collection[str], there: Collection[str]) -> list[str]:
+    """The held files that lie below all that are there."""
+    numbers = [
+        int(name[:_DIGITS])
+        for name in there
+        if name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
+        and name[:_DIGITS].isascii()
+        and name[:_DIGITS].isdecimal()
+    ]
+    first = min(numbers, default=None)
+    present = set(there)
+    return [
+        name
+        for name in held
+        if name not in present and (first is None or int(name[:_DIGITS]) <= first)
+    ]

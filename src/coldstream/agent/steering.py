@@ -1,0 +1,98 @@
+"""What an operator may change while an agent runs: which streams it takes, and how it cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from coldstream.agent.directory import Directories
+from coldstream.agent.follower import StreamFollower
+from coldstream.agent.host import ThisMachine
+from coldstream.agent.run import Agent
+from coldstream.agent.selection import TIERED, Selection, Undecided, settings_for
+from coldstream.agent.settings import AgentSettings
+from coldstream.manifest.catalog import QueueName
+
+
+@dataclass(slots=True)
+class Steering:
+    """Decides for each directory; only the agent's own thread uses it.
+
+    Args:
+        settings: of streams whose rule says nothing else.
+        selection: the rules.
+        names: queue of each directory, as far as it is settled.
+        ask: has the name of a directory looked for, where somebody can.
+        undecided: directories that wait for their names, as of the last look.
+        left: directories that a rule leaves alone, as of the last look.
+    """
+
+    settings: AgentSettings
+    selection: Selection
+    names: Mapping[str, QueueName]
+    ask: Callable[[str], object]
+    undecided: tuple[str, ...] = ()
+    left: tuple[str, ...] = field(default=())
+
+    def chosen(self, found: Directories) -> Directories:
+        """What was found, without the streams that are not tiered, or not yet."""
+        taken, undecided, left = [], [], []
+        for stream in found.streams:
+            rule = self.selection.rule_for(self.names.get(stream))
+            if isinstance(rule, Undecided):
+                self.ask(stream)
+                undecided.append(stream)
+            elif rule.tier:
+                taken.append(stream)
+            else:
+                left.append(stream)
+        self.undecided, self.left = tuple(undecided), tuple(left)
+        return replace(found, streams=tuple(taken))
+
+    def settings_of(self, stream: str) -> AgentSettings:
+        """How to cut a stream that was chosen."""
+        rule = self.selection.rule_for(self.names.get(stream))
+        return settings_for(TIERED if isinstance(rule, Undecided) else rule, self.settings)
+
+    def change(self, settings: AgentSettings, selection: Selection) -> None:
+        """Go on with other settings and rules.
+
+        Raises:
+            InvalidInputError: they do not fit together; nothing is changed.
+        """
+        selection.check(settings)
+        self.settings, self.selection = settings, selection
+
+
+@dataclass(slots=True, kw_only=True)
+class SteeredAgent(Agent):
+    """An agent whose streams each have the settings of their rule, from the first look on.
+
+    Args:
+        steering: whose host this agent has, so that both see the same streams.
+    """
+
+    steering: Steering
+
+    def steer(self) -> None:
+        """Let all go on as the steering says by now; for the agent's own thread."""
+        self.settings = self.steering.settings
+        for stream, follower in self._followers.items():
+            follower.steer(self.steering.settings_of(stream))
+
+    def _follower(self, stream: str) -> StreamFollower:
+        follower = Agent._follower(self, stream)  # slots leave `super()` no class to begin from
+        follower.steer(self.steering.settings_of(stream))
+        return follower
+
+
+class Steered(ThisMachine):
+    """This machine, on which an agent sees only the streams that it is to take."""
+
+    def __init__(self, steering: Steering) -> None:
+        self._steering = steering
+
+    def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
+        """As `Host` says."""
+        return self._steering.chosen(super().scan(data_dir, known))

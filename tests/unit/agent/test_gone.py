@@ -1,0 +1,91 @@
+"""A stream that is deleted in the broker: its tail is uploaded, and what was lost is told."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from coldstream.errors import UnavailableError
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+
+from .conftest import Site
+from .disturbed import Faults, Run
+from .machine import EPOCH_MS
+
+STREAM = "__orders_1745252105682952932"
+
+
+class Proved:
+    """As the gate: of what is there, so much is known to be committed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def refresh(self, stream: str, now: float) -> float:
+        return now
+
+    def limit(self, stream: str) -> int:
+        return self._limit
+
+    def forget(self, stream: str) -> None:
+        pass
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+def deleted(site: Site, at: int, **more: Any) -> Run:
+    run = Run(site, most_looks=600, settings={"poll_seconds": 1}, **more)
+    run.happens = {at: lambda: shutil.rmtree(site.data_dir / STREAM)}
+    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
+    return run
+
+
+def test_a_stream_that_is_deleted_while_s3_is_down_is_uploaded_when_it_is_back(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
+    local = site.local_chunks(STREAM)
+    down = Faults(1, 8, lambda: UnavailableError("S3 does not answer"))
+
+    rows = deleted(site, 20, faults=down, breaks=("store.put",)).go()
+
+    assert site.remote_chunks(STREAM) == local
+    assert rows[0].gone is not None
+    assert rows[0].error is None
+    assert "which is all that its files had" in rows[0].notices[-1]
+
+
+def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site) -> None:
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
+    run = deleted(site, 20)
+    run.agent.committed = Proved(20)
+
+    rows = run.go()
+
+    assert site.catalog.items[STREAM].next_offset == 20
+    assert rows[0].gone is not None
+    assert (rows[0].gone.end, rows[0].gone.proved) == (30, 20)
+    assert "10 offsets more that were not uploaded: 0 of them" in rows[0].notices[-1]
+
+
+def test_a_broker_whose_clock_is_a_day_behind_makes_no_flood_of_small_fragments(site: Site) -> None:
+    first = write_stream(
+        site.data_dir / STREAM,
+        messages=10,
+        chunk_messages=10,
+        start_timestamp=EPOCH_MS - 86_400_000,
+    ).next_offset
+    run = Run(site, most_looks=120, settings={"flush_ms": 60_000, "poll_seconds": 1})
+
+    def grow() -> None:
+        nonlocal first
+        chunk = build_chunk(first, 1, EPOCH_MS - 86_400_000 + first, [b"x"])
+        append_chunks(site.data_dir / STREAM, [chunk])
+        first += 1
+
+    run.happens = dict.fromkeys(range(5, 100), grow)
+    run.done = lambda rows: False  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert row.error is None
+    assert 2 <= row.fragments <= 5
+    assert row.next_offset > 60
