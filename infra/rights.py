@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
-from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX, heartbeat_partition
+from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX, heartbeat_partition, words_partition
 from infra.arns import executions_arn, machine_arn
 
 
@@ -304,13 +304,18 @@ def see_in_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicySta
 
 
 def write_heartbeats(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatement:
-    """Say that an agent lives, below a partition key of its own; PutItem always names one."""
+    """Say that an agent lives, and of its streams how they are, below partition keys of their own.
+
+    PutItem always names one.
+    """
     return iam.PolicyStatement(
         sid="WriteHeartbeats",
         actions=["dynamodb:PutItem"],
         resources=[table.table_arn],
         conditions={
-            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [heartbeat_partition(prefix)]}
+            "ForAllValues:StringEquals": {
+                "dynamodb:LeadingKeys": [heartbeat_partition(prefix), words_partition(prefix)]
+            }
         },
     )
 

@@ -71,6 +71,7 @@ CATALOG_PARTITION_KEY = "stream"
 CATALOG_SORT_KEY = "item"
 CATALOG_ITEM = "catalog"
 HEARTBEAT_ITEM = "heartbeat"
+WORDS_ITEM = "words"
 POLICIES_ITEM = "policies"  # its partition key is the bare prefix
 
 #: The longest run of the function `claim`: agents wait for its answer.
@@ -275,6 +276,11 @@ def stream_prefix(prefix: str, stream: str) -> str:
 def heartbeat_partition(prefix: str) -> str:
     """The partition key of the heartbeats of a cluster's agents; no stream has one like it."""
     return f"#agents/{check_prefix(prefix)}"
+
+
+def words_partition(prefix: str) -> str:
+    """Partition key of what a cluster's agents say of their streams; no stream has one like it."""
+    return f"#words/{check_prefix(prefix)}"
 
 
 def execution_name(workflow: str, stream: str, reason: str) -> str:

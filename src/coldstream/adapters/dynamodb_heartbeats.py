@@ -15,14 +15,19 @@ from coldstream.names import (
     CATALOG_SORT_KEY,
     HEARTBEAT_ITEM,
     MAX_NAME,
+    WORDS_ITEM,
     heartbeat_partition,
+    words_partition,
 )
 from coldstream.plans.heartbeats import MAX_INTERVAL_MS, Heartbeat
+from coldstream.plans.stream_words import MAX_PACKED, WordsPage
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _NUMBERS = ("at_ms", "interval_ms", "streams", "behind", "standing", "failing")
+#: An older agent does not say these.
+_NEW_NUMBERS = ("racing", "pages")
 _MAX_NUMBER = 2**63 - 1
 #: Whoever has an agent's rights can write any number of items; no cluster has so many nodes.
 _MAX_NODES = 1000
@@ -40,7 +45,7 @@ class DynamoHeartbeats:
     def __init__(self, *, client: DynamoDBClient, table: str, prefix: str) -> None:
         self._client = client
         self._table = table
-        self._partition = heartbeat_partition(prefix)
+        self._partition, self._words = heartbeat_partition(prefix), words_partition(prefix)
 
     def beat(self, heartbeat: Heartbeat) -> None:
         if not 0 < len(heartbeat.node) <= MAX_NAME:
@@ -49,7 +54,7 @@ class DynamoHeartbeats:
             CATALOG_PARTITION_KEY: {"S": self._partition},
             CATALOG_SORT_KEY: {"S": heartbeat.node},
             "kind": {"S": HEARTBEAT_ITEM},
-            **{name: {"N": str(getattr(heartbeat, name))} for name in _NUMBERS},
+            **{name: {"N": str(getattr(heartbeat, name))} for name in _NUMBERS + _NEW_NUMBERS},
         }
         translating(lambda: self._client.put_item(TableName=self._table, Item=item))
 
@@ -76,12 +81,67 @@ class DynamoHeartbeats:
             if not start:
                 return found
 
+    def tell(self, page: WordsPage) -> None:
+        if not 0 < len(page.node) <= MAX_NAME:
+            raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
+        item: dict[str, Any] = {
+            CATALOG_PARTITION_KEY: {"S": self._words},
+            CATALOG_SORT_KEY: {"S": f"{_pages(page.node, page.count)}{page.number:05d}"},
+            "kind": {"S": WORDS_ITEM},
+            "at_ms": {"N": str(page.at_ms)},
+            "words": {"B": page.data},
+        }
+        translating(lambda: self._client.put_item(TableName=self._table, Item=item))
+
+    def told(
+        self, node: str, count: int, number: int | None = None
+    ) -> list[WordsPage | CorruptDataError]:
+        place = _pages(node, count) + ("" if number is None else f"{number:05d}")
+        found: list[WordsPage | CorruptDataError] = []
+        start: dict[str, Any] = {}
+        while True:
+            arguments: dict[str, Any] = {
+                "TableName": self._table,
+                "KeyConditionExpression": "#partition = :partition AND begins_with(#item, :place)",
+                "ExpressionAttributeNames": {
+                    "#partition": CATALOG_PARTITION_KEY,
+                    "#item": CATALOG_SORT_KEY,
+                },
+                "ExpressionAttributeValues": {
+                    ":partition": {"S": self._words},
+                    ":place": {"S": place},
+                },
+                **({"ExclusiveStartKey": start} if start else {}),
+            }
+            answer = translating(partial(self._client.query, **arguments))
+            found += [_page(item, node, count) for item in answer["Items"]]
+            start = answer.get("LastEvaluatedKey", {})
+            if not start or len(found) > count:
+                return found[:count]
+
+
+def _pages(node: str, count: int) -> str:
+    """How the sort keys of a node's pages begin."""
+    return f"{node}/{count:05d}/"
+
+
+def _page(item: dict[str, Any], node: str, count: int) -> WordsPage | CorruptDataError:
+    try:
+        number = int(str(item[CATALOG_SORT_KEY]["S"])[len(_pages(node, count)) :])
+        at_ms, data = int(item["at_ms"]["N"]), bytes(item["words"]["B"])
+    except (KeyError, ValueError, TypeError) as exc:
+        return CorruptDataError(f"a page of the words of {node!r} cannot be read: {exc!r}"[:300])
+    if not 0 <= number < count or not 0 <= at_ms <= _MAX_NUMBER or len(data) > MAX_PACKED:
+        return CorruptDataError(f"a page of the words of {node!r} with numbers that none can have")
+    return WordsPage(node, number, count, at_ms, data)
+
 
 def _parsed(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
     """An item, which whoever has an agent's rights may have written."""
     try:
         node = str(item[CATALOG_SORT_KEY]["S"])
         numbers = [int(item[name]["N"]) for name in _NUMBERS]
+        numbers += [int(item.get(name, {"N": "0"})["N"]) for name in _NEW_NUMBERS]
     except (KeyError, ValueError, TypeError) as exc:
         return CorruptDataError(f"a heartbeat that cannot be read: {exc!r}")
     heartbeat = Heartbeat(node, *numbers)

@@ -31,6 +31,7 @@ from coldstream.manifest.catalog import (
 from coldstream.names import MAX_NAME
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
+from coldstream.plans.stream_words import WordsPage
 from coldstream.ports import (
     MAX_DELETES,
     BytesPart,
@@ -250,6 +251,7 @@ class MemoryHeartbeats:
 
     def __init__(self) -> None:
         self._heartbeats: dict[str, Heartbeat] = {}
+        self._pages: dict[tuple[str, int, int], WordsPage] = {}
 
     def beat(self, heartbeat: Heartbeat) -> None:
         if not 0 < len(heartbeat.node) <= MAX_NAME:
@@ -258,6 +260,20 @@ class MemoryHeartbeats:
 
     def all(self) -> list[Heartbeat | CorruptDataError]:
         return list(self._heartbeats.values())
+
+    def tell(self, page: WordsPage) -> None:
+        if not 0 < len(page.node) <= MAX_NAME:
+            raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
+        self._pages[page.node, page.count, page.number] = page
+
+    def told(
+        self, node: str, count: int, number: int | None = None
+    ) -> list[WordsPage | CorruptDataError]:
+        return [
+            page
+            for (owner, pages, place), page in sorted(self._pages.items())
+            if (owner, pages) == (node, count) and number in (None, place)
+        ]
 
 
 class MemoryWorkflows:

@@ -8,6 +8,7 @@ offset of each stream. Proof by the live broker is a third source (agent/gate.py
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,26 @@ from coldstream.errors import InvalidInputError
 from coldstream.names import MAX_OFFSET, check_stream
 
 _MAX_FILE = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a stream beside where its committed part ends.
+
+    Attributes:
+        writer: whether this node has the stream's writer, or nobody can say. It divides the work;
+            no data depends on it.
+        whole: whether all that was there at the last look is known to be committed.
+        local: whether the local log has all below the limit.
+        max_bytes: of the local log, by the broker's retention; None where nothing bounds it.
+        max_age_ms: likewise.
+    """
+
+    writer: bool = True
+    whole: bool = True
+    local: bool = False
+    max_bytes: int | None = None
+    max_age_ms: int | None = None
 
 
 class CommittedOffsets(Protocol):
@@ -34,6 +55,10 @@ class CommittedOffsets(Protocol):
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 if nothing is known."""
+        ...
+
+    def known(self, stream: str) -> Known:
+        """What else is known, as of the last time that it was brought up to date."""
         ...
 
     def forget(self, stream: str) -> None:
@@ -56,6 +81,10 @@ class AllCommitted:
     def limit(self, stream: str) -> int:
         """No limit."""
         return MAX_OFFSET
+
+    def known(self, stream: str) -> Known:
+        """Nothing."""
+        return Known()
 
     def forget(self, stream: str) -> None:
         """Nothing is known of it."""
@@ -99,6 +128,10 @@ class CommittedFile:
                 f"the file of committed offsets cannot be read: {exc.strerror}", key=str(self._path)
             ) from exc
         return self._limits.get(stream, 0)
+
+    def known(self, stream: str) -> Known:
+        """Nothing."""
+        return Known()
 
     def forget(self, stream: str) -> None:
         """What the file says of it stays."""

@@ -17,6 +17,7 @@ Only the agent's main thread calls it; uploads report through a queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from coldstream.agent.catch_up import CatchUp
@@ -29,11 +30,20 @@ from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
-from coldstream.agent.progress import Gone, Progress, of_gone, place, translated
+from coldstream.agent.progress import (
+    Gone,
+    Progress,
+    of_gone,
+    of_take_over,
+    place,
+    translated,
+)
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.strangers import Strangers
+from coldstream.agent.turn import Turn
 from coldstream.agent.upload import Job, Uploaded
+from coldstream.agent.watermarks import WatermarkWatch
 from coldstream.errors import ColdstreamError, CorruptDataError, FencedError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.cut import Slice
@@ -85,11 +95,13 @@ class StreamFollower:
     _strangers: Strangers = field(init=False)
     _catch_up: CatchUp = field(init=False)
     _cutter: Cutter = field(init=False)
+    _watermarks: WatermarkWatch = field(init=False)
+    _turn: Turn = field(init=False)
     _claim: OwnClaim = field(default_factory=OwnClaim)  # under which it uploads
     _outdated: bool = False  # the claim must be made again
     _unproved: bool = False  # there are chunks that are not known to be committed
     _ask_at: float = 0.0  # when it is worth asking again whether they are
-    _in_flight: int = 0
+    _flying: list[int] = field(default_factory=list)  # first offsets of what is being uploaded
     _blocked_at: int | None = None  # a damaged chunk; nothing from here on is cut
     _suspect_at: int | None = None  # a fault or a hole: nothing behind is cut before it is there
     _retry_at: float = 0.0
@@ -111,6 +123,9 @@ class StreamFollower:
         every = 0.0 if self.settings.once else self.settings.compare_seconds
         self._strangers = Strangers(self.context, self.log, every, notices)
         self._cutter = Cutter(self.log, self.settings)
+        self._turn = Turn(self.settings)
+        marks = self.progress.marks
+        self._watermarks = WatermarkWatch(self.log, self.committed, self.settings, marks)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
         self._catch_up = CatchUp(
             self.context, self.log.stream, self.settings, self.requests, commits, notices
@@ -119,7 +134,7 @@ class StreamFollower:
     @property
     def settled(self) -> bool:
         """Nothing is under way: all that is committed is in the manifest, or something failed."""
-        if self._in_flight:
+        if self._flying:
             return False
         followed = self.progress.next_offset >= self._cutter.position
         if isinstance(self.progress.error, FencedError):
@@ -148,12 +163,14 @@ class StreamFollower:
             self._advance(now, now_ms, most, jobs)
         except Exception as exc:  # it is this stream's, and what was cut before it is uploaded
             self._fail(translated(exc, self.log), now)
+        self._mark(now, now_ms)
         self._tell_standstill(now)
         return jobs
 
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings; not while it is stepped."""
         self.settings = self._cutter.settings = settings
+        self._turn.settings = self._watermarks.settings = settings
         self._standing.settings = self._catch_up.settings = settings
 
     def trouble(self, exc: Exception, now: float) -> None:
@@ -170,7 +187,10 @@ class StreamFollower:
         )
         if self.settings.once or behind or waits:
             return now
-        times = [self._watched_at + _LEVEL_SECONDS, self._strangers.due_at(next_offset)]
+        if self._stands_by(now):
+            times = [now + _LEVEL_SECONDS, self._turn.due_at(self._watermarks.oldest_at)]
+        else:
+            times = [self._watched_at + _LEVEL_SECONDS, self._strangers.due_at(next_offset)]
         if failed:
             times.append(self._retry_at)
         elif cutter.ripe_at is not None:
@@ -194,7 +214,7 @@ class StreamFollower:
     def over(self) -> bool:
         """Whether the directory is gone, and nothing more of it can be uploaded; says so then."""
         gone, error = self.progress.gone, self.progress.error
-        if gone is None or self._in_flight:
+        if gone is None or self._flying:
             return False
         try:
             all_there = self.log.chunks_near(_END, committed=_END)
@@ -224,6 +244,9 @@ class StreamFollower:
         if self.progress.gone is None:
             self._ask_at = self.committed.refresh(self.log.stream, now)
         self.note_end()
+        if self._stands_by(now) and not self._takes_over(now):
+            self._rest(now)
+            return
         if now < self._retry_at:
             if self._blocked_at is None:
                 self._watch_quietly(now)
@@ -232,22 +255,69 @@ class StreamFollower:
             # Perhaps the file was mended; a second fault blocks again.
             self._suspect_at, self._blocked_at = self._blocked_at, None
         closed = self._outdated or self._claim.epoch == 0
-        if closed and (self._in_flight or not self._open(now)):
+        if closed and (self._flying or not self._open(now)):
             return
         if self._blocked_at is None:
             self.progress.error = self._catch_up.stuck
         if self._suspect_at is not None:
             # What lies behind it would be uploaded at every try, and committed at none.
-            most = 0 if self._in_flight else min(most, 1)
+            most = 0 if self._flying else min(most, 1)
         if most > 0:
             self._cut(now, now_ms, most, jobs)
         self._watch(now)
         self._hold()
         self._strangers.look(self._claim.epoch, self.progress.next_offset, self._limit(), now)
 
+    def _stands_by(self, now: float) -> bool:
+        """Whether this stream is the work of another node's agent, as far as can be seen."""
+        if self.settings.once or self.progress.gone is not None or self._turn.acts(now):
+            return False
+        return not self.committed.known(self.log.stream).writer
+
+    def _takes_over(self, now: float) -> bool:
+        """Whether the other node's agent does nothing, although something waits."""
+        if now < max(self._turn.due_at(self._watermarks.oldest_at), self._retry_at):
+            return False
+        item, before = self.context.catalog.get(self.log.stream), self.progress.next_offset
+        self.progress.next_offset = 0 if item is None else item.next_offset
+        if not self._turn.looked(now, moved=self.progress.next_offset != before):
+            return False
+        seconds = self._turn.acts_for
+        self.progress.notices.append(
+            of_take_over(self.log.stream, self.progress.next_offset, seconds)
+        )
+        return True
+
+    def _rest(self, now: float) -> None:
+        """Finish what was begun while it was this node's turn, and then do nothing."""
+        behind = self.progress.next_offset < self._cutter.position
+        if self._flying or (self._claim.epoch and behind and not self._outdated):
+            self._watch(now)
+            return
+        known, limit = self.committed.known(self.log.stream), self._limit()
+        self._claim, self._outdated = OwnClaim(), False
+        self._unproved = not known.whole and self.log.end() > limit
+        self._cutter.remaining = self._cutter.unproved = False
+        self._cutter.ripe_at = self.progress.error = None
+        self._cutter.position = self.progress.cut_offset = self.progress.next_offset
+        self._hold()
+
+    def _mark(self, now: float, now_ms: int) -> None:
+        """Bring the watermarks up to date; what cannot be read was told as the stream's error."""
+        with suppress(Exception):  # no figure in a report may end a look
+            words = self._watermarks.look(
+                now,
+                now_ms,
+                cut=self._cutter.position,
+                flying=self._flying,
+                published=self.progress.next_offset,
+            )
+            if words is not None:
+                self.progress.notices.append(words)
+
     def finished(self, uploaded: Uploaded, now: float) -> None:
         """An upload has landed in the store."""
-        self._in_flight -= 1
+        self._flying.remove(uploaded.key.first_offset)
         self._moved_at = now
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
@@ -258,7 +328,7 @@ class StreamFollower:
 
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
-        self._in_flight -= 1
+        self._flying.remove(piece.first_offset)
         self._moved_at = now
         self._cutter.position = min(self._cutter.position, piece.first_offset)
         if isinstance(error, CorruptDataError) and error.offset is not None:
@@ -341,7 +411,7 @@ class StreamFollower:
         try:
             self._outdated |= cutter.cut(segments, self._claim, look, jobs)
         finally:
-            self._in_flight += len(jobs)
+            self._flying += [job.piece.first_offset for job in jobs]
             if jobs:
                 self._moved_at = now
                 self.progress.cut_offset = cutter.position
@@ -349,7 +419,7 @@ class StreamFollower:
     def _go_on_behind_the_gap(self, begin: int, limit: int, now: float) -> None:
         """The local log begins above all that was cut: see what is really missing."""
         self._cutter.remaining = True
-        if self._in_flight:
+        if self._flying:
             return  # what is on its way may be what is missing
         self.log.check_indexes(self._cutter.position)
         there = self._gaps.bridge(self._claim.epoch, begin, committed=limit, to_log=True)
@@ -370,7 +440,7 @@ class StreamFollower:
         """Say of a stream that waits and makes no progress that it does, every few minutes."""
         self._standing.look(
             now,
-            in_flight=self._in_flight,
+            in_flight=len(self._flying),
             position=self._cutter.position,
             waits=self._cutter.remaining or self._outdated,
         )
@@ -409,16 +479,17 @@ class StreamFollower:
             self.progress.next_offset = item.next_offset
             self._moved_at = now
             self._catch_up.followed(now, moved=True)
-            if item.next_offset > self._cutter.position and not self._in_flight:
+            if item.next_offset > self._cutter.position and not self._flying:
                 self._restart_at(item.next_offset)  # another agent of this epoch is ahead
         if self.progress.next_offset >= self._cutter.position:
             self._catch_up.followed(now, moved=True)
             if not level:
                 self.progress.durable_seconds = now - self.started
             return
-        if not self._catch_up.due(now, moved_at=self._moved_at, in_flight=self._in_flight > 0):
+        flying = bool(self._flying)
+        if not self._catch_up.due(now, moved_at=self._moved_at, in_flight=flying):
             return
-        again = self._catch_up.help(item, self._cutter.position, now, in_flight=self._in_flight > 0)
+        again = self._catch_up.help(item, self._cutter.position, now, in_flight=flying)
         if again is not None:
             behind = self.progress.cut_offset
             self._restart_at(again)

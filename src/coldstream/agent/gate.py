@@ -19,9 +19,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
+from coldstream.agent.committed import Known
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.log import StreamLog
+from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
@@ -34,6 +36,12 @@ _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 _SILENT_MOST = 10.0
 _QUEUES_SECONDS = 5.0
 _SETTLED_SECONDS = 30.0
+#: Who the writer is, is asked again with a proof, but not more often.
+_ROLE_SECONDS = 10.0
+#: Where another node uploads, what is committed here is asked for no more often.
+_STANDBY_SECONDS = 5.0
+#: What retention keeps may be changed by a policy at any time.
+_LIMITS_SECONDS = 300.0
 
 
 class Broker(Protocol):
@@ -45,6 +53,10 @@ class Broker(Protocol):
         Raises:
             As it, and NotFoundError if there is no such stream or virtual host.
         """
+        ...
+
+    def leads(self, vhost: str, queue: str) -> bool | None:
+        """As `broker.connection.Connection.leads`; raises as `last_header`."""
         ...
 
     def changed(self) -> set[tuple[str, str]]:
@@ -77,6 +89,8 @@ class Proof:
         failures: in a row.
         again_at: monotonic seconds of the next try.
         trouble: why the last try proved nothing; "" if it did.
+        writer: whether the writer is on this node, as of `role_at`; also if nobody can say.
+        role_at: when that was asked, monotonic seconds.
     """
 
     limit: int = 0
@@ -87,6 +101,8 @@ class Proof:
     failures: int = 0
     again_at: float = 0.0
     trouble: str = ""
+    writer: bool = True
+    role_at: float = float("-inf")
 
 
 def proved(log: StreamLog, header: bytes | None) -> int | None:
@@ -127,6 +143,7 @@ class Gate:
     _queues: Sequence[StreamQueue] = ()
     _listed_at: float = float("-inf")
     _listing_trouble: str = ""
+    _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
     _heard_at: float = float("-inf")
     _changed: set[tuple[str, str]] = field(
         default_factory=set
@@ -141,6 +158,20 @@ class Gate:
         """As `CommittedOffsets` says; a stream is asked about from the first call on."""
         with self._lock:
             return self._proofs.setdefault(stream, Proof()).limit
+
+    def known(self, stream: str) -> Known:
+        """As `CommittedOffsets` says; what retention keeps is asked for every few minutes."""
+        with self._lock:
+            proof, limits = self._proofs.get(stream, Proof()), Limits()
+            if proof.queue is not None:
+                limits = self._limits.get((proof.queue.vhost, proof.queue.queue), limits)
+        return Known(
+            writer=proof.writer,
+            whole=proof.whole,
+            local=True,
+            max_bytes=limits.max_bytes,
+            max_age_ms=limits.max_age_ms,
+        )
 
     def warnings(self) -> list[str]:
         """Why nothing is known of some streams; a sentence for each reason."""
@@ -169,7 +200,7 @@ class Gate:
             return self.given.get(stream)
         return QueueName(self.cluster, queue.vhost, queue.queue)
 
-    def known(self) -> list[str]:
+    def asked(self) -> list[str]:
         """Directories that have been asked about."""
         with self._lock:
             return list(self._proofs)
@@ -233,16 +264,20 @@ class Gate:
             self._changed.discard((queue.vhost, queue.queue))
         if moved or (proof.limit and proof.generation != self.broker.generation()):
             # Whoever answered then may be another one by now, and the files another history.
-            proof = replace(proof, limit=0, seen=None, again_at=now)
+            proof = replace(proof, limit=0, seen=None, again_at=now, role_at=float("-inf"))
         if proof.trouble and now < proof.again_at:
             return proof
         if now < self._silent_until:
             return replace(proof, trouble=self._silence, again_at=self._silent_until)
         log = StreamLog(self.data_dir / stream, self.files)
+        if now - self._listed_at >= _LIMITS_SECONDS:
+            self._list(now)
         try:
             seen = _newest(log)
             if seen is None or (seen == proof.seen and (proof.whole or now < proof.again_at)):
                 return proof
+            if not proof.writer and proof.limit and now < proof.again_at:
+                return replace(proof, whole=False)  # another node's agent is quicker
             return self._proved(log, proof, seen, now)
         except UnavailableError as exc:
             # Ten thousand streams must not wait for its answer one after the other.
@@ -273,11 +308,33 @@ class Gate:
                 stuck = proof.failures + 1 if limit == proof.limit else 0
                 wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2**stuck)
                 whole = limit >= self._end(log)
-                return Proof(limit, queue, seen, whole, generation, stuck, now + wait)
+                writer, role_at = self._role(queue, proof, now)
+                wait = wait if writer else max(wait, _STANDBY_SECONDS)
+                return Proof(
+                    limit=limit,
+                    queue=queue,
+                    seen=seen,
+                    whole=whole,
+                    generation=generation,
+                    failures=stuck,
+                    again_at=now + wait,
+                    writer=writer,
+                    role_at=role_at,
+                )
         trouble = "the broker has no such stream" if not asked else _UNPROVED
         if not asked and self._listing_trouble:
             trouble = self._listing_trouble
         return _failed(proof, trouble, now)
+
+    def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
+        """Whether the writer is here, and when that was asked; what nobody can say stays."""
+        if now - proof.role_at < _ROLE_SECONDS and proof.generation == self.broker.generation():
+            return proof.writer, proof.role_at
+        try:
+            leads = self.broker.leads(queue.vhost, queue.queue)
+        except ColdstreamError:
+            leads = None
+        return proof.writer if leads is None else leads, now
 
     def _end(self, log: StreamLog) -> int:
         near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
@@ -303,6 +360,8 @@ class Gate:
         self._listed_at = now
         try:
             self._queues, self._listing_trouble = self.broker.streams(), ""
+            with self._lock:
+                self._limits = {(each.vhost, each.queue): each.limits for each in self._queues}
         except ColdstreamError as exc:
             self._listing_trouble = exc.reason
 
@@ -334,7 +393,7 @@ class _Names(Mapping[str, QueueName]):
         return name
 
     def __iter__(self) -> Iterator[str]:
-        return (each for each in self._gate.known() if self._gate.name(each) is not None)
+        return (each for each in self._gate.asked() if self._gate.name(each) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

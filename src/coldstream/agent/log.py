@@ -210,6 +210,58 @@ class StreamLog:
             )
         return position + header.size, header.next_offset
 
+    def end(self) -> int:
+        """The offset after the last chunk of which there is an index record; 0 if there is none.
+
+        Reads one record and one chunk header, however long the index is.
+
+        Raises:
+            CorruptDataError: index and segment contradict each other.
+            OSError: a file vanished meanwhile.
+        """
+        for first in reversed(self.segments()):
+            count = (self.index_size(first) - INDEX_HEADER_SIZE) // INDEX_DTYPE.itemsize
+            if count > 0:
+                last = self._records(first, count - 1)[-1:]
+                if len(last):  # the broker may have truncated it meanwhile
+                    return self._end_of(first, last[0])[1]
+        return 0
+
+    def timestamp_at(self, offset: int) -> int | None:
+        """When the broker wrote the first chunk from `offset` on, ms since the Unix epoch.
+
+        None if there is none in the segment that has this offset.
+
+        Raises:
+            CorruptDataError, OSError: as `view`.
+        """
+        segments = self.segments()
+        at = bisect_right(segments, offset) - 1
+        if at < 0:
+            return None
+        records = self._records(segments[at], 0)
+        number = int(np.searchsorted(records["offset"], np.uint64(offset)))
+        return int(records["timestamp"][number]) if number < len(records) else None
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes of the segment files from the chunk that has `offset` on.
+
+        Raises:
+            CorruptDataError, OSError: as `view`.
+        """
+        segments = self.segments()
+        at = max(0, bisect_right(segments, offset) - 1)
+        total = 0
+        for number, first in enumerate(segments[at:]):
+            with self.files.open(self.directory, segment_name(first)) as file:
+                size = file.size()
+            if not number and first < offset:
+                records = self._records(first, 0)
+                place = int(np.searchsorted(records["offset"], np.uint64(offset)))
+                size -= int(records["position"][place]) if place < len(records) else size
+            total += size
+        return total
+
     def header_at(self, chunk_id: int) -> bytes | None:
         """The 48 header bytes of the chunk of this id; None if the indexes have none.
 

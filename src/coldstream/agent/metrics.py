@@ -26,24 +26,52 @@ _ADDRESS = "127.0.0.1"
 #: A loop that has reported nothing for so long hangs: a claim waits for a function up to this.
 _HANGS_SECONDS = 300.0
 _LABELS = ("stream", "vhost", "queue")
+_OF_AGENT = {
+    "agent_held_bytes": "Of files that the broker has removed and that are kept until durable",
+    "agent_held_budget_bytes": "That such files may take",
+    "agent_uploads_in_flight": "Uploads under way",
+}
+_GAUGES = {
+    "stream_committed_offset": "One past the last offset that is known to be committed",
+    "stream_cut_offset": "Everything below has been cut into fragments",
+    "stream_uploaded_offset": "Everything below is in S3",
+    "stream_verified_offset": "Everything below has been checked by a function",
+    "stream_published_offset": "Next offset of the manifest: what readers may read ends here",
+    "stream_writer": "1 if the stream's writer is on this node, so that this agent uploads",
+    "stream_lag_seconds": "For how long the oldest committed chunk waits to be published",
+    "stream_lag_bytes": "Of the local log that are not published",
+    "stream_failing": "1 while the stream waits after an error",
+    "stream_standstill_seconds": "For how long it makes no progress; 0 if it does",
+    "stream_gone": "1 once the stream's directory is gone",
+}
+_HEADROOM = (
+    "stream_headroom_seconds",
+    "Until local retention takes what is not published; absent where nothing is about to",
+)
+_COUNTERS = {
+    "stream_uploaded_bytes": "Uploaded by this agent",
+    "stream_uploaded_fragments": "Uploaded by this agent",
+    "stream_holes": "Ranges that this agent has declared lost",
+    "stream_lost_offsets": "Offsets in ranges that this agent has declared lost",
+}
 
 
 class AgentMetrics(Collector):
     """The metrics of one agent.
 
     Args:
-        limit: gives where the committed part of a stream ends, as far as it is known.
+        figures: gives those of the agent as a whole, by name.
         names: queue of each directory, as far as it is known.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        limit: Callable[[str], int],
+        figures: Callable[[], Mapping[str, float]],
         names: Mapping[str, QueueName],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limit, self._names, self._clock = limit, names, clock
+        self._figures, self._names, self._clock = figures, names, clock
         self._rows: list[Progress] = []
         self._reported_at = clock()
 
@@ -61,37 +89,38 @@ class AgentMetrics(Collector):
         rows = self._rows
         yield _gauge("agent_streams", "Streams that the agent follows", len(rows))
         yield _gauge("agent_loop_age_seconds", "Since the agent's loop has reported", self.age)
-        per_stream = (
-            ("stream_committed_offset", "One past the last offset that is known to be committed"),
-            ("stream_cut_offset", "Everything below has been cut into fragments"),
-            ("stream_published_offset", "Next offset of the manifest"),
-            ("stream_failing", "1 while the stream waits after an error"),
-            ("stream_standstill_seconds", "For how long it makes no progress; 0 if it does"),
-        )
-        gauges = [_family(GaugeMetricFamily, name, about) for name, about in per_stream]
-        counted = (
-            ("stream_uploaded_bytes", "Uploaded by this agent"),
-            ("stream_uploaded_fragments", "Uploaded by this agent"),
-            ("stream_holes", "Ranges that this agent has declared lost"),
-        )
-        counters = [_family(CounterMetricFamily, name, about) for name, about in counted]
+        figures = self._figures()
+        for figure, about in _OF_AGENT.items():
+            yield _gauge(figure, about, figures[figure])
+        gauges = [_family(GaugeMetricFamily, *each) for each in _GAUGES.items()]
+        counters = [_family(CounterMetricFamily, *each) for each in _COUNTERS.items()]
+        headroom = _family(GaugeMetricFamily, *_HEADROOM)
         for row in rows:
             name = self._names.get(row.stream, QueueName())
             labels = [row.stream, name.vhost, name.queue]
-            values = (
-                self._limit(row.stream),
-                row.cut_offset,
-                row.next_offset,
-                row.error is not None,
-                row.standstill.seconds if row.standstill else 0,
-                row.bytes,
-                row.fragments,
-                len(row.holes),
-            )
-            for family, value in zip([*gauges, *counters], values, strict=True):
+            for family, value in zip([*gauges, *counters], _values(row), strict=True):
                 family.add_metric(labels, value)
+            if row.marks.headroom_seconds is not None:
+                headroom.add_metric(labels, row.marks.headroom_seconds)
         yield from gauges
+        yield headroom
         yield from counters
+
+
+def _values(row: Progress) -> Iterator[float]:
+    """What is exported of a stream, in the order of the families."""
+    marks = row.marks
+    yield from (mark.offset for _, mark in marks.marks())
+    yield marks.writer
+    yield marks.lag_seconds
+    yield marks.lag_bytes
+    yield row.error is not None
+    yield row.standstill.seconds if row.standstill else 0
+    yield row.gone is not None
+    yield row.bytes
+    yield row.fragments
+    yield len(row.holes)
+    yield sum(next_offset - first for first, next_offset in row.holes)
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.watermarks import Watermarks
 from coldstream.errors import ColdstreamError, InternalError, UnavailableError
 from coldstream.plans.truncate import Truncation
 
@@ -87,6 +88,7 @@ class Progress:
         notices: what a person should know although the stream goes on.
         standstill: what was last told of a stream that makes no progress; None while it does.
         gone: set once the directory is gone.
+        marks: how far it has come, and what is behind.
     """
 
     stream: str
@@ -100,6 +102,7 @@ class Progress:
     notices: Notices = field(default_factory=Notices)
     standstill: Standstill | None = None
     gone: Gone | None = None
+    marks: Watermarks = field(default_factory=Watermarks)
 
 
 def of_gone(progress: Progress) -> str:
@@ -125,6 +128,14 @@ def of_truncation(done: Truncation) -> str:
     return (
         f"epoch {done.epoch} has truncated the stream to {done.offset}: {done.reason}."
         f" {done.fragments} fragments or holes, {done.bytes} bytes, are cut off; {kept}"
+    )
+
+
+def of_take_over(stream: str, offset: int, seconds: float) -> str:
+    """What a person should know of a stream whose writer's agent does nothing."""
+    return (
+        "the agent beside the stream's writer has published nothing for minutes although something"
+        f" waits; this node does its work for {seconds:.0f} s (stream {stream}, offset {offset})"
     )
 
 

@@ -24,11 +24,11 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling import Teller
 from coldstream.agent.upload import BufferPool, Job, Uploaded
 from coldstream.agent.uploads import Uploader
 from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
 from coldstream.manifest.catalog import QueueName
-from coldstream.plans.heartbeats import Heartbeat
 from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
 
@@ -115,6 +115,7 @@ class Agent:
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _pass_at: float = float("-inf")  # when the directories are looked at next
     _beat_at: float = float("-inf")
+    _teller: Teller | None = None
     _unheard: list[str] = field(default_factory=list)  # why the last heartbeat did not arrive
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
@@ -125,11 +126,21 @@ class Agent:
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
         self._room = 2 * settings.uploads
+        if self.heartbeats is not None and not settings.once:
+            self._teller = Teller(self.heartbeats)
 
     @property
     def held(self) -> Held:
         """The files that are kept readable."""
         return self._held
+
+    def figures(self) -> dict[str, float]:
+        """What there is to say of the agent as a whole, by the names of its metrics."""
+        return {
+            "agent_held_bytes": self._held.unlinked_bytes,
+            "agent_held_budget_bytes": self.settings.held_bytes,
+            "agent_uploads_in_flight": len(self._jobs),
+        }
 
     def stop(self) -> None:
         """Ask the loop to end after the uploads that are under way; safe from a signal handler."""
@@ -190,30 +201,14 @@ class Agent:
     def _beat(self) -> None:
         """Say that this agent lives, now and then; where that fails, its silence says so."""
         now, interval = self.host.monotonic(), self.settings.heartbeat_seconds
-        if self.heartbeats is None or self.settings.once:
+        if self._teller is None:
             return
         if now - self._beat_at >= interval:
             self._beat_at = now
-            self._unheard = self._say(self.heartbeats, interval)
+            rows = [each.progress for each in self._followers.values()]
+            unheard = self._teller.tell(rows, self.settings, self.host.now_ms())
+            self._unheard = [] if unheard is None else [unheard]
         self.warnings = [*self.warnings, *self._unheard]
-
-    def _say(self, heartbeats: Heartbeats, interval: float) -> list[str]:
-        """Send a heartbeat; why it did not arrive, nothing if it did."""
-        rows = [each.progress for each in self._followers.values()]
-        word = Heartbeat(
-            node=self.settings.node,
-            at_ms=self.host.now_ms(),
-            interval_ms=int(interval * 1000),
-            streams=len(rows),
-            behind=sum(each.next_offset < each.cut_offset for each in rows),
-            standing=sum(each.standstill is not None for each in rows),
-            failing=sum(each.error is not None for each in rows),
-        )
-        try:
-            heartbeats.beat(word)
-        except ColdstreamError as exc:
-            return [f"no heartbeat: {exc}"]
-        return []
 
     def _settled(self) -> bool:
         return all(follower.settled for follower in self._followers.values())

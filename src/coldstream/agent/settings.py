@@ -18,6 +18,8 @@ class AgentSettings:
         memory_budget: bytes of all upload buffers together.
         uploads: PUTs at the same time.
         looks: streams that are looked at, claimed or committed at the same time.
+        takeover_seconds: where the node of a stream's writer uploads nothing for so long behind the
+            flush time, another member's agent does.
         held_bytes: of files that the broker has removed and that are kept until they are durable.
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
@@ -41,6 +43,7 @@ class AgentSettings:
     memory_budget: int = 256 * 2**20
     uploads: int = 3
     looks: int = 8
+    takeover_seconds: float = 60.0
     held_bytes: int = 8 * 2**30
     poll_seconds: float = 1.0
     nudge_seconds: float = 5.0
@@ -64,6 +67,7 @@ class AgentSettings:
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
             (1 <= self.looks <= 64, "parallel looks: 1 to 64"),
+            (self.takeover_seconds > 0, "time before a take-over: more than 0 s"),
             (self.held_bytes >= 0, "bytes of removed files: not negative"),
             (0 < self.heartbeat_seconds <= 3600, "time between heartbeats: up to an hour"),
             (self.compare_seconds > 0, "time between comparisons: more than 0 s"),

@@ -104,6 +104,7 @@ class Connection:
         changed: streams that the broker has said to have changed: moved, or deleted.
         broken: whether it is of no use any more.
         properties: what the broker says of itself: `product`, `version`, `platform` and others.
+        advertised: host and port of the listener as this node advertises them; None if it does not.
 
     Raises:
         UnavailableError: no answer in time, none that a broker gives, or a certificate that is not
@@ -122,6 +123,7 @@ class Connection:
         self.broken = False
         context = uri.tls and uri.tls.context()
         self.properties: dict[str, str] = {}
+        self.advertised: tuple[str, int] | None = None
         try:
             self._socket = socket.create_connection((uri.host, uri.port), timeout=seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,7 +146,10 @@ class Connection:
         self._ask(Key.SASL_AUTHENTICATE, string("PLAIN") + secret, user=uri.user)
         self._await(Key.TUNE, 0)
         self._send(frame(Key.TUNE, struct.pack(">II", MAX_FRAME, _HEARTBEAT_SECONDS)))
-        self._ask(Key.OPEN, string(vhost), vhost=vhost)
+        opened = self._ask(Key.OPEN, string(vhost), vhost=vhost)
+        told = dict(opened.array(_property))
+        if "advertised_host" in told and told.get("advertised_port", "").isdecimal():
+            self.advertised = told["advertised_host"], int(told["advertised_port"])
 
     def close(self) -> None:
         """Leave; safe to call twice."""
@@ -198,6 +203,29 @@ class Connection:
             NotFoundError: there is no such stream.
             UnavailableError: a member is on a node that does not say where it is, or as `header`.
         """
+        found = self._placed(stream)
+        if not found or None in found:
+            raise UnavailableError(f"not every member of {stream!r} has a node that can be asked")
+        return [each for each in found if each is not None]
+
+    def leads(self, stream: str) -> bool | None:
+        """Whether the stream's writer is on this node; None if nobody can say just now.
+
+        It may have moved when the answer is read: good for dividing work, and for nothing else.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            UnavailableError: as `header`.
+        """
+        leader = next(iter(self._placed(stream)), None)
+        if leader is None or self.advertised is None:
+            return None
+        return leader == self.advertised
+
+    def _placed(self, stream: str) -> list[tuple[str, int] | None]:
+        """Where the writer and then the replicas are, None for one that does not say; [] if nobody
+        knows the members.
+        """
         self._correlation += 1
         self._deadline = time.monotonic() + self._seconds
         body = struct.pack(">Ii", self._correlation, 1) + string(stream)
@@ -210,10 +238,8 @@ class Connection:
             if code == Code.NO_STREAM:
                 raise NotFoundError(f"the broker at {self._where} has no stream {stream!r}")
             references = [leader, *replicas]
-            if code != Code.OK or not all(each in nodes for each in references):
-                break
-            return [nodes[each] for each in references]
-        raise UnavailableError(f"not every member of {stream!r} has a node that can be asked")
+            return [nodes.get(each) for each in references] if code == Code.OK else []
+        return []
 
     def _await_chunk(self, subscription: int) -> bytes | None:
         self._deadline = time.monotonic() + min(1.0, self._seconds)

@@ -5,25 +5,40 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from coldstream.broker.limits import Limits, limits_of
 from coldstream.broker.tls import Tls, refused
 from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 
-_PATH = "/api/queues?columns=name,vhost,type&disable_stats=true&enable_queue_totals=true"
+_PATH = (
+    "/api/queues?columns=name,vhost,type,arguments,policy,operator_policy"
+    "&disable_stats=true&enable_queue_totals=true"
+)
+#: By the column of a queue that names one.
+_POLICIES = {"policy": "/api/policies", "operator_policy": "/api/operator-policies"}
+_DEFINITIONS = "?columns=vhost,name,definition"
 #: An answer of a hundred thousand queues with long names has fewer bytes.
 _MAX_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class StreamQueue:
-    """A queue of type stream."""
+    """A queue of type stream.
+
+    Attributes:
+        vhost: virtual host.
+        queue: name.
+        limits: of its local retention, as far as they are known.
+    """
 
     vhost: str
     queue: str
+    limits: Limits = field(default=Limits(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +95,34 @@ class Management:
         rows = self._get(_PATH)
         if not isinstance(rows, list):
             raise UnavailableError(f"{self._where} does not answer as a broker does")
+        rows = [row for row in rows if isinstance(row, dict) and row.get("type") == "stream"]
+        definitions = self._definitions(rows)
         found = []
         for row in rows:
-            if not isinstance(row, dict) or row.get("type") != "stream":
-                continue
             vhost, queue = row.get("vhost"), row.get("name")
             if isinstance(vhost, str) and isinstance(queue, str):
-                found.append(StreamQueue(vhost, queue))
+                applied = [definitions.get((kind, vhost, str(row.get(kind)))) for kind in _POLICIES]
+                limits = limits_of(row.get("arguments"), *applied)
+                found.append(StreamQueue(vhost, queue, limits))
+        return found
+
+    def _definitions(self, rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, str], object]:
+        """Definitions by (column, virtual host, name) of the policies that queues name.
+
+        Not every user may read them: then a queue's arguments are all that is known.
+        """
+        found: dict[tuple[str, str, str], object] = {}
+        for kind, path in _POLICIES.items():
+            if not any(row.get(kind) for row in rows):
+                continue
+            try:
+                policies = self._get(path + _DEFINITIONS)
+            except PermissionDeniedError:
+                continue
+            for each in policies if isinstance(policies, list) else ():
+                if isinstance(each, dict):
+                    key = kind, str(each.get("vhost")), str(each.get("name"))
+                    found[key] = each.get("definition")
         return found
 
     @property

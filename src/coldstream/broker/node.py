@@ -44,6 +44,14 @@ class Node:
         finally:
             self._drop_if_broken(vhost, connection)
 
+    def leads(self, vhost: str, queue: str) -> bool | None:
+        """As `Connection.leads`."""
+        connection = self._connection(vhost)
+        try:
+            return connection.leads(queue)
+        finally:
+            self._drop_if_broken(vhost, connection)
+
     def members(self, vhost: str, queue: str) -> list[Node]:
         """Every member of a stream, this node among them, to be asked as the same user.
 

@@ -199,7 +199,7 @@ def _serve(stack: ExitStack, service: Service, port: int) -> None:
     from coldstream.agent.metrics import AgentMetrics, serving
 
     worker = service.worker
-    metrics = AgentMetrics(worker.committed.limit, worker.names)
+    metrics = AgentMetrics(worker.figures, worker.names)
     service.listeners.append(metrics.reported)
     stack.enter_context(serving(metrics, port))
 

@@ -30,6 +30,8 @@ class Heartbeat:
         behind: how many of them have something to upload or to commit.
         standing: how many of these make no progress.
         failing: how many wait after an error.
+        racing: of how many local retention is about to take what is not published.
+        pages: how many pages tell of its streams; 0 while not all have been written.
     """
 
     node: str
@@ -39,6 +41,8 @@ class Heartbeat:
     behind: int
     standing: int
     failing: int
+    racing: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,9 @@ class Fleet:
     Attributes:
         agents: that count.
         silent: names of those that have not been heard of for too long.
-        troubled: names of those with streams that fail or make no progress, and of those whose
-            clock is ahead by more than an hour: their silence would not be seen.
+        troubled: names of those with streams that fail, make no progress, or are about to lose
+            data to local retention, and of those whose clock is ahead by more than an hour: their
+            silence would not be seen.
         behind: streams that have something to upload or to commit.
     """
 
@@ -62,7 +67,7 @@ class Fleet:
 def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
     """What the heartbeats say at `now_ms`, by AWS's clock; ms since the Unix epoch."""
     known = [each for each in heartbeats if now_ms - each.at_ms < FORGOTTEN_MS]
-    silent = [each for each in known if now_ms - each.at_ms > _MISSED * each.interval_ms]
+    silent = [each for each in known if is_silent(each, now_ms)]
     heard = [each for each in known if each not in silent]
     return Fleet(
         agents=len(known),
@@ -72,5 +77,10 @@ def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
     )
 
 
+def is_silent(each: Heartbeat, now_ms: int) -> bool:
+    """Whether an agent has not been heard of for too long, at `now_ms` by AWS's clock."""
+    return now_ms - each.at_ms > _MISSED * each.interval_ms
+
+
 def _is_troubled(each: Heartbeat, now_ms: int) -> bool:
-    return bool(each.standing or each.failing or each.at_ms - now_ms > _AHEAD_MS)
+    return bool(each.standing or each.failing or each.racing or each.at_ms - now_ms > _AHEAD_MS)

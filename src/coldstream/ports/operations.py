@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from coldstream.errors import CorruptDataError
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
+from coldstream.plans.stream_words import WordsPage
 
 
 class CommitRequests(Protocol):
@@ -39,7 +40,7 @@ class ClaimFunction(Protocol):
 
 
 class Heartbeats(Protocol):
-    """The last word of every agent of a cluster.
+    """The last word of every agent of a cluster, about itself and about its streams.
 
     Every method may raise UnavailableError (try again) and PermissionDeniedError.
     """
@@ -54,6 +55,23 @@ class Heartbeats(Protocol):
 
     def all(self) -> list[Heartbeat | CorruptDataError]:
         """All of them, in no order; an error for each that cannot be read."""
+        ...
+
+    def tell(self, page: WordsPage) -> None:
+        """Put a page in the place of the node's last one of this number and count.
+
+        Raises:
+            InvalidInputError: no node can be called so.
+        """
+        ...
+
+    def told(
+        self, node: str, count: int, number: int | None = None
+    ) -> list[WordsPage | CorruptDataError]:
+        """The pages of a node that has `count`, those that are there; all, or one of them.
+
+        An error for each that cannot be read.
+        """
         ...
 
 

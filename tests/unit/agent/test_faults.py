@@ -195,7 +195,7 @@ def test_what_was_cut_is_uploaded_although_the_look_at_the_manifest_fails(site: 
     jobs = follower.step(machine.now, machine.now_ms(), most=3)
 
     assert jobs, "whoever uploads gets what was cut"
-    assert follower._in_flight == len(jobs)
+    assert len(follower._flying) == len(jobs)
     assert isinstance(follower.progress.error, UnavailableError)
 
 

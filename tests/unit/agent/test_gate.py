@@ -28,6 +28,7 @@ class Scripted:
     headers: dict[StreamQueue, bytes | Exception | None] = field(default_factory=dict)
     moved: set[tuple[str, str]] = field(default_factory=set)
     number: int = 0
+    leader: bool | None = None
     asked: int = 0
 
     def last_header(self, vhost: str, queue: str) -> bytes | None:
@@ -36,6 +37,9 @@ class Scripted:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def leads(self, vhost: str, queue: str) -> bool | None:
+        return self.leader
 
     def changed(self) -> set[tuple[str, str]]:
         moved, self.moved = self.moved, set()

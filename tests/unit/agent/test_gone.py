@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+from coldstream.agent.committed import Known
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
@@ -26,6 +27,9 @@ class Proved:
 
     def limit(self, stream: str) -> int:
         return self._limit
+
+    def known(self, stream: str) -> Known:
+        return Known()
 
     def forget(self, stream: str) -> None:
         pass

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import AllCommitted, CommittedFile
+from coldstream.agent.committed import AllCommitted, CommittedFile, Known
 from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
@@ -515,7 +515,7 @@ def test_nothing_is_declared_lost_while_an_upload_of_ours_is_under_way(site: Sit
         assert holes(site) == []
     # One of them was sent before its file went away, the other was not.
     site.store.put(write_later.path("rabbitmq/"), write_later.data, write_id="late")
-    steps.follower._in_flight -= 1
+    steps.follower._flying.remove(late.piece.first_offset)
     steps.step()
     assert holes(site) == []
     steps.follower.failed(gone.piece, UnavailableError("the file is gone"), steps.now)
@@ -647,6 +647,9 @@ class Said:
 
     def forget(self, stream: str) -> None:
         pass
+
+    def known(self, stream: str) -> Known:
+        return Known()
 
     def limit(self, stream: str) -> int:
         assert stream == STREAM

@@ -12,13 +12,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream.agent.metrics import AgentMetrics, serving
 from coldstream.agent.progress import Progress, Standstill
+from coldstream.agent.watermarks import Mark, Watermarks
 from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.manifest.catalog import QueueName
+from coldstream.plans.stream_words import MARKS
 
 from .conftest import Site
 from .theft import STREAM, write
 
 NAMES = {STREAM: QueueName("c", "/", 'or"ders\n')}
+
+FIGURES = {
+    "agent_held_bytes": 5.0,
+    "agent_held_budget_bytes": 9.0,
+    "agent_uploads_in_flight": 2.0,
+}
 
 
 class Clock:
@@ -35,7 +43,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def metrics(clock: Clock) -> AgentMetrics:
-    return AgentMetrics(lambda stream: 70, NAMES, clock)
+    return AgentMetrics(lambda: FIGURES, NAMES, clock)
 
 
 @pytest.fixture
@@ -64,7 +72,8 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, port: int) -> None:
     standing = Standstill(180.0, 3, "why")
     row = Progress(STREAM, next_offset=40, cut_offset=60, fragments=2, bytes=900)
-    row.error, row.standstill, row.holes = UnavailableError("x"), standing, [(1, 2)]
+    row.error, row.standstill, row.holes = UnavailableError("x"), standing, [(1, 4)]
+    row.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), False, 7.5, 99, 12.0)
     metrics.reported([row, Progress("__b_2")])
 
     found = samples(get(port, "/metrics")[1])
@@ -73,7 +82,15 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
     for name, value in {
         "stream_committed_offset": 70,
         "stream_cut_offset": 60,
+        "stream_uploaded_offset": 50,
+        "stream_verified_offset": 40,
         "stream_published_offset": 40,
+        "stream_writer": 0,
+        "stream_lag_seconds": 7.5,
+        "stream_lag_bytes": 99,
+        "stream_headroom_seconds": 12,
+        "stream_gone": 0,
+        "stream_lost_offsets_total": 3,
         "stream_failing": 1,
         "stream_standstill_seconds": 180,
         "stream_uploaded_bytes_total": 900,
@@ -105,11 +122,14 @@ def test_a_port_that_is_taken_is_told(metrics: AgentMetrics, port: int) -> None:
 def test_what_the_loop_reports_is_what_is_served(site: Site) -> None:
     write(site, 200)
     agent = site.agent()
-    metrics = AgentMetrics(agent.committed.limit, {})
+    metrics = AgentMetrics(agent.figures, {})
     agent.report = metrics.reported
 
     with serving(metrics, 0) as port:
         agent.run()
         found = samples(get(port, "/metrics")[1])
 
-    assert found["coldstream_stream_published_offset"][0][1] == 200
+    for mark in MARKS:
+        assert found[f"coldstream_stream_{mark}_offset"][0][1] == 200
+    assert found["coldstream_stream_lag_seconds"][0][1] == 0
+    assert found["coldstream_agent_uploads_in_flight"] == [({}, 0)]

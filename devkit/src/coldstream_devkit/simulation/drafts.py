@@ -178,11 +178,11 @@ def _gap_behind_the_manifest(
 
 
 def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:
-    in_flight, self._in_flight = self._in_flight, 0
+    flying, self._flying = self._flying, []
     try:
         _bridge(self, *given)
     finally:
-        self._in_flight += in_flight
+        self._flying += flying
 
 
 # --- files ---

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from coldstream.agent.committed import Known
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
@@ -39,6 +40,13 @@ class Delivered:
 
     def forget(self, stream: str) -> None:
         """Nothing is remembered."""
+
+    def known(self, stream: str) -> Known:
+        """Who believes to be the writer is told so; while the broker is down nobody can say."""
+        replica = self.replicas.get(stream)
+        if replica is None or not replica.up:
+            return Known()
+        return Known(writer=replica.leads, whole=self.of(replica) >= replica.tail)
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 while the broker is down."""

@@ -41,6 +41,7 @@ TIMEOUT_MS = 50_000
 SETTINGS = AgentSettings(
     target_size=400,
     flush_ms=2000,
+    takeover_seconds=5,
     memory_budget=2**21,
     uploads=3,
     poll_seconds=1.5,

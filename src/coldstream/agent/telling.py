@@ -1,0 +1,101 @@
+"""What an agent says of itself and of its streams now and then, where others can read it.
+
+A word costs money: a page of words is written when something on it has changed, and of many such
+pages a few at each heartbeat, those that have waited longest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from coldstream.agent.progress import Progress
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.watermarks import SHORT_HEADROOM
+from coldstream.errors import ColdstreamError
+from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.stream_words import StreamWord, WordsPage, pack, page_count, paged
+from coldstream.ports import Heartbeats
+
+#: Pages at one heartbeat: until all have been told once, and then.
+_AT_FIRST, _LATER = 32, 8
+
+
+def word_of(row: Progress, now_ms: int) -> StreamWord:
+    """What there is to say of a stream; times in ms since the Unix epoch."""
+    marks, still, error = row.marks, row.standstill, row.error
+    left = marks.headroom_seconds
+    return StreamWord(
+        stream=row.stream,
+        writer=marks.writer,
+        offsets=tuple(mark.offset for _, mark in marks.marks()),
+        times_ms=tuple(mark.at_ms for _, mark in marks.marks()),
+        lag_ms=int(marks.lag_seconds * 1000),
+        lag_bytes=marks.lag_bytes,
+        headroom_ms=-1 if left is None else int(left * 1000),
+        stuck_since_ms=0 if still is None else max(0, now_ms - int(still.seconds * 1000)),
+        reason=still.reason if still is not None else "" if error is None else str(error),
+    )
+
+
+def heartbeat_of(
+    rows: Sequence[Progress], settings: AgentSettings, *, now_ms: int, pages: int
+) -> Heartbeat:
+    """What there is to say of the agent itself."""
+    lefts = [each.marks.headroom_seconds for each in rows]
+    return Heartbeat(
+        node=settings.node,
+        at_ms=now_ms,
+        interval_ms=int(settings.heartbeat_seconds * 1000),
+        streams=len(rows),
+        behind=sum(each.next_offset < each.cut_offset for each in rows),
+        standing=sum(each.standstill is not None for each in rows),
+        failing=sum(each.error is not None for each in rows),
+        racing=sum(left is not None and left < SHORT_HEADROOM for left in lefts),
+        pages=pages,
+    )
+
+
+@dataclass(slots=True)
+class Teller:
+    """Says it.
+
+    Args:
+        heartbeats: where.
+    """
+
+    heartbeats: Heartbeats
+    _count: int = 0  # of pages
+    _told: dict[int, int] = field(default_factory=dict)  # hash of its words by page, oldest first
+
+    def tell(self, rows: Sequence[Progress], settings: AgentSettings, now_ms: int) -> str | None:
+        """Send a heartbeat and some pages; why they did not arrive, None if they did.
+
+        Args:
+            rows: of all streams that the agent follows.
+            settings: of the agent.
+            now_ms: ms since the Unix epoch.
+        """
+        try:
+            self._tell_pages(rows, settings.node, now_ms)
+            pages = self._count if len(self._told) == self._count else 0
+            word = heartbeat_of(rows, settings, now_ms=now_ms, pages=pages)
+            self.heartbeats.beat(word)
+        except ColdstreamError as exc:
+            return f"no heartbeat: {exc}"
+        return None
+
+    def _tell_pages(self, rows: Sequence[Progress], node: str, now_ms: int) -> None:
+        count = page_count(len(rows))
+        if count != self._count:
+            self._count, self._told = count, {}
+        pages = paged((word_of(row, now_ms) for row in rows), count)
+        sums = {number: hash(tuple(words)) for number, words in pages.items()}
+        changed = [number for number in pages if self._told.get(number) != sums[number]]
+        most = _LATER if len(self._told) == count else _AT_FIRST
+        order = {number: place for place, number in enumerate(self._told)}
+        for number in sorted(changed, key=lambda each: order.get(each, -1))[:most]:
+            data = pack(pages[number])
+            self.heartbeats.tell(WordsPage(node, number, count, now_ms, data))
+            self._told.pop(number, None)
+            self._told[number] = sums[number]
