@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from coldstream.adapters.memory import MemoryPolicies, MemoryWorkflows
+from coldstream.adapters.memory import MemoryHeartbeats, MemoryPolicies, MemoryWorkflows
 from coldstream.adapters.place import Place, Remote
 from coldstream.cli import options, workflow
 from coldstream.cli.main import app
@@ -75,13 +75,23 @@ def put_rules(policies: MemoryPolicies) -> Callable[..., None]:
 
 
 @pytest.fixture
+def heartbeats() -> MemoryHeartbeats:
+    return MemoryHeartbeats()
+
+
+@pytest.fixture
 def run(
-    tier: Tier, machines: Machines, policies: MemoryPolicies, monkeypatch: pytest.MonkeyPatch
+    tier: Tier,
+    machines: Machines,
+    policies: MemoryPolicies,
+    heartbeats: MemoryHeartbeats,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Runs a command line against the tier in memory, with machines that never wait."""
 
     def connect(**_: Any) -> Remote:
-        return Remote(tier.store, tier.catalog, policies, Place("b", "t", PREFIX))
+        place = Place("b", "t", PREFIX)
+        return Remote(tier.store, tier.catalog, policies, place, heartbeats)
 
     monkeypatch.setattr(options, "connect", connect)
     monkeypatch.setattr(workflow, "connect_workflows", lambda _: machines)

@@ -96,6 +96,8 @@ def run_app(
         "HOME": os.environ.get("HOME", "/root") if context is None else str(cwd),
         "CDK_OUTDIR": str(outdir),
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+        # Whom this machine trusts, where the first run has to fetch the bundle's packages.
+        **{name: value for name, value in os.environ.items() if name.startswith("SSL_CERT_")},
     }
     if context is not None:
         # As the CDK's own command line hands over cdk.json and -c.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import names
-from coldstream.names import DataKey, heartbeat_partition, root_path
+from coldstream.names import DataKey, heartbeat_partition, root_path, words_partition
 from coldstream.plans.probe import probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
 from tests.infra.conftest import flat
@@ -107,6 +107,9 @@ def test_a_stolen_agent_writes_heartbeats_of_its_own_cluster_and_no_other_item(
     assert account.changes("agent", "PutItem", heartbeat_partition(PREFIX))
     assert not account.changes("agent", "PutItem", heartbeat_partition("other/"))
     assert not account.changes("agent", "UpdateItem", heartbeat_partition(PREFIX))
+    assert account.changes("agent", "PutItem", words_partition(PREFIX))
+    assert not account.changes("agent", "PutItem", words_partition("other/"))
+    assert not account.changes("agent", "DeleteItem", words_partition(PREFIX))
     assert not account.changes("agent", "PutItem", "#agents/")
 
 

@@ -20,7 +20,7 @@ from coldstream.names import (
     words_partition,
 )
 from coldstream.plans.heartbeats import MAX_INTERVAL_MS, Heartbeat
-from coldstream.plans.stream_words import MAX_PACKED, WordsPage
+from coldstream.plans.stream_words import MAX_PACKED, MAX_PAGES, WordsPage
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -96,26 +96,28 @@ class DynamoHeartbeats:
     def told(
         self, node: str, count: int, number: int | None = None
     ) -> list[WordsPage | CorruptDataError]:
-        place = _pages(node, count) + ("" if number is None else f"{number:05d}")
+        place, numbers = _pages(node, count), (0, count - 1) if number is None else (number, number)
         found: list[WordsPage | CorruptDataError] = []
         start: dict[str, Any] = {}
         while True:
             arguments: dict[str, Any] = {
                 "TableName": self._table,
-                "KeyConditionExpression": "#partition = :partition AND begins_with(#item, :place)",
+                "KeyConditionExpression": "#partition = :partition AND #item BETWEEN :first AND :last",
                 "ExpressionAttributeNames": {
                     "#partition": CATALOG_PARTITION_KEY,
                     "#item": CATALOG_SORT_KEY,
                 },
                 "ExpressionAttributeValues": {
                     ":partition": {"S": self._words},
-                    ":place": {"S": place},
+                    ":first": {"S": f"{place}{numbers[0]:05d}"},
+                    ":last": {"S": f"{place}{numbers[1]:05d}"},
                 },
                 **({"ExclusiveStartKey": start} if start else {}),
             }
             answer = translating(partial(self._client.query, **arguments))
             found += [_page(item, node, count) for item in answer["Items"]]
             start = answer.get("LastEvaluatedKey", {})
+            # Whoever has an agent's rights can write any number of items between two pages.
             if not start or len(found) > count:
                 return found[:count]
 
@@ -146,6 +148,6 @@ def _parsed(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
         return CorruptDataError(f"a heartbeat that cannot be read: {exc!r}")
     heartbeat = Heartbeat(node, *numbers)
     sound = len(node) <= MAX_NAME and all(0 <= each <= _MAX_NUMBER for each in numbers)
-    if not sound or heartbeat.interval_ms > MAX_INTERVAL_MS:
+    if not sound or heartbeat.interval_ms > MAX_INTERVAL_MS or heartbeat.pages > MAX_PAGES:
         return CorruptDataError(f"a heartbeat with numbers that none can have: {node[:80]!r}")
     return heartbeat

@@ -29,6 +29,7 @@ class Known:
         local: whether the local log has all below the limit.
         max_bytes: of the local log, by the broker's retention; None where nothing bounds it.
         max_age_ms: likewise.
+        super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
 
     writer: bool = True
@@ -36,6 +37,7 @@ class Known:
     local: bool = False
     max_bytes: int | None = None
     max_age_ms: int | None = None
+    super_stream: str = ""
 
 
 class CommittedOffsets(Protocol):

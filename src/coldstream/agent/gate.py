@@ -67,6 +67,10 @@ class Broker(Protocol):
         """All streams of the broker; none if nobody says where its management API is."""
         ...
 
+    def super_streams(self) -> Mapping[tuple[str, str], str]:
+        """The super stream of each partition by (vhost, queue); none if nobody says."""
+        ...
+
     def generation(self) -> int:
         """A number that rises whenever a connection to it had to be made anew."""
         ...
@@ -144,6 +148,8 @@ class Gate:
     _listed_at: float = float("-inf")
     _listing_trouble: str = ""
     _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
+    _supers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _supers_at: float = float("-inf")
     _heard_at: float = float("-inf")
     _changed: set[tuple[str, str]] = field(
         default_factory=set
@@ -162,15 +168,17 @@ class Gate:
     def known(self, stream: str) -> Known:
         """As `CommittedOffsets` says; what retention keeps is asked for every few minutes."""
         with self._lock:
-            proof, limits = self._proofs.get(stream, Proof()), Limits()
+            proof, limits, whole = self._proofs.get(stream, Proof()), Limits(), ""
             if proof.queue is not None:
-                limits = self._limits.get((proof.queue.vhost, proof.queue.queue), limits)
+                place = proof.queue.vhost, proof.queue.queue
+                limits, whole = self._limits.get(place, limits), self._supers.get(place, "")
         return Known(
             writer=proof.writer,
             whole=proof.whole,
             local=True,
             max_bytes=limits.max_bytes,
             max_age_ms=limits.max_age_ms,
+            super_stream=whole,
         )
 
     def warnings(self) -> list[str]:
@@ -362,6 +370,10 @@ class Gate:
             self._queues, self._listing_trouble = self.broker.streams(), ""
             with self._lock:
                 self._limits = {(each.vhost, each.queue): each.limits for each in self._queues}
+            if now - self._supers_at >= _LIMITS_SECONDS:
+                self._supers_at, supers = now, self.broker.super_streams()
+                with self._lock:
+                    self._supers = supers
         except ColdstreamError as exc:
             self._listing_trouble = exc.reason
 

@@ -27,6 +27,7 @@ def word_of(row: Progress, now_ms: int) -> StreamWord:
     left = marks.headroom_seconds
     return StreamWord(
         stream=row.stream,
+        super_stream=marks.super_stream,
         writer=marks.writer,
         offsets=tuple(mark.offset for _, mark in marks.marks()),
         times_ms=tuple(mark.at_ms for _, mark in marks.marks()),

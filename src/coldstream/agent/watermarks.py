@@ -58,6 +58,7 @@ class Watermarks:
         lag_bytes: of the local log that are not published.
         headroom_seconds: until local retention takes something that is not published, if the stream
             grows on as it does; None if nothing is behind, or no retention is known.
+        super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
 
     committed: Mark = Mark()
@@ -69,6 +70,7 @@ class Watermarks:
     lag_seconds: float = 0.0
     lag_bytes: int = 0
     headroom_seconds: float | None = None
+    super_stream: str = ""
 
     def marks(self) -> Iterator[tuple[str, Mark]]:
         """Names and marks, in the order in which data passes them."""
@@ -172,7 +174,7 @@ class WatermarkWatch:
             CorruptDataError, OSError: the log cannot be read.
         """
         marks, known = self.marks, self.committed.known(self.log.stream)
-        marks.writer = known.writer
+        marks.writer, marks.super_stream = known.writer, known.super_stream
         marks.cut = marks.cut.moved(max(cut, published), now_ms)
         marks.uploaded = marks.uploaded.moved(max(published, min([cut, *flying])), now_ms)
         marks.verified = marks.verified.moved(published, now_ms)

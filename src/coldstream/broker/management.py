@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from coldstream.broker.limits import Limits, limits_of
 from coldstream.broker.tls import Tls, refused
@@ -21,6 +21,7 @@ _PATH = (
 )
 #: By the column of a queue that names one.
 _POLICIES = {"policy": "/api/policies", "operator_policy": "/api/operator-policies"}
+_EXCHANGES = "/api/exchanges?columns=name,vhost,arguments"
 _DEFINITIONS = "?columns=vhost,name,definition"
 #: An answer of a hundred thousand queues with long names has fewer bytes.
 _MAX_BYTES = 256 * 2**20
@@ -104,6 +105,29 @@ class Management:
                 applied = [definitions.get((kind, vhost, str(row.get(kind)))) for kind in _POLICIES]
                 limits = limits_of(row.get("arguments"), *applied)
                 found.append(StreamQueue(vhost, queue, limits))
+        return found
+
+    def super_streams(self) -> dict[tuple[str, str], str]:
+        """The super stream of each partition, by (virtual host, queue).
+
+        A super stream is an exchange with an argument that says so, and its partitions are bound to
+        it. Nothing else tells them from streams that are called alike.
+
+        Raises:
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        found: dict[tuple[str, str], str] = {}
+        rows = self._get(_EXCHANGES)
+        for row in rows if isinstance(rows, list) else ():
+            arguments = row.get("arguments") if isinstance(row, dict) else None
+            if not isinstance(arguments, dict) or arguments.get("x-super-stream") is not True:
+                continue
+            vhost, name = str(row.get("vhost")), str(row.get("name"))
+            path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(name, safe='')}/bindings/source"
+            bindings = self._get(path)
+            for each in bindings if isinstance(bindings, list) else ():
+                if isinstance(each, dict) and each.get("destination_type") == "queue":
+                    found[vhost, str(each.get("destination"))] = name
         return found
 
     def _definitions(self, rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, str], object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -79,6 +79,10 @@ class Node:
     def streams(self) -> Sequence[StreamQueue]:
         """As `Management.streams`; none without one."""
         return self.management.streams() if self.management is not None else ()
+
+    def super_streams(self) -> Mapping[tuple[str, str], str]:
+        """As `Management.super_streams`; none without one."""
+        return self.management.super_streams() if self.management is not None else {}
 
     def generation(self) -> int:
         """How many connections have broken so far."""

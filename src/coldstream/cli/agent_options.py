@@ -93,6 +93,15 @@ class AgentOptions:
             default="60s",
         ),
     ] = 60
+    takeover: Annotated[
+        int,
+        duration_option(
+            "--takeover --takeover-seconds",
+            "The agent beside a stream's writer uploads; another member's agent does where nothing"
+            " is published for so long behind the flush time.",
+            default="60s",
+        ),
+    ] = 60
     memory: Annotated[
         int, size_option("--memory", "All upload buffers together.", default="256MiB", least=128)
     ] = 256 * _MIB
@@ -184,6 +193,7 @@ class AgentOptions:
         return AgentSettings(
             target_size=self.fragment_size,
             flush_ms=self.flush * 1000,
+            takeover_seconds=self.takeover,
             memory_budget=self.memory,
             uploads=self.uploads,
             once=self.once,

@@ -9,6 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from coldstream.cli.agents_said import (
+    MARK_COLUMNS,
+    NODE_COLUMNS,
+    agents_told,
+    mark_rows,
+    node_rows,
+)
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, Where, with_options
@@ -20,7 +27,9 @@ from coldstream.cli.output import (
     print_table,
     size,
     when,
+    yes_no,
 )
+from coldstream.cli.over_streams import now_ms
 from coldstream.cli.resolve import StreamArgument
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
@@ -57,7 +66,9 @@ def describe(
     SUMMARY says which queue it is and who wrote it last, OFFSETS and SIZE what can be read, TREE
     how the manifest is built, LEDGER which epoch owns which offsets, GROUPS the newest groups of
     the root, HOLES the ranges that were lost before they could be uploaded, FRAGMENTS the newest
-    objects. What the brokers hold locally is not known here.
+    objects. NODES is what each broker node's agent said of the stream in its last heartbeats, and
+    WATERMARKS how far it had come: what was committed, cut into fragments, uploaded, verified by a
+    function, and published to readers.
 
     Example: coldstream describe //orders
     """
@@ -75,7 +86,7 @@ class _Described:
 
     Attributes:
         sections: names and values, by title; the ledger as a list.
-        lists: rows of the newest groups, the known holes, the newest fragments.
+        lists: rows of nodes, the newest groups, the known holes, the newest fragments.
         groups: how many there are in the root.
         fragments: how many there are, holes included.
         unseen: whether nobody has looked for holes below the groups that there are.
@@ -101,10 +112,13 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Desc
         below = leaves(root, fetch) if all_holes else root.entries
         holes = [entry for entry in below if entry.kind is EntryKind.HOLE]
     groups = [entry for entry in root.entries if entry.kind.level]
+    now = now_ms()
+    nodes = node_rows(agents_told(remote, now, stream), snapshot.item, now)
     unseen = not all_holes and bool(groups)
     return _Described(
         sections=_sections(snapshot.item, root, None if unseen else len(holes)),
         lists={
+            "nodes": nodes,
             "groups": [_group(entry) for entry in groups[max(0, len(groups) - newest) :]],
             "holes": [_hole(entry) for entry in holes],
             "fragments": [_fragment(entry) for entry in reversed(fragments)],
@@ -122,6 +136,10 @@ def _print(found: _Described) -> None:
     ledger = {f"epoch {c['epoch']}": f"from offset {c['floor']}" for c in found.sections["ledger"]}
     print_section("LEDGER", ledger)
     groups, holes, fragments = found.lists["groups"], found.lists["holes"], found.lists["fragments"]
+    if nodes := found.lists["nodes"]:
+        shown = [row | {"writer": yes_no(row["writer"])} for row in nodes]
+        _table("NODES", shown, len(nodes), NODE_COLUMNS)
+        _table("WATERMARKS", mark_rows(nodes), len(nodes), MARK_COLUMNS)
     if found.groups:
         _table("GROUPS", groups, found.groups, _GROUP_COLUMNS)
     if holes:

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from coldstream.cli.agents_said import COLUMNS as AGENT_COLUMNS
+from coldstream.cli.agents_said import agents_told, stream_cells
 from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import print_json, print_table, when
+from coldstream.cli.over_streams import now_ms
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.probe import is_probe
 
@@ -21,6 +24,7 @@ _COLUMNS = (
     "bytes",
     "fragments",
     "last_time",
+    *AGENT_COLUMNS,
     "undelete_until",
 )
 
@@ -36,6 +40,9 @@ def streams(
 ) -> None:
     """List the streams of the remote tier.
 
+    `agent` is the node that uploads, as its heartbeats say, or `gone` if all agents live and none
+    has the stream any more; `lag_s` and `lag_bytes` are what it has that is not here yet, and
+    `stuck_since` is when it last made progress, if something waits for minutes.
     A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
     in the state `deleted` nothing is left but this line. Streams of `doctor` are listed with
     `--match doctor` only.
@@ -43,9 +50,10 @@ def streams(
     Example: coldstream streams --match orders --json
     """
     remote = where.connect()
+    now, told = now_ms(), agents_told(remote, now_ms())
     rows = sorted(
         (
-            _row(item)
+            _row(item) | stream_cells(told, item, now)
             for item in remote.catalog.streams()
             if (match or not is_probe(item.stream))
             and (match in item.stream or match in item.name.queue)

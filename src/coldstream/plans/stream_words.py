@@ -17,11 +17,11 @@ from coldstream.names import MAX_NAME, MAX_OFFSET
 #: The names of the watermarks, in the order in which data passes them.
 MARKS = ("committed", "cut", "uploaded", "verified", "published")
 _PER_PAGE = 64
-#: So that 65,536 pages, four million streams, are the most that is believed.
-_MAX_PAGES = 2**16
+#: Above 65,536 streams of a node its pages grow.
+MAX_PAGES = 2**10
 #: An item has at most 400 KB.
 MAX_PACKED = 300_000
-_MAX_UNPACKED = 2**22
+_MAX_UNPACKED = 2**20
 _MAX_REASON = 300
 _MAX_NUMBER = 2**63 - 1
 _NUMBERS = 2 * len(MARKS) + 4
@@ -41,6 +41,7 @@ class StreamWord:
         headroom_ms: until local retention takes some of these; -1 where nothing is known to.
         stuck_since_ms: since when it has made no progress although something waits; 0 if it does.
         reason: why it makes none, or what its error is; at most 300 characters.
+        super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
 
     stream: str
@@ -52,6 +53,7 @@ class StreamWord:
     headroom_ms: int = -1
     stuck_since_ms: int = 0
     reason: str = ""
+    super_stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class WordsPage:
 def page_count(streams: int) -> int:
     """How many pages a node with so many streams has."""
     count = 1
-    while count * _PER_PAGE < streams and count < _MAX_PAGES:
+    while count * _PER_PAGE < streams and count < MAX_PAGES:
         count *= 2
     return count
 
@@ -98,13 +100,13 @@ def pack(words: Iterable[StreamWord]) -> bytes:
     """Words of a page; those of the last streams are left out where an item cannot hold them all.
 
     zlib over JSON: a list of [stream, writer, [offset, time] of each mark, lag_ms, lag_bytes,
-    headroom_ms, stuck_since_ms, reason].
+    headroom_ms, stuck_since_ms, reason, super_stream].
     """
     rows = [_row(each) for each in words]
     while True:
         text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
         data = zlib.compress(text.encode(errors="surrogatepass"), 6)
-        if len(data) <= MAX_PACKED:
+        if len(data) <= MAX_PACKED and len(text.encode(errors="surrogatepass")) <= _MAX_UNPACKED:
             return data
         del rows[len(rows) // 2 :]
 
@@ -117,7 +119,7 @@ def unpack(data: bytes) -> list[StreamWord]:
     """
     inflate = zlib.decompressobj()
     try:
-        text = inflate.decompress(data, _MAX_UNPACKED)
+        text = inflate.decompress(data[:MAX_PACKED], _MAX_UNPACKED)
         if inflate.unconsumed_tail or not inflate.eof:
             raise CorruptDataError("a page of an agent's words that is cut off, or too long")
         rows = json.loads(text)
@@ -138,15 +140,18 @@ def _row(word: StreamWord) -> list[object]:
         word.headroom_ms,
         word.stuck_since_ms,
         word.reason[:_MAX_REASON],
+        word.super_stream,
     ]
 
 
 def _word(row: object) -> StreamWord:
-    if not isinstance(row, list) or len(row) != _NUMBERS + 3:
+    if not isinstance(row, list) or len(row) != _NUMBERS + 4:
         raise ValueError("a row of another length")
-    stream, writer, *numbers, reason = row
-    sound = isinstance(stream, str) and 0 < len(stream) <= MAX_NAME and isinstance(reason, str)
-    if not sound or not all(type(each) is int for each in (writer, *numbers)):
+    stream, writer, *numbers, reason, super_stream = row
+    texts = all(isinstance(each, str) for each in (stream, reason, super_stream))
+    if not texts or not 0 < len(stream) <= MAX_NAME or len(super_stream) > MAX_NAME:
+        raise ValueError("a name that none can be")
+    if not all(type(each) is int for each in (writer, *numbers)):
         raise ValueError("a field of another type")
     if not all(-1 <= each <= _MAX_NUMBER for each in numbers) or max(numbers[:10:2]) > MAX_OFFSET:
         raise ValueError("a number that none can be")
@@ -157,4 +162,4 @@ def _word(row: object) -> StreamWord:
         tuple(max(0, each) for each in numbers[1:10:2]),
         *numbers[10:],
     )
-    return replace(word, reason=reason[:_MAX_REASON])
+    return replace(word, reason=reason[:_MAX_REASON], super_stream=super_stream)

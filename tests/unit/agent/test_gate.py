@@ -10,6 +10,7 @@ import pytest
 
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
+from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
@@ -29,6 +30,7 @@ class Scripted:
     moved: set[tuple[str, str]] = field(default_factory=set)
     number: int = 0
     leader: bool | None = None
+    supers: dict[tuple[str, str], str] = field(default_factory=dict)
     asked: int = 0
 
     def last_header(self, vhost: str, queue: str) -> bytes | None:
@@ -47,6 +49,9 @@ class Scripted:
 
     def streams(self) -> Sequence[StreamQueue]:
         return self.queues
+
+    def super_streams(self) -> dict[tuple[str, str], str]:
+        return self.supers
 
     def generation(self) -> int:
         return self.number
@@ -227,3 +232,58 @@ def test_a_directory_of_no_queue_is_told_of(scene: Scene) -> None:
 
     assert scene.gate.limit("__other_17") == 0
     assert "the broker has no such stream (__other_17)" in scene.gate.warnings()[0]
+
+
+def test_who_the_writer_is_is_asked_with_a_proof_and_kept_while_nobody_can_say(
+    scene: Scene,
+) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 60)
+    assert scene.gate.known(STREAM).writer, "nobody has been asked"
+
+    scene.broker.leader = False
+    scene.look()
+    assert not scene.gate.known(STREAM).writer
+
+    scene.broker.leader = None
+    scene.delivers(log, 80)
+    scene.look(after=60)
+    assert scene.gate.limit(STREAM) == 90
+    assert not scene.gate.known(STREAM).writer
+
+    scene.broker.leader = True
+    scene.delivers(log, 90)
+    scene.look(after=60)
+    assert scene.gate.known(STREAM).writer
+
+
+def test_where_another_node_uploads_the_broker_is_asked_less_often(scene: Scene) -> None:
+    log = scene.write(50)
+    scene.delivers(log, 40)
+    scene.broker.leader = False
+    scene.look()
+
+    asked = scene.broker.asked
+    for number in range(8):
+        append_chunks(log.directory, [build_chunk(50 + number, 1, 1_790_000_000_000, [b"x"])])
+        scene.delivers(log, 50 + number)
+        scene.look(after=1)
+
+    assert scene.broker.asked - asked <= 2
+    assert not scene.gate.known(STREAM).whole
+    scene.look(after=10)
+    assert scene.gate.known(STREAM).whole
+
+
+def test_what_local_retention_keeps_follows_the_policies(scene: Scene) -> None:
+    scene.delivers(scene.write(100), 60)
+    scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, None))]
+    scene.broker.supers = {("/", "orders"): "all-orders"}
+    scene.look()
+
+    known = scene.gate.known(STREAM)
+    assert (known.max_bytes, known.max_age_ms, known.super_stream) == (5000, None, "all-orders")
+
+    scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, 60_000))]
+    scene.look(after=301)
+    assert scene.gate.known(STREAM).max_age_ms == 60_000

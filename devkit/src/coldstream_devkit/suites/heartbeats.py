@@ -8,6 +8,7 @@ import pytest
 
 from coldstream.errors import InvalidInputError
 from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.stream_words import WordsPage
 from coldstream.ports import Heartbeats
 
 ONE = Heartbeat("rabbit@a", 1_800_000_000_000, 60_000, streams=7, behind=2, standing=1, failing=0)
@@ -41,3 +42,27 @@ class HeartbeatsSuite:
     ) -> None:
         with pytest.raises(InvalidInputError):
             heartbeats.beat(replace(ONE, node=node))
+
+    def test_the_last_page_of_each_number_and_count_is_kept(self, heartbeats: Heartbeats) -> None:
+        one = WordsPage("rabbit@a", 0, 2, 5, b"one")
+        other = WordsPage("rabbit@a", 1, 2, 5, b"other")
+        for each in (one, other, replace(one, at_ms=6, data=b"later")):
+            heartbeats.tell(each)
+
+        assert heartbeats.told("rabbit@a", 2) == [replace(one, at_ms=6, data=b"later"), other]
+        assert heartbeats.told("rabbit@a", 2, 1) == [other]
+
+    def test_pages_of_another_count_or_node_are_not_given(self, heartbeats: Heartbeats) -> None:
+        heartbeats.tell(WordsPage("rabbit@a", 0, 1, 5, b"before it had more streams"))
+        heartbeats.tell(WordsPage("rabbit@a/00002/", 0, 1, 5, b"a name that looks like a place"))
+
+        assert heartbeats.told("rabbit@a", 2) == []
+        assert heartbeats.told("rabbit@b", 1) == []
+        assert heartbeats.all() == [], "a page is no heartbeat"
+
+    @pytest.mark.parametrize("node", ["", "n" * 256])
+    def test_a_page_of_a_name_that_no_node_can_have_is_refused(
+        self, heartbeats: Heartbeats, node: str
+    ) -> None:
+        with pytest.raises(InvalidInputError):
+            heartbeats.tell(WordsPage(node, 0, 1, 5, b""))

@@ -1,0 +1,111 @@
+"""What the agents of a cluster say of its streams, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coldstream.errors import CorruptDataError
+from coldstream.plans.heartbeats import FORGOTTEN_MS, Heartbeat, is_silent
+from coldstream.plans.stream_words import StreamWord, page_of, unpack
+from coldstream.ports import Heartbeats
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one agent has said of a stream.
+
+    Attributes:
+        node: name of its machine.
+        at_ms: when, ms since the Unix epoch by its clock.
+        silent: whether the agent has not been heard of for too long.
+        word: of the stream.
+    """
+
+    node: str
+    at_ms: int
+    silent: bool
+    word: StreamWord
+
+    def lag_ms(self, next_offset: int, now_ms: int) -> int:
+        """For how long what is not published waits by now, ms.
+
+        Args:
+            next_offset: of the manifest, which may have moved meanwhile.
+            now_ms: ms since the Unix epoch.
+        """
+        committed, published = self.word.offsets[0], self.word.offsets[-1]
+        if next_offset >= committed:
+            return 0
+        stands = next_offset <= published
+        return self.word.lag_ms + (max(0, now_ms - self.at_ms) if stands else 0)
+
+    def stuck_since_ms(self, next_offset: int) -> int | None:
+        """Since when the stream has made no progress; None if it has meanwhile."""
+        stuck = self.word.stuck_since_ms and next_offset <= self.word.offsets[-1]
+        return self.word.stuck_since_ms if stuck else None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsTold:
+    """What all of them say.
+
+    Attributes:
+        said: by stream; first what counts most: the writer's node, then who has most.
+        complete: whether every agent lives and has told of all its streams, so that a stream of
+            which none of them tells is on no broker any more, or left out by their rules.
+        troubles: what could not be read.
+    """
+
+    said: Mapping[str, Sequence[Said]]
+    complete: bool
+    troubles: Sequence[CorruptDataError]
+
+    def of(self, stream: str) -> Said | None:
+        """What counts most of a stream; None if nobody tells of it."""
+        return next(iter(self.said.get(stream, ())), None)
+
+    def is_gone(self, stream: str) -> bool:
+        """Whether no broker has the stream any more, as far as agents can say."""
+        return self.complete and stream not in self.said
+
+
+def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = None) -> AgentsTold:
+    """Read what agents say: of one stream, or of all.
+
+    Args:
+        heartbeats: where.
+        now_ms: ms since the Unix epoch.
+        stream: read only the pages that may name it.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: nothing can be read.
+    """
+    said: dict[str, list[Said]] = {}
+    troubles: list[CorruptDataError] = []
+    agents: list[Heartbeat] = []
+    for each in heartbeats.all():
+        if isinstance(each, CorruptDataError):
+            troubles.append(each)
+        elif now_ms - each.at_ms < FORGOTTEN_MS:
+            agents.append(each)
+    for agent in agents:
+        count, number = agent.pages, None
+        if count and stream is not None:
+            number = page_of(stream, count)
+        for page in heartbeats.told(agent.node, count, number) if count else ():
+            try:
+                if isinstance(page, CorruptDataError):
+                    raise page
+                words = unpack(page.data)
+            except CorruptDataError as exc:
+                troubles.append(exc)
+                continue
+            for word in words:
+                if stream in (None, word.stream):
+                    found = Said(agent.node, page.at_ms, is_silent(agent, now_ms), word)
+                    said.setdefault(word.stream, []).append(found)
+    for rows in said.values():
+        rows.sort(key=lambda row: (row.silent, not row.word.writer, -row.word.offsets[0], row.node))
+    heard = all(each.pages and not is_silent(each, now_ms) for each in agents)
+    return AgentsTold(said, bool(agents) and heard and not troubles, troubles)

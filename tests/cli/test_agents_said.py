@@ -1,0 +1,107 @@
+"""What `streams` and `describe` show of the brokers' side, as the agents have said it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from coldstream.adapters.memory import MemoryHeartbeats
+from coldstream.cli import agents_said
+from coldstream.cli.over_streams import now_ms
+from coldstream.errors import PermissionDeniedError
+from coldstream.manifest.catalog import QueueName
+from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.stream_words import MARKS, StreamWord, WordsPage, pack
+from tests.support.tier import Tier, chunk
+
+Run = Callable[..., Result]
+
+
+def says(heartbeats: MemoryHeartbeats, node: str, *words: StreamWord, age_ms: int = 0) -> None:
+    at_ms = now_ms() - age_ms
+    heartbeats.beat(Heartbeat(node, at_ms, 60_000, len(words), 0, 0, 0, pages=1))
+    heartbeats.tell(WordsPage(node, 0, 1, at_ms, pack(words)))
+
+
+def word(stream: str, **more: Any) -> StreamWord:
+    return StreamWord(stream, True, (90, 60, 30, 1, 1), (1000, 2000, 3000, 4000, 0), **more)
+
+
+@pytest.fixture
+def both(tier: Tier) -> None:
+    for stream, queue in (("a", "invoices"), ("b", "orders")):
+        tier.add(stream, [[chunk(0, b"7", timestamp=1500)]], name=QueueName("c", "/", queue))
+
+
+@pytest.mark.usefixtures("both")
+def test_streams_says_who_uploads_what_is_behind_and_since_when_it_is_stuck(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    stuck = word("b", lag_ms=70_000, lag_bytes=555, stuck_since_ms=86_400_000, super_stream="all")
+    says(heartbeats, "rabbit@n1", stuck)
+
+    gone, behind = json.loads(run("streams", "--json").stdout)
+
+    assert gone["agent"] == "gone"
+    assert gone["lag_s"] is None
+    assert (behind["agent"], behind["lag_bytes"]) == ("rabbit@n1", 555)
+    assert 70 <= behind["lag_s"] < 75
+    assert behind["stuck_since"] == "1970-01-02T00:00:00.000Z"
+    assert behind["super_stream"] == "all"
+    assert "lag_s" in run("streams").stdout.splitlines()[0].split("\t")
+
+
+@pytest.mark.usefixtures("both")
+def test_a_silent_agent_is_called_so_and_nothing_counts_as_gone(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    says(heartbeats, "rabbit@n1", word("b"), age_ms=3_600_000)
+
+    unknown, silent = json.loads(run("streams", "--json").stdout)
+
+    assert unknown["agent"] is None
+    assert silent["agent"] == "rabbit@n1 (silent)"
+
+
+@pytest.mark.usefixtures("both")
+def test_describe_shows_the_five_watermarks_of_every_node(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    says(heartbeats, "rabbit@n1", word("b", lag_ms=5000, headroom_ms=120_000, reason="slow\nlink"))
+    says(heartbeats, "rabbit@n2", word("b"))
+
+    text, document = run("describe", "b").stdout, json.loads(run("describe", "b", "--json").stdout)
+
+    node = document["nodes"][0]
+    assert list(node["watermarks"]) == list(MARKS)
+    assert node["watermarks"]["cut"] == {"offset": 60, "time": "1970-01-01T00:00:02.000Z"}
+    assert node["watermarks"]["published"] == {"offset": 1, "time": None}
+    assert (node["headroom_s"], node["reason"]) == (120, "slow\nlink")
+    for words in ("NODES", "WATERMARKS", "rabbit@n2", "60 at 1970-01-01T00:00:02.000Z", "1 at -"):
+        assert words in text
+    assert r"slow\nlink" in text
+
+
+@pytest.mark.usefixtures("both")
+def test_a_stream_of_which_no_agent_tells_is_described_all_the_same(run: Run) -> None:
+    assert "NODES" not in run("describe", "a").stdout
+    assert json.loads(run("describe", "a", "--json").stdout)["nodes"] == []
+
+
+@pytest.mark.usefixtures("both")
+def test_who_may_not_read_what_agents_say_is_told_and_sees_the_rest(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionDeniedError("no right to Query")
+
+    monkeypatch.setattr(agents_said, "told_by_agents", refused)
+
+    result = run("streams", "--json")
+
+    assert (result.exit_code, len(json.loads(result.stdout))) == (0, 2)
+    assert "what the agents say cannot be read" in result.stderr
