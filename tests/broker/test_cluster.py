@@ -47,6 +47,7 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
     stream, nodes = f"stale{secrets.token_hex(3)}", cluster.nodes
     # A leader is where its client is. Without its founder, 3.10 elects none for minutes.
     client = publisher(nodes[1], stream)
+    cluster.flush()
     confirmed = publish(client, [b"ok %05d" % n for n in range(400)], 20)
     old: BrokerNode = wait_for(lambda: leader_of(nodes, stream))
     assert len(confirmed) == 400

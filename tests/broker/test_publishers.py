@@ -35,6 +35,7 @@ from coldstream_devkit.broker_release import SYSTEM, Release
 from .conftest import Site
 from .test_single_node import agent
 
+LARGE = 10_000_000  # bytes of a chunk
 ARGUMENTS = {"stream-max-segment-size-bytes": 200_000}
 
 
@@ -161,14 +162,35 @@ async def tracked(node: BrokerNode, stream: str) -> list[bytes]:
 
 
 async def large(node: BrokerNode, stream: str) -> list[bytes]:
-    """As much as goes into a frame, as fast as it goes: chunks of 10 MB and more."""
+    """As much as goes into a frame, until there is a chunk of 10 MB.
+
+    How much is in a chunk depends on how much waits for the writer. So the broker is frozen while
+    the sockets fill.
+    """
     sender = Sender(node, stream, {"stream-max-segment-size-bytes": 20_000_000})
     rng = random.Random(1)
-    bodies = [b"%07d " % n + rng.randbytes(1_040_000) for n in range(70)]
-    async with sender.producing() as producer:
-        for body in bodies:
+    bodies: list[bytes] = []
+
+    async def send(count: int) -> None:
+        for _ in range(count):
+            bodies.append(b"%07d " % len(bodies) + rng.randbytes(1_040_000))
             sender.sent += 1
-            await producer.send_batch(stream, [body], on_publish_confirm=sender.done)
+            await producer.send_batch(stream, [bodies[-1]], on_publish_confirm=sender.done)
+
+    async with sender.producing() as producer:
+        await send(10)
+        for _ in range(10):
+            node.pause()
+            try:
+                sending = asyncio.create_task(send(30))
+                await asyncio.sleep(1)
+            finally:
+                node.resume()
+            await sending
+            while sender.confirmed + sender.refused < sender.sent:
+                await asyncio.sleep(0.05)
+            if max(each.size for each in chunks(node, stream)) > LARGE:
+                break
     return bodies
 
 
@@ -258,4 +280,4 @@ def test_what_a_broker_delivers_is_in_the_tier_by_offset(
     if publish is filtered:
         assert all(each.bloom_size for each in written)
     if publish is large:
-        assert max(each.size for each in written) > 10_000_000
+        assert max(each.size for each in written) > LARGE

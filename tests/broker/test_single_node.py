@@ -28,7 +28,7 @@ def agent(site: Site, node: BrokerNode, *more: str) -> tuple[str, ...]:
     return (
         "agent", "run", "--data-dir", str(node.data_dir), "--committed", "broker",
         "--stream-uri", node.stream_uri, "--management-uri", node.management_uri,
-        "--flush-seconds", "1", *more,
+        "--flush-seconds", "1", "--takeover-seconds", "3", *more,
     )  # fmt: skip
 
 

@@ -136,12 +136,12 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def wait_for() -> Callable[[Callable[[], Any]], Any]:
-    """Wait up to 60 s until a condition gives something true; give that back."""
+    """Wait up to three minutes until a condition gives something true; give that back."""
 
     def wait(condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (found := condition()):
-            assert time.monotonic() < deadline, "waited 60 s in vain"
+            assert time.monotonic() < deadline, "waited three minutes in vain"
             time.sleep(0.2)
         return found
 

@@ -264,7 +264,7 @@ class BrokerNode:
             time.sleep(0.02)
         (self.base / "pid").unlink(missing_ok=True)  # the number may be another's soon
         if self._process is not None:
-            self._process.wait(10)
+            self._process.wait(60)
 
     def pause(self) -> None:
         """Stop its machine as a frozen host does; `resume` lets it go on."""
@@ -278,6 +278,11 @@ class BrokerNode:
         """End the node and its epmd, whatever state it is in."""
         with suppress(OSError, ValueError):  # it is down already
             self.kill()
+        if self._process is not None and self._process.poll() is None:
+            # It has not got as far as to write down its number.
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(60)
         if not self.base.exists():
             return
         subprocess.run(

@@ -96,7 +96,8 @@ class DynamoHeartbeats:
     def told(
         self, node: str, count: int, number: int | None = None
     ) -> list[WordsPage | CorruptDataError]:
-        place, numbers = _pages(node, count), (0, count - 1) if number is None else (number, number)
+        place = _pages(node, count)
+        first, last = (0, count - 1) if number is None else (number, number)
         found: list[WordsPage | CorruptDataError] = []
         start: dict[str, Any] = {}
         while True:
@@ -109,8 +110,8 @@ class DynamoHeartbeats:
                 },
                 "ExpressionAttributeValues": {
                     ":partition": {"S": self._words},
-                    ":first": {"S": f"{place}{numbers[0]:05d}"},
-                    ":last": {"S": f"{place}{numbers[1]:05d}"},
+                    ":first": {"S": f"{place}{first:05d}"},
+                    ":last": {"S": f"{place}{last:05d}"},
                 },
                 **({"ExclusiveStartKey": start} if start else {}),
             }

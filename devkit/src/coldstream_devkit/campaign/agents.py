@@ -45,7 +45,8 @@ class AgentProcess:
         """Start it."""
         words = [
             str(COLDSTREAM), "agent", "run", "--data-dir", str(self.node.data_dir),
-            "--committed", "broker", "--flush", "1s", "--fragment-size", "256KiB",
+            "--committed", "broker", "--flush", "1s", "--takeover", "3s",
+            "--fragment-size", "256KiB",
             "--node", self.node.name,
         ]  # fmt: skip
         told = {

@@ -96,6 +96,7 @@ class Scene:
             lambda: self._directories(queue) - before, 60
         ):
             raise CampaignError(f"{queue} cannot be created")
+        self.cluster.flush()
         (life.directory,) = self._directories(queue) - before
         seed = self.rng.randrange(2**32)
         made = Running(life, Publisher(life, nodes, seed), Tap(life, nodes, seed))

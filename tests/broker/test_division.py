@@ -1,0 +1,126 @@
+"""An agent on each of three nodes: the writer's uploads; where it is killed, another one does."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from coldstream.plans.stream_words import MARKS
+from coldstream_devkit.broker import BrokerNode, free_ports
+from coldstream_devkit.broker_cluster import Cluster
+from coldstream_devkit.campaign.life import leader_of
+
+from .conftest import Site
+from .test_cluster import publish, publisher, whole
+from .test_single_node import agent, scraped
+
+
+class Agents:
+    """One beside each node."""
+
+    def __init__(self, site: Site, nodes: list[BrokerNode]) -> None:
+        self.ports = dict(zip([node.name for node in nodes], free_ports(len(nodes)), strict=True))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._site, self._nodes = site, {node.name: node for node in nodes}
+
+    def start(self, name: str) -> None:
+        more = ("--node", name, "--metrics-port", str(self.ports[name]))
+        self.processes[name] = self._site.start(*agent(self._site, self._nodes[name], *more))
+
+    def value(self, name: str, metric: str, queue: str) -> float:
+        """Of an agent; 0 while it does not know the stream."""
+        for family in text_string_to_metric_families(scraped(self.ports[name])):
+            for sample in family.samples:
+                if sample.name == f"coldstream_stream_{metric}" and sample.labels["queue"] == queue:
+                    return float(sample.value)
+        return 0.0
+
+    def marks(self, name: str, queue: str) -> list[float]:
+        return [self.value(name, f"{mark}_offset", queue) for mark in MARKS]
+
+
+@contextmanager
+def beside_each(site: Site, nodes: list[BrokerNode]) -> Iterator[Agents]:
+    agents = Agents(site, nodes)
+    try:
+        for node in nodes:
+            agents.start(node.name)
+        yield agents
+    finally:
+        for process in agents.processes.values():
+            process.send_signal(signal.SIGTERM)
+        ends = [process.communicate(timeout=60)[1] for process in agents.processes.values()]
+    for process, err in zip(agents.processes.values(), ends, strict=True):
+        assert process.returncode == 0, err.decode()
+
+
+def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
+    cluster: Cluster,
+    site: Site,
+    wait_for: Callable[[Callable[[], Any]], Any],
+) -> None:
+    queue, nodes = f"divided{secrets.token_hex(3)}", cluster.nodes
+    client = publisher(nodes[1], queue)
+    cluster.flush()
+    confirmed = publish(client, [b"one %05d" % n for n in range(300)], 20)
+    writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
+    others = [node.name for node in nodes if node is not writer]
+
+    with beside_each(site, nodes) as agents:
+        wait_for(lambda: confirmed <= set(whole(site, queue)))
+        wait_for(lambda: len(set(agents.marks(writer.name, queue))) == 1)
+        assert agents.value(writer.name, "uploaded_fragments_total", queue) > 0
+        assert agents.value(writer.name, "writer", queue) == 1
+        for name in others:
+            assert agents.value(name, "uploaded_fragments_total", queue) == 0
+            assert agents.value(name, "writer", queue) == 0
+
+        agents.processes[writer.name].kill()
+        agents.processes.pop(writer.name).communicate(timeout=60)
+        confirmed |= publish(client, [b"two %05d" % n for n in range(300)], 20)
+        wait_for(lambda: confirmed <= set(whole(site, queue)))
+        assert sum(agents.value(name, "uploaded_fragments_total", queue) for name in others) > 0
+
+        agents.start(writer.name)
+        confirmed |= publish(client, [b"three %05d" % n for n in range(300)], 20)
+        wait_for(lambda: confirmed <= set(whole(site, queue)))
+    client.close()
+
+    assert len(confirmed) == 900
+    bodies = whole(site, queue)
+    assert len(bodies) == len(set(bodies)) == 900
+    verified = site.run("verify", f"//{queue}", "--deep")
+    assert verified.returncode == 0, verified.stdout.decode()
+
+
+def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
+    cluster: Cluster,
+    site: Site,
+    wait_for: Callable[[Callable[[], Any]], Any],
+) -> None:
+    queue, nodes = f"told{secrets.token_hex(3)}", cluster.nodes
+    client = publisher(nodes[1], queue)
+    cluster.flush()
+    publish(client, [b"one %05d" % n for n in range(300)], 20)
+    client.close()
+    writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
+
+    def told() -> Any:
+        rows = [row for row in site.json("streams") if row["queue"] == queue]
+        return rows and rows[0]["agent"] == writer.name and rows[0]["lag_s"] == 0 and rows[0]
+
+    with beside_each(site, nodes):
+        wait_for(lambda: len(whole(site, queue)) == 300)
+        wait_for(told)  # the second heartbeat is a minute after the first
+        described = site.json("describe", f"//{queue}")
+
+    assert [row["writer"] for row in described["nodes"]] == [True, False, False]
+    marks = described["nodes"][0]["watermarks"]
+    assert {each["offset"] for each in marks.values()} == {described["offsets"]["next"]}
+    assert all(each["time"] for each in marks.values())
