@@ -103,7 +103,9 @@ class DynamoHeartbeats:
         while True:
             arguments: dict[str, Any] = {
                 "TableName": self._table,
-                "KeyConditionExpression": "#partition = :partition AND #item BETWEEN :first AND :last",
+                "KeyConditionExpression": (
+                    "#partition = :partition AND #item BETWEEN :first AND :last"
+                ),
                 "ExpressionAttributeNames": {
                     "#partition": CATALOG_PARTITION_KEY,
                     "#item": CATALOG_SORT_KEY,
