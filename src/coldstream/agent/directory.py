@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ class Directories:
     """The directories below a data directory, by name.
 
     Attributes:
-        streams: that hold a segment or an index file, or cannot be looked into.
+        streams: that hold a segment or an index file, or cannot be looked into; known ones first,
+            then those that are new, of which the one that was written to last is the first.
         bare: that hold neither; a broker makes both with the directory.
         strange: whose name no broker gives to a stream.
     """
@@ -37,13 +39,19 @@ def scan(data_dir: Path, known: Collection[str]) -> Directories:
         OSError: it cannot be read.
     """
     streams, bare, strange = [], [], []
-    for name in sorted(entry.name for entry in data_dir.iterdir() if entry.is_dir()):
-        if not _can_be_stream(name):
-            strange.append(name)
-        elif name in known or _holds_segments(data_dir / name):
+    new: list[tuple[int, str]] = []
+    with os.scandir(data_dir) as entries:  # an entry knows what it is: no `stat` for each
+        found = sorted(entry.name for entry in entries if _is_directory(entry))
+    for name in found:
+        if name in known:
             streams.append(name)
+        elif not _can_be_stream(name):
+            strange.append(name)
+        elif (written := _written(data_dir / name)) is not None:
+            new.append((-written, name))
         else:
             bare.append(name)
+    streams += [name for _, name in sorted(new)]
     return Directories(tuple(streams), tuple(bare), tuple(strange))
 
 
@@ -73,6 +81,13 @@ def some(names: Collection[str]) -> str:
     return f"{words} and {more} more" if more > 0 else words
 
 
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads nowhere, or to itself
+
+
 def _can_be_stream(name: str) -> bool:
     try:
         check_stream(name)
@@ -81,14 +96,19 @@ def _can_be_stream(name: str) -> bool:
     return True
 
 
-def _holds_segments(directory: Path) -> bool:
+def _written(directory: Path) -> int | None:
+    """When its newest segment was last written to, ns; None if it holds no such file."""
     try:
         names = DISK.names(directory)
+        newest = max((name for name in names if _is_of_log(name)), default=None)
+        return None if newest is None else os.stat(f"{directory}/{newest}").st_mtime_ns  # noqa: PTH116
     except OSError:
-        return True  # its follower says why it cannot be read
-    return any(
+        return 0  # its follower says why it cannot be read
+
+
+def _is_of_log(name: str) -> bool:
+    return (
         name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
         and name[:_DIGITS].isascii()
         and name[:_DIGITS].isdecimal()
-        for name in names
     )
