@@ -10,7 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
 
 from bench.limits import Limits
 
@@ -47,7 +50,7 @@ class AgentProcess:
                 stdout=out,
             )
         limits.take(self._process.pid)
-        self._peak = 0
+        self._peak, self._used = 0, [(self.began, 0.0)]
 
     def __enter__(self) -> AgentProcess:
         threading.Thread(target=self._watch, daemon=True).start()
@@ -59,13 +62,20 @@ class AgentProcess:
     def _watch(self) -> None:
         while self._process.poll() is None:
             self._peak = max(self._peak, self.resident)
-            time.sleep(0.2)
+            with suppress(OSError):
+                self._used.append((time.monotonic(), self.cpu))
+            time.sleep(0.1)
 
     @property
     def cpu(self) -> float:
         """CPU seconds of all its threads since it began."""
         words = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / _TICKS
+
+    def cpu_at(self, moment: float) -> float:
+        """CPU seconds that it had used at a moment, by samples of every 0.1 s."""
+        times, used = zip(*self._used, strict=True)
+        return float(np.interp(moment, times, used))
 
     @property
     def resident(self) -> int:

@@ -127,6 +127,7 @@ class Cloud:
         self.context = Context(self.store, self.catalog, PREFIX, lambda: secrets.randbits(64))
         self.puts: deque[tuple[float, str, int]] = deque()
         self.commits: deque[tuple[float, str, int]] = deque()
+        self.asked: deque[tuple[float, str, int]] = deque()
         self.requests: dict[str, int] = {}
         self._window = window
         self._due: list[tuple[float, str]] = []
@@ -149,12 +150,14 @@ class Cloud:
 
     def invoke(self, request: bytes) -> bytes:
         """The function `claim`."""
+        began = time.monotonic()
         done = answer(
             self.context,
             json.loads(request),
             pause=lambda attempt: None,
             now_ms=time.time_ns() // 1_000_000,
         )
+        self.asked.append((began, done.stream, len(request)))
         if done.report is not None:
             self.commits.append((time.monotonic(), done.stream, done.report.next_offset))
         return json.dumps(done.row).encode()
@@ -184,6 +187,7 @@ class Cloud:
         return {
             "puts": drained(self.puts),
             "commits": drained(self.commits),
+            "asked": drained(self.asked),
             "requests": counted,
         }
 
@@ -218,7 +222,11 @@ class There:
         return found
 
     def taken(self) -> dict[str, Any]:
-        """As `Cloud.taken`: PUTs (monotonic seconds, key, bytes), commits (…, stream, offset)."""
+        """What came since it was last asked: rows of monotonic seconds and
+
+        `puts`: key, bytes; `commits`: stream, where its manifest ends; `asked`, of the function:
+        stream, bytes of the request. And `requests`, how many of each kind.
+        """
         return dict(json.loads(self._ask("/-/taken")))
 
     def link(self, rate: float) -> None:

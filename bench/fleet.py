@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.agent_process import AgentProcess
-from bench.cloud import PREFIX, There, cloud
+from bench.cloud import PREFIX, cloud
+from bench.durable import Seen
 from bench.limits import Limits, group
 from bench.report import quick, ratio
 from coldstream.names import FRAGMENT_SUFFIX, parse_data_key
@@ -77,49 +78,6 @@ class Fleet:
         append_chunks(self.data_dir / stream, [chunk])
         self.ends[stream] = begin + MESSAGES
         self.appended.append((time.monotonic(), stream, begin + MESSAGES))
-
-
-@dataclass(slots=True)
-class Seen:
-    """What the cloud has told so far."""
-
-    there: There
-    puts: list[tuple[float, str, int]] = field(default_factory=list)
-    commits: list[tuple[float, str, int]] = field(default_factory=list)
-    ends: dict[str, int] = field(default_factory=dict)
-
-    def look(self) -> None:
-        """Ask what is new."""
-        told = self.there.taken()
-        self.puts += [(at, key, size) for at, key, size in told["puts"]]
-        for at, stream, end in told["commits"]:
-            self.commits.append((at, stream, end))
-            self.ends[stream] = max(end, self.ends.get(stream, 0))
-
-    def wait_for(self, ends: dict[str, int], agent: AgentProcess, seconds: float) -> None:
-        """Wait until every manifest ends where its stream does.
-
-        Raises:
-            SystemExit: that takes longer.
-        """
-        deadline = time.monotonic() + seconds
-        while any(self.ends.get(stream, 0) < end for stream, end in ends.items()):
-            agent.check()
-            if time.monotonic() > deadline:
-                missing = [each for each, end in ends.items() if self.ends.get(each, 0) < end]
-                raise SystemExit(f"{len(missing)} streams do not become durable: {missing[:3]}")
-            time.sleep(0.5)
-            self.look()
-
-    def durable_after(self, appended: list[tuple[float, str, int]]) -> list[float]:
-        """Seconds from each append to its commit."""
-        by_stream: dict[str, list[tuple[float, int]]] = {}
-        for at, stream, end in sorted(self.commits):
-            by_stream.setdefault(stream, []).append((at, end))
-        return [
-            next(at for at, end in by_stream[stream] if end >= offset) - began
-            for began, stream, offset in appended
-        ]
 
 
 @contextmanager

@@ -46,6 +46,13 @@ class Limits:
         if self.group is not None:
             (self.group / "cgroup.procs").write_text(str(pid))
 
+    def take_all(self, pid: int) -> None:
+        """Put a process into the group that has been running for a while, with its children."""
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        for child in children.read_text().split() if children.exists() else ():
+            self.take_all(int(child))
+        self.take(pid)
+
 
 @contextmanager
 def group(weight: int, *, quota: float = 0.0) -> Iterator[Path | None]:
