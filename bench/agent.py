@@ -93,9 +93,13 @@ def _beside(work: Path, size: Size, limits: Limits) -> tuple[Beside, list[Durabl
             node.stop()
 
 
-def _range(values: Sequence[float], form: str) -> str:
+def _range(values: Sequence[float], digits: int = 0) -> str:
     low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:{form}}  ({low:{form.lstrip('0123456789')}} .. {high:{form.lstrip('0123456789')}})"
+    return f"{middle:7.{digits}f}  ({low:.{digits}f} .. {high:.{digits}f})"
+
+
+def _percent(shares: Sequence[float]) -> str:
+    return f"{_range([each * 100 for each in shares], 1)} %"
 
 
 def _print_uploads(found: Uploads, limits: Limits) -> None:
@@ -112,12 +116,13 @@ def _print_uploads(found: Uploads, limits: Limits) -> None:
 
 def _print_beside(found: Beside, slow: Sequence[Durable]) -> None:
     print(f"publishing messages of {MESSAGE_SIZE} bytes, {len(found.alone)} turns, median (range)")
-    print(f"  without the agent             {_range(found.alone, '7.0f')} messages/s")
-    print(f"  with the agent                {_range(found.beside, '7.0f')} messages/s")
-    print(f"  CPU of the agent              {_range([each * 100 for each in found.cpu], '7.1f')} % of a core")
-    print(f"  in S3 when publishing ends    {_range([each * 100 for each in found.uploaded], '7.1f')} %")
+    print(f"  without the agent             {_range(found.alone)} messages/s")
+    print(f"  with the agent                {_range(found.beside)} messages/s")
+    print(f"  CPU of the agent              {_percent(found.cpu)} of a core")
+    print(f"  in S3 when publishing ends    {_percent(found.uploaded)}")
     print(f"  resident memory, the most     {found.memory / 1e6:7.0f} MB")
-    print(f"confirmed -> durable; flush time {FLUSH_SECONDS} s, commits gathered {WINDOW_SECONDS:.0f} s")
+    waits = f"flush time {FLUSH_SECONDS} s, commits gathered {WINDOW_SECONDS:.0f} s"
+    print(f"confirmed -> durable; {waits}")
     full = sorted(found.late, key=lambda each: each.p99)[len(found.late) // 2]
     for each in (*slow, full):
         print(f"  {each.rate:7.0f} messages/s, p50 / p99  {each.p50:7.2f} / {each.p99:.2f} s")

@@ -146,9 +146,7 @@ def at_rates(scene: Scene, rates: tuple[int, ...], seconds: float) -> list[Durab
     """How soon messages are durable at some rates, all at the same time, one agent beside."""
     seen = Seen(scene.there)
     with scene.agent() as agent, ThreadPoolExecutor(len(rates)) as pool:
-        began = [
-            pool.submit(scene.flood, f"rate{rate}", seconds, rate) for rate in rates
-        ]
+        began = [pool.submit(scene.flood, f"rate{rate}", seconds, rate) for rate in rates]
         came = [each.result() for each in began]
         return [
             scene.durable(seen, each, f"rate{rate}", agent)

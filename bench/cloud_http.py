@@ -174,7 +174,11 @@ class _Service:
             else:
                 self.cloud.store.put(key, body, write_id=write_id)
         except AlreadyExistsError:
-            return HTTPStatus.PRECONDITION_FAILED, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
+            return (
+                HTTPStatus.PRECONDITION_FAILED,
+                {},
+                b"<Error><Code>PreconditionFailed</Code></Error>",
+            )
         self.cloud.landed(key, size)
         return HTTPStatus.OK, {"ETag": f'"{size:x}"'}, b""
 
@@ -205,9 +209,7 @@ class _Service:
             return query.get(name, [default])[0]
 
         most = int(said("max-keys", "1000"))
-        found = self.cloud.store.list(
-            said("prefix"), start_after=said("start-after"), limit=most
-        )
+        found = self.cloud.store.list(said("prefix"), start_after=said("start-after"), limit=most)
         rows = "".join(
             f"<Contents><Key>{escape(quote(each.key))}</Key>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -230,7 +232,11 @@ class _Service:
             row = self._item(request["Key"])
         elif what not in ("PutItem", "UpdateItem"):  # heartbeats: nobody reads them here
             return HTTPStatus.NOT_IMPLEMENTED, {}, b""
-        return HTTPStatus.OK, {"Content-Type": "application/x-amz-json-1.0"}, json.dumps(row).encode()
+        return (
+            HTTPStatus.OK,
+            {"Content-Type": "application/x-amz-json-1.0"},
+            json.dumps(row).encode(),
+        )
 
     def _item(self, key: dict[str, Any]) -> dict[str, Any]:
         partition = key[CATALOG_PARTITION_KEY]["S"]

@@ -75,7 +75,9 @@ def flood(port: int, stream: str, seconds: float, limits: Limits, *, rate: int =
 
 def _publish(client: StreamClient, seconds: float, rate: int) -> dict[str, Any]:
     body = bytes(MESSAGE_SIZE)
-    batch = [(number, body) for number in range(min(_BATCH, max(1, rate // 20)) if rate else _BATCH)]
+    batch = [
+        (number, body) for number in range(min(_BATCH, max(1, rate // 20)) if rate else _BATCH)
+    ]
     began = time.monotonic()
     sent = confirmed = 0
     samples: list[tuple[float, int]] = []
