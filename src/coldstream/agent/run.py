@@ -343,8 +343,9 @@ class Agent:
     def _look(self, lookers: Workers) -> None:
         """Have every stream looked at whose time has come, those that wait longest first."""
         now, settings, turns = self.host.monotonic(), self.settings, self._turns
-        due = turns.take(now, _QUEUED * settings.looks - len(turns.busy))
-        among = settings.looks if turns.next_at() <= now else min(len(due), settings.looks)
+        most = _QUEUED * settings.looks
+        due = turns.take(now, most - len(turns.busy))
+        among = most if turns.next_at() <= now else len(due)
         for stream in due:
             follower = self._followers[stream]
             share = max(min(1, self._room), self._room // among)
