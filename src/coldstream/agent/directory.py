@@ -14,6 +14,8 @@ from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX, check_stream
 
 _DIGITS = 20
 _NAMED = 5
+#: In every n-th scan the directory is read although it has not changed.
+_READ_ANYWAY = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,33 @@ def scan(data_dir: Path, known: Collection[str]) -> Directories:
             bare.append(name)
     streams += [name for _, name in sorted(new)]
     return Directories(tuple(streams), tuple(bare), tuple(strange))
+
+
+class Scanner:
+    """Scans one data directory again and again, and reads it only where it may have changed.
+
+    Whoever makes, removes or renames a directory in it changes its time. That is not to be seen of
+    a bare directory, which may become a stream, nor of a link; so now and then it is read anyway.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._found = Directories((), (), ())
+        self._scans = 0
+
+    def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
+        """As `scan`.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        stamp = DISK.stamp(data_dir, "")
+        self._scans += 1
+        read = stamp != self._stamp or self._found.bare or self._scans % _READ_ANYWAY == 0
+        if read:
+            self._found = scan(data_dir, known)
+            self._stamp = None if stamp.fresh else stamp
+        return self._found
 
 
 def nothing_found(data_dir: Path) -> str:

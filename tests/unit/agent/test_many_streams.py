@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_all_streams_are_reported_once_a_poll_and_not_at_every_look(run: Run) ->
     run.agent.report = timed
     run.go()
 
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     assert gaps
     assert min(gaps) >= run.agent.settings.poll_seconds
 
