@@ -424,7 +424,8 @@ class Agent:
             result.follower.finished(result.outcome, now)
         else:
             result.follower.failed(result.job.piece, result.outcome, now)
-        self._turns.wake(stream, now)
+        if stream in self._followers:  # it may be left alone since, by a rule that has changed
+            self._turns.wake(stream, now)
 
     def _upload(self, follower: StreamFollower, job: Job, uploader: Uploader) -> None:
         """In a worker thread: upload one slice."""

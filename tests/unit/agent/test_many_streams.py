@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coldstream.agent.directory import Directories
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.progress import Progress
 from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
 from .disturbed import Run, durable
+from .machine import Machine
 
 STREAMS = [f"__many{number}_1" for number in range(30)]
 
@@ -78,6 +82,32 @@ def test_what_is_reported_follows_streams_that_come_and_go(run: Run, site: Site)
     assert told[0] == set(STREAMS)
     assert told[-1] == {*STREAMS, "__come_1"}  # what became of one that went is told, too
     assert STREAMS[0] not in run.agent._followers
+
+
+def test_an_upload_that_ends_after_its_stream_was_left_alone_ends_nothing_else(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule of the file that is read again leaves a stream alone whose upload is under way."""
+    for name in STREAMS[:2]:
+        write_stream(site.data_dir / name, messages=20, chunk_messages=10)
+    run = Run(site, machine=Machine(held=True))
+    scan = run.machine.scan
+    left: set[str] = set()
+
+    def chosen(data_dir: Path, known: Collection[str]) -> Directories:
+        found = scan(data_dir, known)
+        return replace(found, streams=tuple(each for each in found.streams if each not in left))
+
+    monkeypatch.setattr(run.machine, "scan", chosen)
+    run.happens = {
+        5: lambda: left.add(STREAMS[0]),
+        10: lambda: setattr(run.machine, "held", False),
+        20: lambda: None,
+    }
+    run.go()
+
+    assert set(run.agent._followers) == {STREAMS[1]}
+    assert durable(site, STREAMS[1])
 
 
 def _vanish(directory: Path) -> None:
