@@ -10,9 +10,9 @@
 
 The agent is `coldstream agent run`, with the limits of its unit (`limits`). The broker is the
 system's RabbitMQ, in a group with systemd's usual weight, and with it who publishes. AWS is a
-stand-in over TLS (`cloud`). Beside the broker it gets the CPU time that nobody else wants, because
-it would not be on that machine; the share of the data that it had taken when publishing ended says
-whether the agent was at work.
+stand-in over TLS (`cloud`). Beside the broker it has a tenth of the broker's weight, because it
+would not be on that machine; what it takes all the same counts as lost to the agent. The share of
+the data that was in S3 when publishing ended says whether the agent was at work.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _uploads(work: Path, size: Size, limits: Limits) -> Uploads:
 
 
 def _beside(work: Path, size: Size, limits: Limits) -> tuple[Beside, list[Durable]]:
-    with group(100) as usual, cloud(work, Limits(idle=True)) as there:
+    with group(100) as usual, group(10) as little, cloud(work, Limits(group=little)) as there:
         node, others = BrokerNode(work / "broker"), Limits(group=usual)
         try:
             node.start()

@@ -26,6 +26,7 @@ from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_K
 
 _BLOCK = 256 * 1024
 _KEPT = 4 * 2**20
+_RECEIVED = 4 * 2**20
 _CHECKSUM = "x-amz-checksum-crc64nvme"
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -53,6 +54,11 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
     trust: ssl.SSLContext | None = None
+
+    def server_bind(self) -> None:
+        # As of a service far away: who sends is not woken for every few kilobytes.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED)
+        super().server_bind()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         taken, address = super().get_request()
@@ -118,7 +124,8 @@ class _Connection(socketserver.BaseRequestHandler):
             if at == len(into):  # only the end is kept
                 into[:_KEPT] = into[at - _KEPT :]
                 at = _KEPT
-            count = self.request.recv_into(memoryview(into)[at:], min(left, _BLOCK))
+            space = memoryview(into)[at:]
+            count = self.request.recv_into(space, min(left, _BLOCK, len(space)))
             if not count:
                 raise ConnectionError
             self.service.cloud.link.take(count)
