@@ -184,7 +184,8 @@ class Scene:
             ]
             found.restart, found.restart_last = min(fragments), max(fragments)
             fleet.grow_for(self.size.grow_seconds, self.growing)
-            self.seen.wait_for(fleet.ends, agent, _LONGEST)
+            grown = {stream: fleet.ends[stream] for stream in self.growing}
+            self.seen.wait_for(grown, agent, _LONGEST)
             found.restart_late = self.late()
 
     def say(self) -> None:
