@@ -103,7 +103,7 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
 # All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
-BENCHES := decode upload read scrub import scale spark materialise cost
+BENCHES := decode upload agent fleet read scrub import scale spark materialise cost
 .PHONY: bench-quick
 bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
 bench-quick: BENCH := --quick
@@ -115,6 +115,14 @@ bench-decode: setup ## Decoding on one core against memcpy and CRC of the same b
 .PHONY: bench-upload
 bench-upload: setup ## Agent upload against plain parallel PUTs of the same bytes
 	$(BIN)/python -m bench.upload $(BENCH)
+
+.PHONY: bench-agent
+bench-agent: setup ## The agent beside RabbitMQ: uploads, CPU, rate lost, time to durable (apt-get install rabbitmq-server)
+	$(BIN)/python -m bench.agent $(BENCH)
+
+.PHONY: bench-fleet
+bench-fleet: setup ## Ten thousand stream directories: time to durable, idle passes, a restart, memory (25 minutes)
+	$(BIN)/python -m bench.fleet $(BENCH)
 
 .PHONY: bench-read
 bench-read: setup ## Sequential read against plain range GETs of the same objects

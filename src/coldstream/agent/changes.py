@@ -22,12 +22,16 @@ _IDLE_SECONDS, _IDLE_PASSES = 60.0, 3
 class _Known:
     """One stream.
 
+    Args:
+        directory: of its files.
+
     Attributes:
         newest: file name of the newest index; "" if there is none.
         stamp: of the last look; None if it has to be looked at.
         moved_at: when it last changed, monotonic seconds.
     """
 
+    directory: Path
     newest: str = ""
     stamp: Stamp | None = None
     moved_at: float = float("-inf")
@@ -56,11 +60,13 @@ class Changes:
         """
         self._passes += 1
         for number, stream in enumerate(streams):
-            known = self._known.setdefault(stream, _Known())
+            known = self._known.get(stream)
+            if known is None:
+                known = self._known[stream] = _Known(self.data_dir / stream)
             idle = now - known.moved_at > _IDLE_SECONDS and known.stamp is not None
             if idle and (self._passes + number) % _IDLE_PASSES:
                 continue
-            if self._changed(stream, known):
+            if self._changed(known):
                 known.moved_at = now
                 yield stream
 
@@ -68,8 +74,8 @@ class Changes:
         """A directory is gone."""
         self._known.pop(stream, None)
 
-    def _changed(self, stream: str, known: _Known) -> bool:
-        directory = self.data_dir / stream
+    def _changed(self, known: _Known) -> bool:
+        directory = known.directory
         try:
             stamp = self.files.stamp(directory, known.newest)
             if stamp == known.stamp and not stamp.fresh:

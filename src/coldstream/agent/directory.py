@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX, check_stream
 
 _DIGITS = 20
 _NAMED = 5
+#: In every n-th scan the directory is read although it has not changed.
+_READ_ANYWAY = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Directories:
     """The directories below a data directory, by name.
 
     Attributes:
-        streams: that hold a segment or an index file, or cannot be looked into.
+        streams: that hold a segment or an index file, or cannot be looked into; known ones first,
+            then those that are new, of which the one that was written to last is the first.
         bare: that hold neither; a broker makes both with the directory.
         strange: whose name no broker gives to a stream.
     """
@@ -37,14 +41,47 @@ def scan(data_dir: Path, known: Collection[str]) -> Directories:
         OSError: it cannot be read.
     """
     streams, bare, strange = [], [], []
-    for name in sorted(entry.name for entry in data_dir.iterdir() if entry.is_dir()):
-        if not _can_be_stream(name):
-            strange.append(name)
-        elif name in known or _holds_segments(data_dir / name):
+    new: list[tuple[int, str]] = []
+    with os.scandir(data_dir) as entries:  # an entry knows what it is: no `stat` for each
+        found = sorted(entry.name for entry in entries if _is_directory(entry))
+    for name in found:
+        if name in known:
             streams.append(name)
+        elif not _can_be_stream(name):
+            strange.append(name)
+        elif (written := _written(data_dir / name)) is not None:
+            new.append((-written, name))
         else:
             bare.append(name)
+    streams += [name for _, name in sorted(new)]
     return Directories(tuple(streams), tuple(bare), tuple(strange))
+
+
+class Scanner:
+    """Scans one data directory again and again, and reads it only where it may have changed.
+
+    Whoever makes, removes or renames a directory in it changes its time. That is not to be seen of
+    a bare directory, which may become a stream, nor of a link; so now and then it is read anyway.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._found = Directories((), (), ())
+        self._scans = 0
+
+    def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
+        """As `scan`.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        stamp = DISK.stamp(data_dir, "")
+        self._scans += 1
+        read = stamp != self._stamp or self._found.bare or self._scans % _READ_ANYWAY == 0
+        if read:
+            self._found = scan(data_dir, known)
+            self._stamp = None if stamp.fresh else stamp
+        return self._found
 
 
 def nothing_found(data_dir: Path) -> str:
@@ -73,6 +110,13 @@ def some(names: Collection[str]) -> str:
     return f"{words} and {more} more" if more > 0 else words
 
 
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads nowhere, or to itself
+
+
 def _can_be_stream(name: str) -> bool:
     try:
         check_stream(name)
@@ -81,14 +125,19 @@ def _can_be_stream(name: str) -> bool:
     return True
 
 
-def _holds_segments(directory: Path) -> bool:
+def _written(directory: Path) -> int | None:
+    """When its newest segment was last written to, ns; None if it holds no such file."""
     try:
         names = DISK.names(directory)
+        newest = max((name for name in names if _is_of_log(name)), default=None)
+        return None if newest is None else os.stat(f"{directory}/{newest}").st_mtime_ns  # noqa: PTH116
     except OSError:
-        return True  # its follower says why it cannot be read
-    return any(
+        return 0  # its follower says why it cannot be read
+
+
+def _is_of_log(name: str) -> bool:
+    return (
         name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
         and name[:_DIGITS].isascii()
         and name[:_DIGITS].isdecimal()
-        for name in names
     )

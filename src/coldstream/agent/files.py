@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 #: Two changes of a directory within a tick of the file system's clock leave one time; ns.
 _TICK_NS = 100_000_000
@@ -30,8 +29,7 @@ class LogFile(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What changes whenever the broker writes to a stream, or makes or removes a file of it.
 
     Attributes:

@@ -24,6 +24,7 @@ from coldstream.agent.catch_up import CatchUp
 from coldstream.agent.commits import Commits
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.cutting import Cutter, Look, OwnClaim
+from coldstream.agent.division import Division
 from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
@@ -41,7 +42,6 @@ from coldstream.agent.progress import (
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.strangers import Strangers
-from coldstream.agent.turn import Turn
 from coldstream.agent.upload import Job, Uploaded
 from coldstream.agent.watermarks import WatermarkWatch
 from coldstream.errors import ColdstreamError, CorruptDataError, FencedError, UnavailableError
@@ -96,7 +96,7 @@ class StreamFollower:
     _catch_up: CatchUp = field(init=False)
     _cutter: Cutter = field(init=False)
     _watermarks: WatermarkWatch = field(init=False)
-    _turn: Turn = field(init=False)
+    _division: Division = field(init=False)
     _claim: OwnClaim = field(default_factory=OwnClaim)  # under which it uploads
     _outdated: bool = False  # the claim must be made again
     _unproved: bool = False  # there are chunks that are not known to be committed
@@ -123,7 +123,7 @@ class StreamFollower:
         every = 0.0 if self.settings.once else self.settings.compare_seconds
         self._strangers = Strangers(self.context, self.log, every, notices)
         self._cutter = Cutter(self.log, self.settings)
-        self._turn = Turn(self.settings)
+        self._division = Division(self.settings)
         marks = self.progress.marks
         self._watermarks = WatermarkWatch(self.log, self.committed, self.settings, marks)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
@@ -170,7 +170,7 @@ class StreamFollower:
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings; not while it is stepped."""
         self.settings = self._cutter.settings = settings
-        self._turn.settings = self._watermarks.settings = settings
+        self._division.settings = self._watermarks.settings = settings
         self._standing.settings = self._catch_up.settings = settings
 
     def trouble(self, exc: Exception, now: float) -> None:
@@ -188,7 +188,7 @@ class StreamFollower:
         if self.settings.once or behind or waits:
             return now
         if self._stands_by(now):
-            times = [now + _LEVEL_SECONDS, self._turn.due_at(self._watermarks.oldest_at)]
+            times = [now + _LEVEL_SECONDS, self._division.due_at(self._watermarks.oldest_at)]
         else:
             times = [self._watched_at + _LEVEL_SECONDS, self._strangers.due_at(next_offset)]
         if failed:
@@ -270,19 +270,19 @@ class StreamFollower:
 
     def _stands_by(self, now: float) -> bool:
         """Whether this stream is the work of another node's agent, as far as can be seen."""
-        if self.settings.once or self.progress.gone is not None or self._turn.acts(now):
+        if self.settings.once or self.progress.gone is not None or self._division.acts(now):
             return False
         return not self.committed.known(self.log.stream).writer
 
     def _takes_over(self, now: float) -> bool:
         """Whether the other node's agent does nothing, although something waits."""
-        if now < max(self._turn.due_at(self._watermarks.oldest_at), self._retry_at):
+        if now < max(self._division.due_at(self._watermarks.oldest_at), self._retry_at):
             return False
         item, before = self.context.catalog.get(self.log.stream), self.progress.next_offset
         self.progress.next_offset = 0 if item is None else item.next_offset
-        if not self._turn.looked(now, moved=self.progress.next_offset != before):
+        if not self._division.looked(now, moved=self.progress.next_offset != before):
             return False
-        seconds = self._turn.acts_for
+        seconds = self._division.acts_for
         self.progress.notices.append(
             of_take_over(self.log.stream, self.progress.next_offset, seconds)
         )

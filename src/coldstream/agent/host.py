@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from coldstream.agent.directory import Directories, scan
+from coldstream.agent.directory import Directories, Scanner
 from coldstream.agent.files import DISK, LogFiles
 
 T = TypeVar("T")
@@ -137,6 +137,9 @@ class _Queue(Generic[T]):
 class ThisMachine:
     """The host that ships: threads, the system's clocks, the disk."""
 
+    def __init__(self) -> None:
+        self._scanner = Scanner()
+
     @property
     def files(self) -> LogFiles:
         """As `Host` says."""
@@ -156,7 +159,7 @@ class ThisMachine:
 
     def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
         """As `Host` says."""
-        return scan(data_dir, known)
+        return self._scanner.scan(data_dir, known)
 
     def open_files(self) -> int:
         """As `Host` says: the limit is raised as far as it may be."""

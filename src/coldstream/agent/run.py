@@ -25,6 +25,7 @@ from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import Teller
+from coldstream.agent.turns import Turns
 from coldstream.agent.upload import BufferPool, Job, Uploaded
 from coldstream.agent.uploads import Uploader
 from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
@@ -76,7 +77,7 @@ class Agent:
         function: that claims and commits for it.
         names: queue of each directory, where the operator has said so.
         pause: sleeps after the n-th commit in a row that did not land.
-        report: called with all progress after every look.
+        report: called with all progress, once in `settings.poll_seconds`.
         members: as in `StreamFollower`.
         heartbeats: where it says that it lives, unless it runs once; None for nowhere.
         host: clocks, threads, waiting and directories of the machine.
@@ -101,8 +102,7 @@ class Agent:
     warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
-    _wakes: dict[str, float] = field(default_factory=dict)  # when each is looked at, monotonic
-    _busy: set[str] = field(default_factory=set)  # they are looked at just now
+    _turns: Turns = field(default_factory=Turns)
     _numbers: Iterator[int] = field(default_factory=count)  # of looks
     _asked: set[int] = field(default_factory=set)  # looks that nobody has begun
     _late: dict[str, list[_Result]] = field(default_factory=dict)  # of busy ones
@@ -113,7 +113,9 @@ class Agent:
     _room: int = field(init=False)  # for uploads that are under way or promised
     _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
+    _rows: list[Progress] | None = None  # of all these, until one comes or goes
     _pass_at: float = float("-inf")  # when the directories are looked at next
+    _report_at: float = float("-inf")
     _beat_at: float = float("-inf")
     _teller: Teller | None = None
     _unheard: list[str] = field(default_factory=list)  # why the last heartbeat did not arrive
@@ -125,9 +127,10 @@ class Agent:
         self._came, self._stop = host.mailbox(), host.flag()
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
-        self._room = 2 * settings.uploads
         if self.heartbeats is not None and not settings.once:
             self._teller = Teller(self.heartbeats)
+        # A look that waits for its thread has a share, too; one without could cut nothing.
+        self._room = 2 * settings.uploads + _QUEUED * settings.looks
 
     @property
     def held(self) -> Held:
@@ -171,10 +174,8 @@ class Agent:
                     self._look(lookers)
                     self._collect(pool, uploader)
                     self._beat()
-                    # Where stderr cannot be written, a full disk for one, uploads go on.
-                    with suppress(OSError, ValueError):
-                        self.report(self.progress())
-                    if settings.once and not self._busy and self._settled():
+                    self._tell()
+                    if settings.once and not self._turns.busy and self._settled():
                         self.interrupted = False
                         break
             finally:
@@ -189,9 +190,21 @@ class Agent:
         if now < self._pass_at:
             return
         self._pass_at = now + self._poll
+        known = set(self._followers)
         self._discover(now)
         for stream in self._changes.look(list(self._followers), now):
-            self._wakes[stream] = now
+            if stream in known:  # one that has just come has its turn as such
+                self._turns.wake(stream, now)
+
+    def _tell(self) -> None:
+        """Report, once a poll: what is said is of all streams, and may not be paid a look."""
+        now = self.host.monotonic()
+        if now < self._report_at:
+            return
+        self._report_at = now + self._poll
+        # Where stderr cannot be written, a full disk for one, uploads go on.
+        with suppress(OSError, ValueError):
+            self.report(self.progress())
 
     @property
     def _poll(self) -> float:
@@ -215,8 +228,10 @@ class Agent:
 
     def progress(self) -> list[Progress]:
         """What every stream has come to so far, by name; also what is to be told of gone ones."""
-        rows = {stream: each.progress for stream, each in self._followers.items()}
-        return [row for _, row in sorted((self._gone | rows).items())]
+        if self._rows is None:
+            rows = {stream: each.progress for stream, each in self._followers.items()}
+            self._rows = [row for _, row in sorted((self._gone | rows).items())]
+        return [*self._rows]
 
     def _discover(self, now: float) -> None:
         try:
@@ -233,12 +248,12 @@ class Agent:
         self.skipped.update(found.strange)
         for stream in found.streams:
             follower = self._followers.get(stream)
-            if follower is not None and follower.progress.gone and stream not in self._busy:
+            if follower is not None and follower.progress.gone and stream not in self._turns.busy:
                 self._part(stream)  # it came back as another one
                 follower = None
             if follower is None and not begun:
                 self._followers[stream] = self._follower(stream)
-                self._wakes[stream] = now
+                self._turns.begin(stream)
         if not self.settings.once:
             self._part_with(self._followers.keys() - set(found.streams), now)
         if self.settings.once and not self._followers:
@@ -247,7 +262,7 @@ class Agent:
 
     def _part_with(self, vanished: Collection[str], now: float) -> None:
         """Their directories are gone: what is held of them is uploaded, and then they are told."""
-        for stream in set(vanished) - self._busy:
+        for stream in set(vanished) - set(self._turns.busy):
             follower = self._followers[stream]
             if follower.progress.gone is not None:
                 continue
@@ -255,7 +270,7 @@ class Agent:
                 self._drop(stream)  # it is to be left alone from now on
             else:
                 follower.vanish(self.host.now_ms())
-                self._wakes[stream] = now
+                self._turns.wake(stream, now)
 
     def _is_there(self, stream: str) -> bool:
         try:
@@ -267,14 +282,14 @@ class Agent:
     def _part(self, stream: str) -> None:
         """Follow a stream no more, and tell what became of it."""
         self._gone.pop(stream, None)
-        self._gone[stream] = self._drop(stream)
+        self._gone[stream], self._rows = self._drop(stream), None
         while len(self._gone) > _MAX_GONE:
             del self._gone[next(iter(self._gone))]
 
     def _drop(self, stream: str) -> Progress:
         """Follow a stream no more."""
-        progress = self._followers.pop(stream).progress
-        self._wakes.pop(stream, None)
+        progress, self._rows = self._followers.pop(stream).progress, None
+        self._turns.forget(stream)
         self._held.forget(self.data_dir / stream)
         self._changes.forget(stream)
         self.committed.forget(stream)
@@ -302,6 +317,7 @@ class Agent:
 
     def _follower(self, stream: str) -> StreamFollower:
         self._gone.pop(stream, None)
+        self._rows = None
         follower = StreamFollower(
             context=self.context,
             log=StreamLog(self.data_dir / stream, self._held),
@@ -321,14 +337,14 @@ class Agent:
 
     def _look(self, lookers: Workers) -> None:
         """Have every stream looked at whose time has come, those that wait longest first."""
-        now = self.host.monotonic()
-        due = [each for each, at in self._wakes.items() if at <= now and each not in self._busy]
-        due.sort(key=self._wakes.__getitem__)
-        for stream in due[: _QUEUED * self.settings.looks - len(self._busy)]:
+        now, settings, turns = self.host.monotonic(), self.settings, self._turns
+        most = _QUEUED * settings.looks
+        due = turns.take(now, most - len(turns.busy))
+        among = most if turns.next_at() <= now else len(due)
+        for stream in due:
             follower = self._followers[stream]
-            share = max(min(1, self._room), self._room // min(len(due), self.settings.looks))
+            share = max(min(1, self._room), self._room // among)
             self._room -= share
-            self._busy.add(stream)
             self._asked.add(look := next(self._numbers))
             try:
                 lookers.submit(self._looked, look, follower, share)
@@ -355,9 +371,8 @@ class Agent:
     def _collect(self, pool: Workers, uploader: Uploader) -> None:
         """Take in what came; wait for something, or for the next look, if nothing did."""
         now = self.host.monotonic()
-        wakes = (at for stream, at in self._wakes.items() if stream not in self._busy)
-        until = min(self._pass_at, *wakes, now + self._poll)
-        waits = len(self._busy) >= _QUEUED * self.settings.looks
+        until = min(self._pass_at, self._turns.next_at(), now + self._poll)
+        waits = len(self._turns.busy) >= _QUEUED * self.settings.looks
         timeout = self._poll if waits else max(0.0, until - now)
         self._note_all(self._came.get(timeout), pool, uploader)
 
@@ -374,7 +389,6 @@ class Agent:
     def _note_look(self, looked: _Looked, pool: Workers | None, uploader: Uploader) -> None:
         follower, now = looked.follower, self.host.monotonic()
         stream = follower.progress.stream
-        self._busy.discard(stream)
         self._room += looked.share
         for job in looked.jobs:
             if pool is None:
@@ -388,13 +402,13 @@ class Agent:
         if looked.over:
             self._part(stream)
             return
-        self._wakes[stream] = max(follower.wake_at(now), now + self._poll)
+        self._turns.back(stream, follower.wake_at(now), soonest=now + self._poll)
         for result in self._late.pop(stream, ()):
             self._note(result)
 
     def _note(self, result: _Result) -> None:
         stream = result.job.log.stream
-        if stream in self._busy:  # its follower is another thread's just now
+        if stream in self._turns.busy:  # its follower is another thread's just now
             self._late.setdefault(stream, []).append(result)
             return
         if self._jobs.pop(id(result.job), None) is None:
@@ -405,7 +419,8 @@ class Agent:
             result.follower.finished(result.outcome, now)
         else:
             result.follower.failed(result.job.piece, result.outcome, now)
-        self._wakes[stream] = now
+        if stream in self._followers:  # it may be left alone since, by a rule that has changed
+            self._turns.wake(stream, now)
 
     def _upload(self, follower: StreamFollower, job: Job, uploader: Uploader) -> None:
         """In a worker thread: upload one slice."""

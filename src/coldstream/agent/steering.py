@@ -91,6 +91,7 @@ class Steered(ThisMachine):
     """This machine, on which an agent sees only the streams that it is to take."""
 
     def __init__(self, steering: Steering) -> None:
+        super().__init__()
         self._steering = steering
 
     def scan(self, data_dir: Path, known: Collection[str]) -> Directories:

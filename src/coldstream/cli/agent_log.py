@@ -39,14 +39,15 @@ class Totals:
     @classmethod
     def of(cls, rows: Sequence[Progress]) -> Totals:
         """The sums of what is said of each stream."""
-        return cls(
-            streams=sum(each.gone is None for each in rows),
-            fragments=sum(each.fragments for each in rows),
-            bytes=sum(each.bytes for each in rows),
-            behind=sum(each.next_offset < each.cut_offset for each in rows),
-            standing=sum(each.standstill is not None for each in rows),
-            failing=sum(each.error is not None for each in rows),
-        )
+        streams = fragments = size = behind = standing = failing = 0
+        for each in rows:  # of ten thousand streams, every second: one loop, not six
+            streams += each.gone is None
+            fragments += each.fragments
+            size += each.bytes
+            behind += each.next_offset < each.cut_offset
+            standing += each.standstill is not None
+            failing += each.error is not None
+        return cls(streams, fragments, size, behind, standing, failing)
 
     def __str__(self) -> str:
         return (

@@ -67,13 +67,13 @@ class AgentProgress:
         Raises:
             OSError: stderr cannot be written.
         """
-        self._told = {row.stream: self._told_of(row) for row in rows}
-        for told in self._told.values():
+        moved = self._moved(rows)
+        for told in moved:
             error = told.row.error
             if error is not None and str(error) not in told.errors:
                 self._log.error(error)
                 told.errors.append(str(error))
-        self._tell(warnings)
+        self._tell(warnings, moved)
         now = time.monotonic()
         if now - self._last < (0.2 if self._log.drawn else 60.0):
             return
@@ -83,23 +83,32 @@ class AgentProgress:
     def end(self, rows: Sequence[Progress], warnings: Sequence[str] = ()) -> None:
         """The last line holds the totals, whenever the one before it was printed."""
         with suppress(OSError, ValueError):
-            self._told = {row.stream: self._told_of(row) for row in rows}
-            self._tell(warnings)
+            self._tell(warnings, self._moved(rows))
             self._log.totals(Totals.of(rows), last=True)
 
-    def _told_of(self, row: Progress) -> _Told:
-        told = self._told.get(row.stream)
-        return told if told is not None and told.row is row else _Told(row)
+    def _moved(self, rows: Sequence[Progress]) -> list[_Told]:
+        """The streams of which there may be something to say: of ten thousand, few."""
+        moved = []
+        for row in rows:
+            told = self._told.get(row.stream)
+            if told is None or told.row is not row:
+                told = self._told[row.stream] = _Told(row)
+            if row.error is not None or row.notices.total != told.notices:
+                moved.append(told)
+        if len(self._told) > len(rows):
+            there = {row.stream for row in rows}
+            self._told = {name: told for name, told in self._told.items() if name in there}
+        return moved
 
-    def _tell(self, warnings: Sequence[str]) -> None:
+    def _tell(self, warnings: Sequence[str], moved: Sequence[_Told]) -> None:
         """Each notice once, on a line of its own: the stream goes on, but a person should know."""
         for warning in warnings:
             if warning not in self._warned:
                 self._log.warning("warning", warning)
                 self._warned.append(warning)
-        for stream, told in self._told.items():
+        for told in moved:
             notices = told.row.notices
             new = notices.since(told.notices)
             for number, notice in enumerate(new, notices.total - len(new) + 1):
-                self._log.warning("notice", notice, stream=stream)
+                self._log.warning("notice", notice, stream=told.row.stream)
                 told.notices = number

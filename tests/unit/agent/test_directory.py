@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coldstream.agent import directory
 from coldstream.agent.committed import CommittedFile
+from coldstream.agent.directory import Scanner, scan
+from coldstream.agent.files import DISK
 from coldstream.agent.host import ThisMachine
 from coldstream.errors import InvalidInputError
+from coldstream.osiris.segment import segment_name
 from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
@@ -111,3 +117,111 @@ def test_an_offset_whose_stream_has_no_directory_is_told(site: Site, tmp_path: P
 def test_a_negative_offset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="from 0 on"):
         offsets(tmp_path / "o.json", {STREAM: -1})
+
+
+def test_of_streams_that_are_new_the_one_written_to_last_comes_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("__a_1", "__c_1", "__b_1")):
+        write_stream(tmp_path / name, messages=10)
+        os.utime(tmp_path / name / segment_name(0), (1000 + number, 1000 + number))
+
+    assert scan(tmp_path, ()).streams == ("__b_1", "__c_1", "__a_1")
+    assert scan(tmp_path, ("__a_1",)).streams == ("__a_1", "__b_1", "__c_1")
+
+
+def test_what_is_no_directory_hides_no_stream(tmp_path: Path) -> None:
+    write_stream(tmp_path / STREAM, messages=10)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    write_stream(tmp_path / "elsewhere" / "__linked_1", messages=10)
+    (tmp_path / "__linked_1").symlink_to(tmp_path / "elsewhere" / "__linked_1")
+
+    found = scan(tmp_path, ())
+
+    assert set(found.streams) == {STREAM, "__linked_1"}
+    assert found.bare == ("elsewhere",)
+    assert found.strange == ()
+
+
+def test_a_directory_that_cannot_be_looked_into_is_followed_so_that_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream(tmp_path / STREAM, messages=10)
+
+    def refused(directory: Path) -> Sequence[str]:
+        raise PermissionError(directory)
+
+    monkeypatch.setattr(DISK, "names", refused)
+
+    assert scan(tmp_path, ()).streams == (STREAM,)
+
+
+def test_a_data_directory_in_which_nothing_came_or_went_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream(tmp_path / STREAM, messages=10)
+    os.utime(tmp_path, (1000, 1000))
+    scanner = Scanner()
+    found = scanner.scan(tmp_path, ())
+    monkeypatch.setattr(directory, "scan", None)  # whoever calls it fails
+
+    assert scanner.scan(tmp_path, found.streams) == found
+
+
+def test_a_stream_that_comes_or_goes_is_seen_by_the_next_scan(tmp_path: Path) -> None:
+    scanner = Scanner()
+    write_stream(tmp_path / STREAM, messages=10)
+    assert scanner.scan(tmp_path, ()).streams == (STREAM,)
+    write_stream(tmp_path / "__other_1", messages=10)
+    assert scanner.scan(tmp_path, (STREAM,)).streams == (STREAM, "__other_1")
+    (tmp_path / STREAM).rename(tmp_path.parent / STREAM)
+    assert scanner.scan(tmp_path, (STREAM, "__other_1")).streams == ("__other_1",)
+
+
+def test_what_comes_within_a_tick_of_the_file_systems_clock_is_seen(tmp_path: Path) -> None:
+    scanner = Scanner()
+    write_stream(tmp_path / STREAM, messages=10)
+    now = time.time_ns()
+    os.utime(tmp_path, ns=(now, now))
+    scanner.scan(tmp_path, ())
+    write_stream(tmp_path / "__other_1", messages=10)
+    os.utime(tmp_path, ns=(now, now))
+
+    assert set(scanner.scan(tmp_path, (STREAM,)).streams) == {STREAM, "__other_1"}
+
+
+def test_a_bare_directory_that_becomes_a_stream_is_seen_although_the_one_above_stays(
+    tmp_path: Path,
+) -> None:
+    scanner = Scanner()
+    (tmp_path / STREAM).mkdir()
+    os.utime(tmp_path, (1000, 1000))
+    assert scanner.scan(tmp_path, ()).bare == (STREAM,)
+    write_stream(tmp_path / STREAM, messages=10)
+
+    assert scanner.scan(tmp_path, ()).streams == (STREAM,)
+
+
+def test_what_no_time_shows_is_seen_after_a_while(tmp_path: Path) -> None:
+    scanner = Scanner()
+    write_stream(tmp_path / "elsewhere" / STREAM, messages=10)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / STREAM).symlink_to(tmp_path / "elsewhere" / STREAM)
+    os.utime(tmp_path / "data", (1000, 1000))
+    assert scanner.scan(tmp_path / "data", ()).streams == (STREAM,)
+    (tmp_path / "elsewhere" / STREAM).rename(tmp_path / "gone")
+
+    found = [scanner.scan(tmp_path / "data", (STREAM,)).streams for _ in range(100)]
+
+    assert found[-1] == ()
+
+
+def test_a_data_directory_that_goes_away_is_told_at_once(tmp_path: Path) -> None:
+    scanner = Scanner()
+    write_stream(tmp_path / "data" / STREAM, messages=10)
+    os.utime(tmp_path / "data", (1000, 1000))
+    scanner.scan(tmp_path / "data", ())
+    (tmp_path / "data").rename(tmp_path / "away")
+
+    with pytest.raises(FileNotFoundError):
+        scanner.scan(tmp_path / "data", (STREAM,))

@@ -140,7 +140,7 @@ def test_an_upload_that_was_queued_although_its_thread_could_not_be_made_counts_
 
     assert durable(site, ONE)
     assert durable(site, OTHER)
-    assert run.agent._room == 6
+    assert run.agent._room == 22
     assert not run.agent._jobs
 
 

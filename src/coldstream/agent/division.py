@@ -1,4 +1,4 @@
-"""Whose turn it is: the agent beside a stream's writer uploads, the others stand by.
+"""Who works for a stream: the agent beside a stream's writer uploads, the others stand by.
 
 Every member's agent has the same bytes, and any number of them may upload at once: it is safe, and
 costs a claim and what is uploaded twice. So this decides about money only, and a wrong answer about
@@ -20,7 +20,7 @@ _ACTS_FOR = 10.0
 
 
 @dataclass(slots=True)
-class Turn:
+class Division:
     """Of one stream. Times are monotonic seconds.
 
     Args:
