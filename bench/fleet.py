@@ -166,7 +166,7 @@ class Scene:
             found.late = self.late()
 
     def second_life(self) -> None:
-        """Some have grown while no agent ran, and go on while it opens all the others; then nothing."""
+        """Some have grown while no agent ran, and go on while it opens the others; then nothing."""
         fleet, found = self.fleet, self.figures
         fleet.grow(*self.growing)
         ends = {stream: fleet.ends[stream] for stream in self.growing}
