@@ -126,7 +126,7 @@ def test_a_file_is_enough(file: Path, tmp_path: Path) -> None:
         ("[[streams]]\nname = '('", ["rule 1", "name = '('"]),
         ("[[streams]]\nname = ''", ["rule 1", "name must be a pattern"]),
         ("[[streams]]\ntier = 1", ["rule 1", "tier must be true or false"]),
-        ("[[streams]]\non_delete = 'drop'", ["rule 1", '"keep" or "delete"']),
+        ("[[streams]]\nupload_tail = 'no'", ["rule 1", "upload_tail must be true or false"]),
         ("[[streams]]\nflush = 'soon'", ["rule 1", "flush"]),
         ("x = " + "[" * 5000, ["not TOML"]),
     ],

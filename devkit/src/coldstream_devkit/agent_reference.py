@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from coldstream.agent.selection import TIERED, OnDelete
+from coldstream.agent.selection import TIERED
 from coldstream.cli.agent_config import shown
 from coldstream.cli.agent_file import INSTALLED, RULE_KEYS
 from coldstream.cli.agent_keys import LIVE, Key, keys
@@ -61,11 +61,6 @@ _RULE = {
         "true or false",
         "",
         "Of a stream that the broker deletes: whether what is still held of it is uploaded.",
-    ),
-    "on_delete": (
-        " or ".join(f'"{each}"' for each in OnDelete),
-        "",
-        "What becomes of the remote tier of a stream that the broker has deleted.",
     ),
 }
 

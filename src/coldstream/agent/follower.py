@@ -216,13 +216,15 @@ class StreamFollower:
         gone, error = self.progress.gone, self.progress.error
         if gone is None or self._flying:
             return False
+        upload_tail = self.settings.upload_tail
         try:
             all_there = self.log.chunks_near(_END, committed=_END)
             proved = self.log.chunks_near(_END, committed=self._limit())
         except (ColdstreamError, OSError):
             all_there = proved = []  # nothing is held, or what is held is damaged
         lasting = error is not None and not isinstance(error, UnavailableError)
-        if proved and self.progress.next_offset < proved[-1].next_offset and not lasting:
+        behind = bool(proved) and self.progress.next_offset < proved[-1].next_offset
+        if behind and upload_tail and not lasting:
             return False
         gone.end = all_there[-1].next_offset if all_there else None
         gone.proved = proved[-1].next_offset if proved else None
@@ -262,7 +264,7 @@ class StreamFollower:
         if self._suspect_at is not None:
             # What lies behind it would be uploaded at every try, and committed at none.
             most = 0 if self._flying else min(most, 1)
-        if most > 0:
+        if most > 0 and (self.progress.gone is None or self.settings.upload_tail):
             self._cut(now, now_ms, most, jobs)
         self._watch(now)
         self._hold()

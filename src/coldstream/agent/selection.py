@@ -8,19 +8,12 @@ settled, a rule that asks for a name decides nothing, nor does any rule behind i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import Enum
 
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.name_pattern import compiled, problem
-
-
-class OnDelete(StrEnum):
-    """What becomes of the remote tier of a stream that the broker has deleted."""
-
-    KEEP = "keep"
-    DELETE = "delete"
 
 
 class Undecided(Enum):
@@ -44,7 +37,6 @@ class StreamRule:
         flush: seconds that a chunk waits at most; None for the agent's own.
         fragment_size: bytes of a full fragment; None for the agent's own.
         upload_tail: whether the tail of a stream that the broker deletes is still uploaded.
-        on_delete: what becomes of the remote tier then.
 
     Raises:
         InvalidInputError: a pattern is none; names the pattern.
@@ -56,7 +48,6 @@ class StreamRule:
     flush: int | None = None
     fragment_size: int | None = None
     upload_tail: bool = True
-    on_delete: OnDelete = OnDelete.KEEP
 
     def __post_init__(self) -> None:
         for what, pattern in (("vhost", self.vhost), ("name", self.name)):
@@ -130,10 +121,11 @@ def settings_for(rule: StreamRule, base: AgentSettings) -> AgentSettings:
         InvalidInputError: a value is outside its limits, such as a fragment that is larger than
             the agent's memory.
     """
-    if rule.flush is None and rule.fragment_size is None:
+    if rule.flush is None and rule.fragment_size is None and rule.upload_tail == base.upload_tail:
         return base
     return replace(
         base,
         flush_ms=base.flush_ms if rule.flush is None else rule.flush * 1000,
+        upload_tail=rule.upload_tail,
         target_size=base.target_size if rule.fragment_size is None else rule.fragment_size,
     )

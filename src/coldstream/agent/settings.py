@@ -20,6 +20,7 @@ class AgentSettings:
         looks: streams that are looked at, claimed or committed at the same time.
         takeover_seconds: where the node of a stream's writer uploads nothing for so long behind the
             flush time, another member's agent does.
+        upload_tail: what is still held of a stream that the broker deletes is uploaded.
         held_bytes: of files that the broker has removed and that are kept until they are durable.
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
@@ -44,6 +45,7 @@ class AgentSettings:
     uploads: int = 3
     looks: int = 8
     takeover_seconds: float = 60.0
+    upload_tail: bool = True
     held_bytes: int = 8 * 2**30
     poll_seconds: float = 1.0
     nudge_seconds: float = 5.0

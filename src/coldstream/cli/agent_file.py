@@ -61,9 +61,9 @@ class AgentFile:
 
 
 def _made(table: Mapping[str, Any]) -> StreamRule:
-    from coldstream.agent.selection import OnDelete, StreamRule
+    from coldstream.agent.selection import StreamRule
 
-    return StreamRule(**{**table, "on_delete": OnDelete(table.get("on_delete", "keep"))})
+    return StreamRule(**table)
 
 
 def read_file(path: Path) -> AgentFile:
@@ -139,12 +139,6 @@ def _as_option(name: str, raw: object) -> Any:
     return keys()[name].read(raw)
 
 
-def _on_delete(name: str, raw: object) -> str:
-    if raw not in ("keep", "delete"):
-        raise InvalidInputError(f'{name} must be "keep" or "delete"')
-    return str(raw)
-
-
 #: What a rule may say, and what reads it.
 RULE_KEYS: Mapping[str, Callable[[str, object], Any]] = {
     "vhost": _pattern,
@@ -153,5 +147,4 @@ RULE_KEYS: Mapping[str, Callable[[str, object], Any]] = {
     "flush": _as_option,
     "fragment_size": _as_option,
     "upload_tail": _flag,
-    "on_delete": _on_delete,
 }

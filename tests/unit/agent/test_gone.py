@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 from coldstream.agent.committed import Known
@@ -69,6 +70,21 @@ def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site)
     assert rows[0].gone is not None
     assert (rows[0].gone.end, rows[0].gone.proved) == (30, 20)
     assert "10 offsets more that were not uploaded: 0 of them" in rows[0].notices[-1]
+
+
+def test_where_the_rules_say_so_a_deleted_streams_tail_is_not_uploaded_and_told(
+    site: Site,
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10, start_timestamp=EPOCH_MS)
+    run = deleted(site, 40)
+    run.agent.settings = replace(run.agent.settings, flush_ms=600_000, upload_tail=False)
+
+    rows = run.go()
+
+    assert site.catalog.items[STREAM].next_offset == 20, "one fragment was full"
+    assert rows[0].gone is not None
+    assert "10 offsets more that were not uploaded" in rows[0].notices[-1]
+    assert rows[0].error is None
 
 
 def test_a_broker_whose_clock_is_a_day_behind_makes_no_flood_of_small_fragments(site: Site) -> None:
