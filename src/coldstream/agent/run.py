@@ -127,8 +127,6 @@ class Agent:
         self._came, self._stop = host.mailbox(), host.flag()
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
-        if self.heartbeats is not None and not settings.once:
-            self._teller = Teller(self.heartbeats)
         # A look that waits for its thread has a share, too; one without could cut nothing.
         self._room = 2 * settings.uploads + _QUEUED * settings.looks
 
@@ -214,8 +212,10 @@ class Agent:
     def _beat(self) -> None:
         """Say that this agent lives, now and then; where that fails, its silence says so."""
         now, interval = self.host.monotonic(), self.settings.heartbeat_seconds
-        if self._teller is None:
+        if self.heartbeats is None or self.settings.once:
             return
+        if self._teller is None:
+            self._teller = Teller(self.heartbeats)
         if now - self._beat_at >= interval:
             self._beat_at = now
             rows = [each.progress for each in self._followers.values()]

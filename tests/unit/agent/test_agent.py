@@ -27,6 +27,7 @@ from coldstream.errors import (
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.ledger import Ledger
 from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.stream_words import WordsPage, unpack
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
@@ -508,7 +509,14 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 class Beats(list[Heartbeat]):
-    """Heartbeats as they came; the second one is refused."""
+    """Heartbeats as they came; the second one is refused. And the pages of words, as they came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[WordsPage] = []
+
+    def tell(self, page: WordsPage) -> None:
+        self.pages.append(page)
 
     def beat(self, heartbeat: Heartbeat) -> None:
         self.append(heartbeat)
@@ -540,6 +548,10 @@ def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
     }
     assert warned == {1: [], 2: ["no heartbeat: DynamoDB did not answer"], 3: [], 4: []}
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+    assert [each.pages for each in beats] == [1] * 4
+    assert len(beats.pages) == 2, "told when it has changed, and not again"
+    (word,) = unpack(beats.pages[-1].data)
+    assert (word.stream, word.offsets, word.lag_ms) == (STREAM, (40,) * 5, 0)
 
 
 def test_an_agent_that_runs_once_says_nothing_of_itself(site: Site) -> None:

@@ -1,0 +1,145 @@
+"""What an agent tells of its streams: what has changed, a few pages at a time, none forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from coldstream.adapters.memory import MemoryHeartbeats
+from coldstream.agent.progress import Progress, Standstill
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling import Teller, word_of
+from coldstream.agent.watermarks import Mark, Watermarks
+from coldstream.errors import UnavailableError
+from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.stream_words import StreamWord, WordsPage, unpack
+
+SETTINGS = AgentSettings(node="rabbit@a")
+
+
+class Heard(MemoryHeartbeats):
+    """Counts pages; refuses one, if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[int] = []
+        self.refuses = False
+
+    def tell(self, page: WordsPage) -> None:
+        if self.refuses:
+            self.refuses = False
+            raise UnavailableError("DynamoDB did not answer")
+        self.pages.append(page.number)
+        super().tell(page)
+
+
+class Scene:
+    def __init__(self, streams: int) -> None:
+        self.heard = Heard()
+        self.teller = Teller(self.heard)
+        self.rows = [Progress(f"__s{number}_1") for number in range(streams)]
+        self.now_ms = 1_800_000_000_000
+
+    def tell(self, rows: Sequence[Progress] | None = None) -> str | None:
+        self.heard.pages.clear()
+        self.now_ms += 60_000
+        return self.teller.tell(self.rows if rows is None else rows, SETTINGS, self.now_ms)
+
+    @property
+    def beat(self) -> Heartbeat:
+        (found,) = self.heard.all()
+        assert isinstance(found, Heartbeat)
+        return found
+
+    def words(self) -> dict[str, StreamWord]:
+        pages = self.heard.told(SETTINGS.node, self.beat.pages)
+        return {
+            word.stream: word
+            for page in pages
+            if isinstance(page, WordsPage)
+            for word in unpack(page.data)
+        }
+
+
+def test_a_page_is_told_again_only_when_one_of_its_words_has_changed() -> None:
+    scene = Scene(100)
+    scene.tell()
+    assert sorted(scene.heard.pages) == [0, 1]
+    assert set(scene.words()) == {row.stream for row in scene.rows}
+
+    scene.tell()
+    assert scene.heard.pages == []
+
+    scene.rows[7].marks.published = Mark(5, 1)
+    scene.tell()
+    assert len(scene.heard.pages) == 1
+    assert scene.words()["__s7_1"].offsets[-1] == 5
+
+
+def test_of_very_many_streams_all_are_told_in_turns_and_until_then_the_agent_says_so() -> None:
+    scene = Scene(10_000)
+
+    for pages in (0,) * 7 + (256,):
+        scene.tell()
+        assert len(scene.heard.pages) == 32
+        assert scene.beat.pages == pages
+    assert len(scene.words()) == 10_000
+
+    seen: set[int] = set()
+    for number in range(256 // 8):
+        for row in scene.rows:
+            row.marks.published = Mark(number + 1, 1)
+        scene.tell()
+        assert len(scene.heard.pages) == 8
+        seen |= set(scene.heard.pages)
+    assert seen == set(range(256)), "what has waited longest is first"
+
+
+def test_a_page_that_was_refused_is_told_with_the_next_heartbeat() -> None:
+    scene = Scene(100)
+    scene.heard.refuses = True
+
+    assert scene.tell() == "no heartbeat: DynamoDB did not answer"
+    assert scene.tell() is None
+    assert set(scene.words()) == {row.stream for row in scene.rows}
+
+
+def test_a_stream_that_is_followed_no_more_is_taken_back() -> None:
+    scene = Scene(3)
+    scene.tell()
+
+    scene.tell(scene.rows[:2])
+
+    assert set(scene.words()) == {"__s0_1", "__s1_1"}
+
+
+def test_streams_that_local_retention_is_about_to_reach_are_counted() -> None:
+    scene = Scene(3)
+    scene.rows[0].marks.headroom_seconds = 3599.0
+    scene.rows[1].marks.headroom_seconds = 3601.0
+
+    scene.tell()
+
+    assert scene.beat.racing == 1
+
+
+@pytest.mark.parametrize(
+    ("still", "error", "reason", "since"),
+    [
+        (None, None, "", 0),
+        (None, UnavailableError("no answer"), "no answer", 0),
+        (Standstill(180.0, 3, "it waits"), UnavailableError("x"), "it waits", 820_000),
+    ],
+)
+def test_a_word_has_the_reason_and_since_when_nothing_moves(
+    still: Standstill | None, error: UnavailableError | None, reason: str, since: int
+) -> None:
+    row = Progress("s", error=error, standstill=still)
+    row.marks = Watermarks(lag_seconds=1.5, lag_bytes=9, headroom_seconds=2.0, super_stream="all")
+
+    word = word_of(row, 1_000_000)
+
+    assert (word.reason, word.stuck_since_ms) == (reason, since)
+    assert (word.lag_ms, word.lag_bytes, word.headroom_ms) == (1500, 9, 2000)
+    assert word.super_stream == "all"
