@@ -71,12 +71,13 @@ def _played(stage: Stage, publish_seconds: float, every_seconds: float) -> bool:
     """The story, and the comparison; whether all is well."""
     os.environ.update(stage.variables)  # where this process finds the tier
     _say(f"agent: coldstream agent run --committed broker --data-dir {stage.node.data_dir} ...")
+    _say("confirmed: messages; the others: offsets, of which the broker takes some for itself")
     life, settled = Play(stage, publish_seconds, every_seconds, _say).run()
     code = stage.agent.end()
     same, found = compared(life, stage.variables)
     confirmed = len(life.confirmed)
     if not settled:
-        found.append("the watermarks did not meet at the end of the stream")
+        found.append("broker, agent or watermarks did not get where they should in time")
     if code:
         found.append(f"the agent ended with {code}")
     for each in found:

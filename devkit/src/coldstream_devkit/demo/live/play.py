@@ -18,11 +18,11 @@ from coldstream_devkit.stream_client import StreamClient
 QUEUE = "live"
 _AGENT, _BROKER = "agent", "broker"
 _PUBLISH_PAUSE = 0.1
-#: Of the time of publishing: who is killed when, and who is down for a moment.
-_KILLS = ((0.2, (_AGENT,)), (0.45, (_BROKER,)), (0.7, (_AGENT, _BROKER)))
-_DOWN = 0.07
-_SETTLE_SECONDS = 600.0
+_KILLS = ((_AGENT,), (_BROKER,), (_AGENT, _BROKER))
+_DOWN_SECONDS = 3.0
+_RECOVERY_SECONDS = 300.0
 _CONFIRM_SECONDS = 300.0
+_SETTLE_SECONDS = 600.0
 _LOOK_SECONDS = 0.5
 
 
@@ -32,7 +32,8 @@ class Play:
 
     Args:
         stage: that it is played on.
-        publish_seconds: for how long messages are published.
+        publish_seconds: for how long messages are published while all is well; what the kills cost
+            comes on top.
         every_seconds: between two lines.
         say: shows a line.
     """
@@ -48,8 +49,8 @@ class Play:
         """Play it to its end.
 
         Returns:
-            What was sent, confirmed and delivered; and whether all of it was confirmed, and the
-            five watermarks met at the end of the stream.
+            What was sent, confirmed and delivered; and whether broker and agent came back each
+            time, all was confirmed, and the five watermarks met at the end of the stream.
 
         Raises:
             BrokerError: the broker does not come back.
@@ -73,10 +74,10 @@ class Play:
         publisher.start()
         try:
             with self._showing(life, scrape):
-                self._kill_and_publish()
+                good = self._kill_and_publish(life, scrape)
                 self._event(f"publishing ends; {len(life.confirmed):,} messages are confirmed")
                 publisher.ending.set()
-                good = publisher.join(_CONFIRM_SECONDS)
+                good = publisher.join(_CONFIRM_SECONDS) and good
                 self._event("waiting until the five watermarks meet")
                 good = wait_until(lambda: _settled(life, scrape), _SETTLE_SECONDS) and good
         finally:
@@ -117,20 +118,36 @@ class Play:
             stop.set()
             thread.join(30)
 
-    def _kill_and_publish(self) -> None:
-        """Return when the time of publishing is over, and whoever was killed is back."""
-        for part, who in _KILLS:
-            self._sleep_until(part)
+    def _kill_and_publish(self, life: Life, scrape: Scrape) -> bool:
+        """Publish for as long as told, with the kills in between; whether both came back each time.
+
+        The time begins anew with each of them, so that a slow machine sees the same story.
+        """
+        part = self.publish_seconds / (len(_KILLS) + 1)
+        good = self._both_work(life, scrape)
+        time.sleep(part)
+        for who in _KILLS:
             for name in who:
                 self._kill(name)
-            time.sleep(_DOWN * self.publish_seconds)
+            time.sleep(_DOWN_SECONDS)
             for name in who:
                 self._start(name)
-        self._sleep_until(1.0)
+            good = self._both_work(life, scrape) and good
+            time.sleep(part)
+        return good
 
-    def _sleep_until(self, part: float) -> None:
-        left = self._began + part * self.publish_seconds - time.monotonic()
-        time.sleep(max(0.0, left))
+    def _both_work(self, life: Life, scrape: Scrape) -> bool:
+        """Wait until something more is confirmed, and the agent has seen it; whether it came."""
+        before = len(life.confirmed)
+        behind = scrape.marks.get("committed", 0)
+        return wait_until(
+            lambda: (
+                len(life.confirmed) > before
+                and not scrape.old
+                and scrape.marks["committed"] > behind
+            ),
+            _RECOVERY_SECONDS,
+        )
 
     def _kill(self, name: str) -> None:
         if name == _AGENT:
