@@ -164,7 +164,7 @@ def install(release: Release) -> None:
 def _install_here(release: Release) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise InstallError(release.missing())
-    with _no_service(_POLICY):
+    with no_service(_POLICY):
         _run("apt-get", "-q", "update")
         _run(*_APT_INSTALL)
     if not release.installed():
@@ -172,7 +172,7 @@ def _install_here(release: Release) -> None:
 
 
 @contextmanager
-def _no_service(policy: Path) -> Iterator[None]:
+def no_service(policy: Path) -> Iterator[None]:
     """Keep packages from starting what they bring; a policy that is there already stays."""
     if policy.exists():
         yield
@@ -197,7 +197,7 @@ def _install_newer(release: Release) -> None:
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     _run("debootstrap", "--variant=minbase", release.suite, unfinished, mirror(texts), _SCRIPT)
     (unfinished / "etc" / "hosts").write_text("127.0.0.1 localhost\n")  # or epmd finds no host
-    with _no_service(unfinished / _POLICY.relative_to("/")):
+    with no_service(unfinished / _POLICY.relative_to("/")):
         # The lists of a suite that is not released are soon older than they say they may be.
         enter = ("chroot", unfinished)
         _run(*enter, "apt-get", "-q", "-o", "Acquire::Check-Valid-Until=false", "update")
