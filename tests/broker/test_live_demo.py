@@ -17,7 +17,7 @@ import pytest
 
 from coldstream_devkit.broker_release import Release
 
-SECONDS = 1500  # for all of it, on a machine that does other things
+SECONDS = 800  # for all of it, on a machine that does other things
 
 
 @pytest.fixture

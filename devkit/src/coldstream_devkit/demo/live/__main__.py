@@ -42,8 +42,7 @@ def _say(words: str) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Run it; 0 only if every confirmed message is identical."""
     given = _arguments(words)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    _listen()
     try:
         release: Release = _RELEASES[given.release]
         if not release.installed():
@@ -61,6 +60,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("demo: interrupted; everything that it had started is stopped")
         return ExitCode.INTERRUPTED
+
+
+def _listen() -> None:
+    """Take signals for Ctrl-C, also where a shell has started this in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
 
 
 def _interrupt(*_: object) -> None:
