@@ -21,8 +21,9 @@ $(VENV)/.stamp: uv.lock pyproject.toml devkit/pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: setup ## Deploy to the embedded AWS, tier real segment files, read every byte back
-	$(BIN)/python -m coldstream_devkit.demo
+demo: setup ## Deploy to the embedded AWS, tier real segment files, read every byte back (LIVE=1: of a living broker)
+	$(if $(LIVE),$(BIN)/python -m coldstream_devkit.demo.live --publish $(or $(PUBLISH),60) \
+	  --release $(or $(RELEASE),system),$(BIN)/python -m coldstream_devkit.demo)
 
 .PHONY: down
 down: setup ## Stop the embedded AWS and forget what it holds

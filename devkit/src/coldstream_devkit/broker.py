@@ -20,7 +20,9 @@ from pathlib import Path
 from coldstream_devkit.broker_release import SYSTEM, Release
 
 _PLUGINS = "[rabbitmq_management,rabbitmq_stream,rabbitmq_stream_management].\n"
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
+_CONTROL_SECONDS = 180.0
+_END_SECONDS = 60.0
 #: Below those that systems give to connections: a node that was killed needs its own again.
 _PORTS = range(12_000, 32_000)
 #: The group that elects leaders takes in one node a tick, of half a minute by default.
@@ -236,20 +238,34 @@ class BrokerNode:
         """Run rabbitmqctl; what it prints.
 
         Raises:
-            BrokerError: it fails.
+            BrokerError: it fails, or a node that hangs does not answer it.
         """
         command = ("rabbitmqctl", "-q", "-n", f"{self.name}@localhost", *arguments)
-        done = subprocess.run(
-            self._command(*command),
-            env=self._environment(),
-            cwd=self.base,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self._command(*command),
+                env=self._environment(),
+                cwd=self.base,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_CONTROL_SECONDS,
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: no answer") from exc
         if done.returncode:
             raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr[-2000:]}")
         return done.stdout
+
+    def flush(self) -> None:
+        """Have it write down what it knows of its queues.
+
+        Mnesia collects its log in the memory of the machine: a node that is killed a moment after a
+        queue was declared may not know it when it starts again. A node that does not answer, or has
+        another store, is left as it is.
+        """
+        with suppress(BrokerError):
+            self.control("eval", "catch mnesia:sync_log().")
 
     @property
     def pid(self) -> int:
@@ -264,7 +280,7 @@ class BrokerNode:
             time.sleep(0.02)
         (self.base / "pid").unlink(missing_ok=True)  # the number may be another's soon
         if self._process is not None:
-            self._process.wait(60)
+            self._process.wait(_END_SECONDS)
 
     def pause(self) -> None:
         """Stop its machine as a frozen host does; `resume` lets it go on."""
@@ -275,26 +291,26 @@ class BrokerNode:
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End the node and its epmd, whatever state it is in."""
-        with suppress(OSError, ValueError):  # it is down already
+        """End the node and its epmd, whatever state it is in; never raises."""
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it is down already
             self.kill()
         if self._process is not None and self._process.poll() is None:
             # It has not got as far as to write down its number.
-            with suppress(OSError):
+            with suppress(OSError, subprocess.TimeoutExpired):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(60)
+                self._process.wait(_END_SECONDS)
         if not self.base.exists():
             return
-        subprocess.run(
-            self.release.command(
-                self.base,
-                self._environment(),
-                ("epmd", "-port", str(self.ports.epmd), "-kill"),
-            ),
-            env=self._environment(),
-            capture_output=True,
-            check=False,
-        )
+        # An epmd that other nodes of a cluster use as well refuses, and ends with the last of them.
+        kill = ("epmd", "-port", str(self.ports.epmd), "-kill")
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                self.release.command(self.base, self._environment(), kill),
+                env=self._environment(),
+                capture_output=True,
+                check=False,
+                timeout=_END_SECONDS,
+            )
 
 
 def _answers(port: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +37,8 @@ class Cluster:
         try:
             for node in nodes:
                 node.start()
+            for node in nodes:
+                node.control("await_startup")  # its ports answer a little earlier
             for node in nodes[1:]:
                 for words in (("stop_app",), ("join_cluster", "n0@localhost"), ("start_app",)):
                     node.control(*words)
@@ -65,15 +66,9 @@ class Cluster:
             time.sleep(1)
 
     def flush(self) -> None:
-        """Have every node write down what it knows of its queues.
-
-        Mnesia collects its log in the memory of the machine: a node that is killed a moment after a
-        queue was declared may not know it when it starts again. A node that does not answer, or has
-        another store, is left as it is.
-        """
+        """Have every node write down what it knows of its queues, as `BrokerNode.flush`."""
         for node in self.nodes:
-            with suppress(BrokerError):
-                node.control("eval", "catch mnesia:sync_log().")
+            node.flush()
 
     def stop(self) -> None:
         """End all nodes."""

@@ -15,7 +15,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,13 @@ _USER = "rabbitmq"
 _SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
 #: debootstrap of Debian 12 has no script for what is newer.
 _SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
+#: Packages ask it before they start a service.
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_REFUSE = "#!/bin/sh\nexit 101\n"
+_APT_INSTALL = (
+    *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get"),
+    *("-qy", "--no-install-recommends", "install", "rabbitmq-server"),
+)
 #: Where a node in a Debian of its own sees its directory.
 _INSIDE = Path("/srv")
 _ENTER = """
@@ -79,7 +87,7 @@ class Release:
     def missing(self) -> str:
         """What to do where it is not installed."""
         if not self.suite:
-            return "rabbitmq-server is not installed: apt-get install rabbitmq-server"
+            return "rabbitmq-server is not installed: as root, apt-get install rabbitmq-server"
         if os.geteuid() != 0:
             return f"RabbitMQ of Debian {self.suite} needs root"
         return f"RabbitMQ of Debian {self.suite} is not in {self.root}: make brokers"
@@ -140,11 +148,44 @@ def mirror(texts: Sequence[str]) -> str:
 
 
 def install(release: Release) -> None:
-    """Install a newer release below the directory of brokers; a minute or so.
+    """Install a release: the system's package, or a newer one below the directory of brokers.
+
+    It takes a minute or so, and starts no broker.
 
     Raises:
-        InstallError: not root, no debootstrap, no mirror, or one of its commands fails.
+        InstallError: not root, no Debian, no debootstrap, no mirror, or one of its commands fails.
     """
+    if release.suite:
+        _install_newer(release)
+    else:
+        _install_here(release)
+
+
+def _install_here(release: Release) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise InstallError(release.missing())
+    with no_service(_POLICY):
+        _run("apt-get", "-q", "update")
+        _run(*_APT_INSTALL)
+    if not release.installed():
+        raise InstallError(f"the package has no {_BIN / 'rabbitmq-server'}")
+
+
+@contextmanager
+def no_service(policy: Path) -> Iterator[None]:
+    """Keep packages from starting what they bring; a policy that is there already stays."""
+    if policy.exists():
+        yield
+        return
+    policy.write_text(_REFUSE)
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink()
+
+
+def _install_newer(release: Release) -> None:
     if os.geteuid() != 0:
         raise InstallError("brokers are installed, and run, as root: chroot and mount need it")
     if shutil.which("debootstrap") is None:
@@ -156,14 +197,12 @@ def install(release: Release) -> None:
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     _run("debootstrap", "--variant=minbase", release.suite, unfinished, mirror(texts), _SCRIPT)
     (unfinished / "etc" / "hosts").write_text("127.0.0.1 localhost\n")  # or epmd finds no host
-    refuse = unfinished / "usr" / "sbin" / "policy-rc.d"  # the package must not start one
-    refuse.write_text("#!/bin/sh\nexit 101\n")
-    refuse.chmod(0o755)
-    # The lists of a suite that is not released are soon older than they say they may be.
-    apt = ("chroot", unfinished, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
-    _run(*apt, "-q", "-o", "Acquire::Check-Valid-Until=false", "update")
-    _run(*apt, "-qy", "--no-install-recommends", "install", "rabbitmq-server")
-    _run(*apt, "clean")
+    with no_service(unfinished / _POLICY.relative_to("/")):
+        # The lists of a suite that is not released are soon older than they say they may be.
+        enter = ("chroot", unfinished)
+        _run(*enter, "apt-get", "-q", "-o", "Acquire::Check-Valid-Until=false", "update")
+        _run(*enter, *_APT_INSTALL)
+        _run(*enter, "apt-get", "clean")
     shutil.rmtree(root, ignore_errors=True)
     unfinished.rename(root)
 

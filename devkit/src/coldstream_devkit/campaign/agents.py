@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -25,6 +25,7 @@ class AgentProcess:
         node: that it stands beside.
         environment: where the tier is.
         log: gets what it says on stderr.
+        more: words behind those that it always gets.
 
     Attributes:
         kills: how often it was killed.
@@ -35,6 +36,7 @@ class AgentProcess:
     node: BrokerNode
     environment: Mapping[str, str]
     log: Path
+    more: Sequence[str] = ()
     kills: int = 0
     deaths: list[str] = field(default_factory=list)
     frozen: bool = False
@@ -47,7 +49,7 @@ class AgentProcess:
             str(COLDSTREAM), "agent", "run", "--data-dir", str(self.node.data_dir),
             "--committed", "broker", "--flush", "1s", "--takeover", "3s",
             "--fragment-size", "256KiB",
-            "--node", self.node.name,
+            "--node", self.node.name, *self.more,
         ]  # fmt: skip
         told = {
             "COLDSTREAM_STREAM_URI": self.node.stream_uri,
