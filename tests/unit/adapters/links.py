@@ -21,7 +21,7 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
-    body: bytes
+    body: bytearray
 
 
 class Conversation:
@@ -40,16 +40,18 @@ class Conversation:
         first, *rows = head.decode().split("\r\n")
         method, path, _ = first.split(" ")
         pairs = (row.split(": ", 1) for row in rows)
-        return Request(method, path, {name.lower(): value for name, value in pairs}, b"")
+        return Request(method, path, {name.lower(): value for name, value in pairs}, bytearray())
 
-    def body(self, request: Request, *, most: int | None = None, pause: float = 0.0) -> None:
+    def body(
+        self, request: Request, *, most: int | None = None, pause: float = 0.0, piece: int = 2**16
+    ) -> None:
         """Take the body, `pause` seconds before each piece."""
         size = int(request.headers.get("content-length", "0"))
         size = size if most is None else min(size, most)
         while len(request.body) < size:
             if not self._left:
                 time.sleep(pause)
-                self._left = self._connection.recv(min(8192, size - len(request.body)))
+                self._left = self._connection.recv(min(piece, size - len(request.body)))
                 if not self._left:
                     raise ConnectionResetError("the client has closed")
             request.body += self._left[: size - len(request.body)]
@@ -86,12 +88,13 @@ class Server:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen()
+        self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -109,7 +112,8 @@ class Server:
         self.over.set()
         for each in (self._listener, *self._open):
             with suppress(OSError):
-                each.close()
+                each.shutdown(socket.SHUT_RDWR)  # also for a thread that waits in it
+            each.close()
 
 
 def polite(server: Server, talk: Conversation) -> None:

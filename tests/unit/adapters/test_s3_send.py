@@ -105,11 +105,11 @@ def test_a_slow_link_takes_longer_than_any_limit_and_the_put_lands(serve: Serve)
     def slow(server: Server, talk: Conversation) -> None:
         request = talk.head()
         assert request is not None
-        talk.body(request, pause=0.02)
+        talk.body(request, pause=0.02, piece=8192)
         server.requests.append(request)
         talk.answer(OK)
 
-    body = BIG[: 2**20]
+    body = BIG[: 2**19]
     server = serve(slow, small=True)
     began = time.monotonic()
 
