@@ -154,8 +154,10 @@ def open_place(place: Place, sender: Sender | None = None) -> Remote:
     from coldstream.adapters.s3 import S3ObjectStore
 
     check_table(place.table)
-    where = {"bucket": place.bucket, "region": place.region, "endpoint": place.endpoint}
-    store = S3ObjectStore(**where) if sender is None else _sending(place, sender, where)
+    if sender is None:
+        store = S3ObjectStore(bucket=place.bucket, region=place.region, endpoint=place.endpoint)
+    else:
+        store = _sending(place, sender)
     dynamodb = client("dynamodb", place)
     _name_missing(dynamodb, place.table)
     return Remote(
@@ -167,11 +169,16 @@ def open_place(place: Place, sender: Sender | None = None) -> Remote:
     )
 
 
-def _sending(place: Place, sender: Sender, where: Mapping[str, str]) -> S3ObjectStore:
+def _sending(place: Place, sender: Sender) -> S3ObjectStore:
     from coldstream.adapters.s3_send import SendingObjectStore
 
-    make = partial(_client_with, place)
-    return SendingObjectStore(**where, make_client=make, sender=sender)
+    return SendingObjectStore(
+        bucket=place.bucket,
+        region=place.region,
+        endpoint=place.endpoint,
+        make_client=partial(_client_with, place),
+        sender=sender,
+    )
 
 
 def _client_with(place: Place, options: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.utils import get_environ_proxies
 
@@ -72,7 +73,7 @@ class _Body:
         return self._at
 
 
-class _WireError(HTTPClientError):  # type: ignore[misc]  # botocore has no types
+class _WireError(HTTPClientError):
     """A `BrokenWireError` on its way through botocore."""
 
     fmt = "{broken}"
@@ -103,13 +104,13 @@ class Sender:
         self._lock = threading.Lock()
         self._trust: ssl.SSLContext | None = None
 
-    def __call__(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        """The answer to a request, as a handler of botocore's `before-send`.
+    def send(self, request: AWSPreparedRequest, **_: Any) -> Any:
+        """The answer to a request, an `AWSResponse`: a handler of botocore's `before-send`.
 
         Raises:
             _WireError: there is none.
         """
-        data = request.body
+        data: Any = request.body
         body: Buffer = data.data if isinstance(data, _Body) else bytes(data or b"")
         url = urllib.parse.urlsplit(request.url)
         proxy = get_environ_proxies(request.url).get(url.scheme, "")
@@ -125,7 +126,9 @@ class Sender:
         except BrokenWireError as exc:
             raise _WireError(exc) from exc
         self._keep(place, wire, over=answer.closes)
-        headers = dict(answer.headers)
+        headers = HTTPHeaders()
+        for name, value in answer.headers:
+            headers[name] = value
         return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
 
     def close(self) -> None:
@@ -136,11 +139,7 @@ class Sender:
             wire.close()
 
     def _wire(self, url: urllib.parse.SplitResult, proxy: str, place: tuple[str, str]) -> Wire:
-        while True:
-            with self._lock:
-                wire = (self._idle.get(place) or [None]).pop()  # type: ignore[list-item]
-            if wire is None:
-                break
+        while (wire := self._idle_one(place)) is not None:
             if wire.is_fresh():
                 return wire
             wire.close()
@@ -149,6 +148,11 @@ class Sender:
         except (OSError, http.client.HTTPException) as exc:
             raise BrokenWireError(f"no connection to {url.netloc}: {exc}") from exc
         return Wire(connected, self.waits, self._pace, self._ended)
+
+    def _idle_one(self, place: tuple[str, str]) -> Wire | None:
+        with self._lock:
+            idle = self._idle.get(place)
+            return idle.pop() if idle else None
 
     def _connected(self, url: urllib.parse.SplitResult, proxy: str) -> Any:
         """A socket to the endpoint, perhaps through an HTTP proxy."""
@@ -202,7 +206,8 @@ def _head(request: AWSPreparedRequest, url: urllib.parse.SplitResult, *, through
         through: whether a proxy gets it in clear, which wants to know the whole address.
     """
     rows = {"Host": url.netloc.rpartition("@")[2]}
-    for name, value in request.headers.items():
+    headers: Any = request.headers
+    for name, value in headers.items():
         if name.lower() not in _LEFT_OUT:
             rows[name] = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     if through:
@@ -277,7 +282,7 @@ class SendingObjectStore(S3ObjectStore):
     ) -> None:
         super().__init__(bucket=bucket, region=region, endpoint=endpoint, store=store)
         client = _putting(make_client)
-        client.meta.events.register("before-send.s3.PutObject", sender)
+        client.meta.events.register("before-send.s3.PutObject", sender.send)
         self._sender, self._client = sender, client
         self._puts = _Puts(client=client, bucket=bucket, put_attempts=_ATTEMPTS)
 

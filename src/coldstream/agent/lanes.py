@@ -139,7 +139,7 @@ class Lanes:
         # One run gives up after some tries; it does not wait for a service to come back.
         return 0.0 if self._once else self.breaker.wait(self._under_way, now)
 
-    def leave(self, lane: Lane, *, size: int = 0, error: Exception | None = None) -> None:
+    def leave(self, lane: Lane, *, size: int = 0, error: BaseException | None = None) -> None:
         """An upload has come back.
 
         Args:
