@@ -16,8 +16,9 @@ _LEAST_SECONDS = 10.0
 _TELLING_BYTES = 2**18
 #: How much a new measurement counts.
 _WEIGHT = 0.3
-#: What was measured holds for so long, seconds.
+#: What was measured holds for so long, seconds; longer where an upload takes minutes.
 _REMEMBERED = 600.0
+_REMEMBERED_UPLOADS = 4.0
 #: More uploads at once must bring so much more to be worth it.
 _WORTH = 1.15
 
@@ -67,6 +68,7 @@ class Link:
     _samples: int = 0  # since the number changed
     _changed_at: float = float("-inf")
     _told_at: float = float("inf")  # the last upload that measured the link
+    _remembered: float = _REMEMBERED
     _cap: int = field(init=False)  # what the last broken connections leave
 
     def __post_init__(self) -> None:
@@ -96,10 +98,11 @@ class Link:
         seconds = max(now - began, 1e-3)
         if size >= self._cap // 2:
             self._cap = min(self.full, self._cap * 2)
-        if now - self._told_at > _REMEMBERED:
-            self._forget(now)
+        if began - self._told_at > self._remembered:
+            self._forget(began)
         if size >= min(_TELLING_BYTES, self.full // 4) and began >= self._changed_at:
             self._told_at = now
+            self._remembered = _REMEMBERED + _REMEMBERED_UPLOADS * seconds
             rate = size / seconds * max(1.0, among)
             before = self._known(self.at_once, now)
             before = rate if before is None else before
@@ -145,7 +148,7 @@ class Link:
 
     def _known(self, number: int, now: float) -> float | None:
         rate, at = self._rates.get(number, (0.0, float("-inf")))
-        return rate if now - at <= _REMEMBERED else None
+        return rate if now - at <= self._remembered else None
 
     @property
     def _seconds(self) -> float:
@@ -168,10 +171,8 @@ def told(link: Link) -> str:
 
 
 def _size(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            break
-        count /= 1024
-    else:
-        unit = "GiB"
-    return f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
+    if count < 1024:
+        return f"{count:.0f} bytes"
+    power = min(int(count).bit_length() // 10, 3)
+    shown = count / 1024**power
+    return f"{shown:.{0 if shown >= 10 else 1}f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
