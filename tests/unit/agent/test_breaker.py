@@ -110,9 +110,7 @@ def test_once_all_are_back_it_begins_anew() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=100), st.integers(1, 64))
-def test_it_never_keeps_anybody_waiting_for_ever(
-    came: list[tuple[bool, float]], most: int
-) -> None:
+def test_it_never_keeps_anybody_waiting_for_ever(came: list[tuple[bool, float]], most: int) -> None:
     breaker, now = breaker_of(most), 0.0
     for served, later in came:
         now += later
