@@ -63,8 +63,8 @@ def site(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def boto3_client(site: Emulator, service: str) -> Any:
-    """A client of its own, because tests hang faults on it."""
+def boto3_client(site: Emulator, service: str, **options: Any) -> Any:
+    """A client of its own, because tests hang faults on it; `options` are more of its `Config`."""
     environment = site.environment()
     return boto3.client(
         service,
@@ -72,7 +72,7 @@ def boto3_client(site: Emulator, service: str) -> Any:
         region_name=environment["AWS_DEFAULT_REGION"],
         aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-        config=CONFIG,
+        config=CONFIG.merge(Config(**options)),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.s3_send import Sender, SendingObjectStore
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.plans.claim import NO_HISTORY
@@ -73,6 +74,19 @@ class TestS3ObjectStore(Filling, ObjectStoreSuite, OddKeysSuite, ObjectStoreRace
         return S3ObjectStore(
             bucket=BUCKET, store=open_store(BUCKET, environment=site.environment())
         )
+
+
+class TestSendingObjectStore(TestS3ObjectStore):
+    @pytest.fixture
+    def store(self, site: Emulator) -> Iterator[ObjectStore]:
+        made = SendingObjectStore(
+            bucket=BUCKET,
+            make_client=lambda options: boto3_client(site, "s3", **options),
+            sender=Sender(),
+            store=open_store(BUCKET, environment=site.environment()),
+        )
+        yield made
+        made.close()
 
 
 class TestDynamoCatalog(DynamoCatalogRules, CatalogRaceSuite):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.adapters.s3_boto import BotoObjectStore
+from coldstream.adapters.s3_send import Sender, SendingObjectStore
 from coldstream.ports import ObjectStore
 from coldstream_devkit.suites.object_store import LostPutAnswerSuite, ObjectStoreSuite
 from coldstream_devkit.suites.odd_keys import OddKeysSuite
@@ -63,6 +65,33 @@ class TestS3ObjectStore(ObjectStoreSuite, OddKeysSuite, LostPutAnswerSuite):
     @pytest.fixture
     def answer_conflict(self, bridge: Bridge) -> Callable[[int], None]:
         return lambda count: setattr(bridge, "answer_conflict", count)
+
+
+class TestSendingObjectStore(TestS3ObjectStore):
+    @pytest.fixture
+    def store(self, bridge: Bridge) -> Iterator[ObjectStore]:
+        def make_client(options: Mapping[str, Any]) -> Any:
+            return boto3.client(
+                "s3",
+                endpoint_url=bridge.endpoint,
+                region_name=REGION,
+                config=Config(**options),
+            )
+
+        environment = {
+            "AWS_ENDPOINT_URL": bridge.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }
+        made = SendingObjectStore(
+            bucket=BUCKET,
+            make_client=make_client,
+            sender=Sender(),
+            store=open_store(BUCKET, environment=environment),
+        )
+        yield made
+        made.close()
 
 
 class TestDynamoCatalog(DynamoCatalogRules):

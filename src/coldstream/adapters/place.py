@@ -7,8 +7,9 @@ The SDKs are imported inside the functions, so that `coldstream --help` stays qu
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
@@ -18,6 +19,9 @@ from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
     from botocore.config import Config
+
+    from coldstream.adapters.s3 import S3ObjectStore
+    from coldstream.adapters.s3_send import Sender
 
 
 class Patience(NamedTuple):
@@ -125,8 +129,12 @@ def connect(place: Place) -> Remote:
     return open_place(place)
 
 
-def open_place(place: Place) -> Remote:
+def open_place(place: Place, sender: Sender | None = None) -> Remote:
     """Adapters for a remote tier. Nothing is sent yet.
+
+    Args:
+        place: where it is.
+        sender: sends objects, for as long as their bytes move; without it a PUT has a deadline.
 
     Raises:
         InvalidInputError: it is a directory that is not there.
@@ -146,7 +154,10 @@ def open_place(place: Place) -> Remote:
     from coldstream.adapters.s3 import S3ObjectStore
 
     check_table(place.table)
-    store = S3ObjectStore(bucket=place.bucket, region=place.region, endpoint=place.endpoint)
+    if sender is None:
+        store = S3ObjectStore(bucket=place.bucket, region=place.region, endpoint=place.endpoint)
+    else:
+        store = _sending(place, sender)
     dynamodb = client("dynamodb", place)
     _name_missing(dynamodb, place.table)
     return Remote(
@@ -158,12 +169,29 @@ def open_place(place: Place) -> Remote:
     )
 
 
+def _sending(place: Place, sender: Sender) -> S3ObjectStore:
+    from coldstream.adapters.s3_send import SendingObjectStore
+
+    return SendingObjectStore(
+        bucket=place.bucket,
+        region=place.region,
+        endpoint=place.endpoint,
+        make_client=partial(_client_with, place),
+        sender=sender,
+    )
+
+
+def _client_with(place: Place, options: Mapping[str, Any]) -> Any:
+    return client("s3", place, options=options)
+
+
 def client(
     service: str,
     place: Place | None = None,
     *,
     patience: Patience = ELSEWHERE,
     session: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Any:
     """A boto3 client with bounded waiting; nothing is sent yet.
 
@@ -173,19 +201,21 @@ def client(
         patience: how long it waits.
         session: of boto3; one of its own by default, because the process's default session would
             keep the profile that it was made with.
+        options: more of botocore's `Config`.
 
     Raises:
         botocore.exceptions.BotoCoreError, ValueError: no region, no such profile, a malformed
             endpoint.
     """
     import boto3
+    from botocore.config import Config
 
     session = session or boto3.session.Session()
     return session.client(
         service,
         region_name=(place.region if place else "") or resolve_region(),
         endpoint_url=(place.endpoint if place else "") or None,
-        config=patience.config(),
+        config=patience.config().merge(Config(**(options or {}))),
     )
 
 

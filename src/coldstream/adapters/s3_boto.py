@@ -48,14 +48,7 @@ class BotoObjectStore:
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         for _ in range(self._put_attempts):
             try:
-                self._client.put_object(
-                    Bucket=self._bucket,
-                    Key=key,
-                    Body=bytes(body),
-                    IfNoneMatch="*",
-                    ChecksumAlgorithm="CRC32",
-                    Metadata={WRITE_ID: write_id},
-                )
+                self._create(key, body, write_id)
                 return
             except (ClientError, BotoCoreError) as exc:
                 if code_of(exc) in TAKEN:
@@ -71,6 +64,17 @@ class BotoObjectStore:
                 if written_by(self._client, self._bucket, key) == write_id:
                     return
         raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
+
+    def _create(self, key: str, body: Buffer, write_id: str) -> None:
+        """Send one PUT."""
+        self._client.put_object(
+            Bucket=self._bucket,
+            Key=key,
+            Body=bytes(body),
+            IfNoneMatch="*",
+            ChecksumAlgorithm="CRC32",
+            Metadata={WRITE_ID: write_id},
+        )
 
     def get(self, key: str, start: int, end: int) -> Buffer:
         data = self._read(key, f"bytes={start}-{end - 1}")

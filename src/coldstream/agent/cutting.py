@@ -6,11 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.upload import FragmentNumbers, Job
 from coldstream.errors import CorruptDataError
-from coldstream.fragment import Placement
+from coldstream.fragment import MAX_FRAGMENT_SIZE, Placement
 from coldstream.manifest.ledger import Ledger, Right
 from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import SegmentView, Slice, cut
@@ -65,6 +66,7 @@ class Cutter:
     Args:
         log: the directory.
         settings: of the agent.
+        lanes: say how much goes through at once; None for as much as the settings say.
 
     Attributes:
         position: everything below has been cut.
@@ -77,6 +79,7 @@ class Cutter:
 
     log: StreamLog
     settings: AgentSettings
+    lanes: Lanes | None = None
     position: int = 0
     remaining: bool = False
     hole_end: int | None = None
@@ -147,7 +150,7 @@ class Cutter:
         right, own = claim.right_at(self.position), claim.epoch - claim.shift
         pieces = cut(
             view,
-            target_size=self.settings.target_size,
+            target_size=self._target_size(),
             committed=min(look.limit, right.until),
             epoch=min(right.epoch, own),
             flush=look.flush
@@ -168,6 +171,10 @@ class Cutter:
             self.remaining = len(jobs) == look.most or self.position >= right.until
             self._restarted = self._restarted and self.remaining
         return left
+
+    def _target_size(self) -> int:
+        piece = None if self.lanes is None else self.lanes.piece
+        return min(self.settings.target_size, piece or MAX_FRAGMENT_SIZE)
 
     def _ripe_at(self, view: SegmentView, number: int, look: Look) -> float:
         """When a chunk that begins the rest has waited for long enough, monotonic seconds.

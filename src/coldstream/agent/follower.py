@@ -28,6 +28,7 @@ from coldstream.agent.division import Division
 from coldstream.agent.faults import explained
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
+from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
@@ -75,6 +76,8 @@ class StreamFollower:
         members: asked what they still have before a range is declared lost; None if nobody can
             say, unless the settings say that this is the last copy.
         held: keeps files of the log readable that the broker removes; None if nothing does.
+        lanes: say how much is cut at once, and when a stream that failed is tried again; None for
+            as the settings say.
     """
 
     context: Context
@@ -88,6 +91,7 @@ class StreamFollower:
     started: float
     members: Members | None = None
     held: Held | None = None
+    lanes: Lanes | None = None
     progress: Progress = field(init=False)
     _commits: Commits = field(init=False)
     _gaps: Gaps = field(init=False)
@@ -122,7 +126,7 @@ class StreamFollower:
         self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
         every = 0.0 if self.settings.once else self.settings.compare_seconds
         self._strangers = Strangers(self.context, self.log, every, notices)
-        self._cutter = Cutter(self.log, self.settings)
+        self._cutter = Cutter(self.log, self.settings, self.lanes)
         self._division = Division(self.settings)
         marks = self.progress.marks
         self._watermarks = WatermarkWatch(self.log, self.committed, self.settings, marks)
@@ -249,6 +253,8 @@ class StreamFollower:
         if self._stands_by(now) and not self._takes_over(now):
             self._rest(now)
             return
+        if self.lanes is not None and isinstance(self.progress.error, UnavailableError):
+            self._retry_at = max(self._retry_at, self.lanes.later(now))
         if now < self._retry_at:
             if self._blocked_at is None:
                 self._watch_quietly(now)
@@ -345,7 +351,8 @@ class StreamFollower:
     def _fail(self, error: ColdstreamError, now: float) -> None:
         error.located(stream=self.log.stream)
         self.progress.error = self._explained(error)
-        self._retry_at = now + self.settings.rescan_seconds
+        seconds = self.settings.rescan_seconds
+        self._retry_at = now + seconds if not self.lanes else self.lanes.again_at(now, seconds)
         self._cutter.remaining = True
         self._outdated = self._claim.epoch != 0
 

@@ -30,6 +30,11 @@ _OF_AGENT = {
     "agent_held_bytes": "Of files that the broker has removed and that are kept until durable",
     "agent_held_budget_bytes": "That such files may take",
     "agent_uploads_in_flight": "Uploads under way",
+    "agent_uploads_allowed": "Uploads that may be under way, as link and S3 are",
+    "agent_fragment_limit_bytes": "Of the next fragments at the most, as the link is",
+    "agent_upload_bytes_per_second": "That large uploads have come to of late, all together",
+    "agent_store_refusals": "Uploads that S3 has refused or not answered, in a row",
+    "agent_store_refuses": "1 while S3 has refused so often that it is only asked now and then",
 }
 _GAUGES = {
     "stream_committed_offset": "One past the last offset that is known to be committed",

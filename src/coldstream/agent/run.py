@@ -20,6 +20,7 @@ from coldstream.agent.directory import nothing_found, some, unnamed
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.held import Held
 from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
+from coldstream.agent.lanes import Lanes, Valve
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
@@ -81,6 +82,7 @@ class Agent:
         members: as in `StreamFollower`.
         heartbeats: where it says that it lives, unless it runs once; None for nowhere.
         host: clocks, threads, waiting and directories of the machine.
+        valve: what the bytes of all uploads go through.
         skipped: directories whose name no broker gives to a stream; they are left alone.
         warnings: what is strange about the data directory as a whole, as of the last look.
         interrupted: whether `stop` ended the run, and not that all was done.
@@ -98,6 +100,7 @@ class Agent:
     members: Members | None = None
     heartbeats: Heartbeats | None = None
     host: Host = field(default_factory=ThisMachine)
+    valve: Valve = field(default_factory=Valve)
     skipped: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
@@ -110,6 +113,7 @@ class Agent:
     _stop: Flag = field(init=False)
     _held: Held = field(init=False)
     _changes: Changes = field(init=False)
+    _lanes: Lanes = field(init=False)
     _room: int = field(init=False)  # for uploads that are under way or promised
     _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
@@ -127,6 +131,7 @@ class Agent:
         self._came, self._stop = host.mailbox(), host.flag()
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
+        self._lanes = Lanes(host, settings)
         # A look that waits for its thread has a share, too; one without could cut nothing.
         self._room = 2 * settings.uploads + _QUEUED * settings.looks
 
@@ -141,6 +146,7 @@ class Agent:
             "agent_held_bytes": self._held.unlinked_bytes,
             "agent_held_budget_bytes": self.settings.held_bytes,
             "agent_uploads_in_flight": len(self._jobs),
+            **self._lanes.figures(),
         }
 
     def stop(self) -> None:
@@ -159,7 +165,9 @@ class Agent:
         """
         host, settings = self.host, self.settings
         buffers = BufferPool(settings.memory_budget, host.condition())
-        uploader = Uploader(self.context, buffers, self._stop, host.jitter, settings.once)
+        uploader = Uploader(
+            self.context, buffers, self._stop, host.jitter, settings.once, self._lanes
+        )
         self.interrupted = True
         looks, uploads = (
             host.workers(settings.looks, "look"),
@@ -188,6 +196,8 @@ class Agent:
         if now < self._pass_at:
             return
         self._pass_at = now + self._poll
+        self._lanes.follow(self.settings)
+        self.valve.set_rate(self.settings.upload_rate)
         known = set(self._followers)
         self._discover(now)
         for stream in self._changes.look(list(self._followers), now):
@@ -303,7 +313,7 @@ class Agent:
                 f" uploaded (stream {stream})"
             )
         self._silent = silent
-        warnings = self.committed.warnings()
+        warnings = [*self.committed.warnings(), *self._lanes.words()]
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:
@@ -330,6 +340,7 @@ class Agent:
             started=self.host.monotonic(),
             members=self.members,
             held=self._held,
+            lanes=self._lanes,
         )
         with suppress(ColdstreamError, OSError):  # its first step says so
             follower.note_end()

@@ -24,6 +24,7 @@ class AgentSettings:
         held_bytes: of files that the broker has removed and that are kept until they are durable.
         poll_seconds: between two looks at the directories.
         nudge_seconds: the manifest may stand still this long before a commit is asked for.
+        upload_rate: bytes a second of all uploads together; 0 for no limit.
         once: upload what is there at the start, wait until the manifests have followed, end.
         rescan_seconds: a stream that failed is tried again after this long.
         standstill_seconds: a stream that waits may stand still for this long before it is told.
@@ -49,6 +50,7 @@ class AgentSettings:
     held_bytes: int = 8 * 2**30
     poll_seconds: float = 1.0
     nudge_seconds: float = 5.0
+    upload_rate: int = 0
     once: bool = False
     rescan_seconds: float = 30.0
     last_copy: bool = False
@@ -68,6 +70,7 @@ class AgentSettings:
                 "memory budget: at least one full fragment and 1 MiB",
             ),
             (1 <= self.uploads <= 64, "parallel uploads: 1 to 64"),
+            (self.upload_rate >= 0, "upload rate: not negative"),
             (1 <= self.looks <= 64, "parallel looks: 1 to 64"),
             (self.takeover_seconds > 0, "time before a take-over: more than 0 s"),
             (self.held_bytes >= 0, "bytes of removed files: not negative"),

@@ -261,12 +261,17 @@ def _agent(
     Raises:
         As `connect`.
     """
+    from coldstream.adapters.s3_send import Sender
     from coldstream.adapters.sqs import QueueCommitRequests
+    from coldstream.adapters.wire import Waits
+    from coldstream.agent.lanes import Valve
     from coldstream.agent.steering import Steered, SteeredAgent
     from coldstream.usecases.claim_function import OwnRights
 
     options = setup.options
-    remote = setup.where.connect()
+    valve = Valve(options.upload_rate)
+    waits = Waits(stall=options.upload_stall, answer=options.upload_answer)
+    remote = setup.where.connect(Sender(waits, valve, valve.ended))
     context = remote.context()
 
     def pause(attempt: int) -> None:
@@ -289,6 +294,7 @@ def _agent(
         names=steering.names,
         pause=pause,
         host=Steered(steering),
+        valve=valve,
         steering=steering,
     )
 

@@ -24,7 +24,7 @@ from coldstream.errors import InvalidInputError
 #: Options that are about one run.
 ONLY_ON_THE_COMMAND_LINE = frozenset({"once", "as_json"})
 #: What a running agent takes over when its file is read again; all else needs a restart.
-LIVE = frozenset({"flush", "fragment_size"})
+LIVE = frozenset({"flush", "fragment_size", "upload_rate"})
 
 
 @dataclass(frozen=True, slots=True)

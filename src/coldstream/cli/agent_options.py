@@ -106,6 +106,32 @@ class AgentOptions:
         int, size_option("--memory", "All upload buffers together.", default="256MiB", least=128)
     ] = 256 * _MIB
     uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3
+    upload_rate: Annotated[
+        int,
+        size_option(
+            "--upload-rate",
+            "Bytes a second that all uploads together may take; 0 for no limit.",
+            default="0",
+            least=0,
+        ),
+    ] = 0
+    upload_stall: Annotated[
+        int,
+        duration_option(
+            "--upload-stall",
+            "An upload of which no byte has moved for so long is given up, and tried again; while"
+            " bytes move it has no limit.",
+            default="30s",
+        ),
+    ] = 30
+    upload_answer: Annotated[
+        int,
+        duration_option(
+            "--upload-answer",
+            "How long S3 may take to answer once it has all of an upload.",
+            default="60s",
+        ),
+    ] = 60
     last_copy: Annotated[
         bool,
         typer.Option(
@@ -174,6 +200,8 @@ class AgentOptions:
                 '--committed is missing; give "broker", "all" or a file of offsets, here or as'
                 " committed in the file of --config"
             )
+        if not self.upload_stall or not self.upload_answer:
+            raise InvalidInputError("--upload-stall and --upload-answer are more than 0 s")
         if self.committed == "broker" and not self.stream_uri:
             raise InvalidInputError("--committed broker needs --stream-uri")
         if self.committed == "broker" and not self.management_uri and self.names is None:
@@ -196,6 +224,7 @@ class AgentOptions:
             takeover_seconds=self.takeover,
             memory_budget=self.memory,
             uploads=self.uploads,
+            upload_rate=self.upload_rate,
             once=self.once,
             last_copy=self.last_copy,
             bucket=bucket,

@@ -22,6 +22,9 @@ from coldstream.cli.agent_setup import Setup, reloaded
 from coldstream.errors import InvalidInputError
 
 _SHOWN = 3
+#: What is being uploaded when the agent is stopped may go on for so long: less than its manager
+#: waits (TimeoutStopSec), however slow the link is. The next run uploads it again.
+_LAST_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Service:
         """End after the uploads that are under way."""
         self.manager.stopping()
         self._stopped = True
+        self.worker.valve.end_in(_LAST_SECONDS)
         self.worker.stop()
 
     def ask_to_reload(self) -> None:

@@ -6,7 +6,7 @@ The SDKs are imported here, inside the function, so that `coldstream --help` sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coldstream.adapters.place import (
     ELSEWHERE,
@@ -21,22 +21,31 @@ from coldstream.cli.report import ConfigurationError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.ports import ClaimFunction
 
+if TYPE_CHECKING:
+    from coldstream.adapters.s3_send import Sender
+
 __all__ = ["Remote", "aws_client", "check_place", "claim_function", "connect"]
 
 _T = TypeVar("_T")
 
 
-def connect(*, bucket: str, table: str, prefix: str) -> Remote:
+def connect(*, bucket: str, table: str, prefix: str, sender: Sender | None = None) -> Remote:
     """Adapters for a bucket and a table; credentials, region and endpoint as every AWS SDK.
 
     Nothing is sent yet.
+
+    Args:
+        bucket: of the fragments.
+        table: of the catalog.
+        prefix: of all keys.
+        sender: as in `open_place`.
 
     Raises:
         ConfigurationError: a setting is missing or malformed.
         MisconfiguredError: a name that no bucket or table can have, or no credentials.
     """
     check_place(bucket=bucket, table=table, prefix=prefix)
-    return _configured(lambda: open_place(Place(bucket, table, prefix)))
+    return _configured(lambda: open_place(Place(bucket, table, prefix), sender))
 
 
 def check_place(*, bucket: str, table: str, prefix: str) -> None:

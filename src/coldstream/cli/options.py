@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -18,6 +18,9 @@ from coldstream.cli.connect import Remote, connect
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BRANCHING, ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.quantities import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from coldstream.adapters.s3_send import Sender
 
 #: Bytes, or seconds: nobody means more, and in milliseconds it still is a signed 64-bit number.
 MAX_QUANTITY = 2**50
@@ -112,13 +115,16 @@ class Where:
         str, _where("prefix", ENV_PREFIX, "What all keys of the cluster begin with.")
     ] = DEFAULT_PREFIX
 
-    def connect(self) -> Remote:
+    def connect(self, sender: Sender | None = None) -> Remote:
         """The adapters for it; nothing is sent yet.
+
+        Args:
+            sender: as in `open_place`.
 
         Raises:
             As `connect`.
         """
-        return connect(bucket=self.bucket, table=self.table, prefix=self.prefix)
+        return connect(bucket=self.bucket, table=self.table, prefix=self.prefix, sender=sender)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from coldstream.errors import UnavailableError
 from coldstream.fragment import Buffer
 
 #: S3's rules for a multipart upload: every part but the last has at least this many bytes, ...
@@ -20,6 +21,21 @@ MAX_DELETES = 1000
 #: The longest: four attempts of the adapter, each of them six of the SDK with 25 s and pauses of
 #: 20 s between; a Lambda ends after 900 s anyway. Adapters and functions are tested against it.
 MAX_DELETE_MS = 1_020_000
+
+
+class CutShortError(UnavailableError):
+    """The link broke, or stood still, while an object was under way; nothing landed.
+
+    Args:
+        message: what happened.
+        key: of the object.
+        sent: bytes of it that went.
+        seconds: from the first to the last.
+    """
+
+    def __init__(self, message: str, *, key: str, sent: int, seconds: float) -> None:
+        super().__init__(message, key=key)
+        self.sent, self.seconds = sent, seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ FIGURES = {
     "agent_held_bytes": 5.0,
     "agent_held_budget_bytes": 9.0,
     "agent_uploads_in_flight": 2.0,
+    "agent_uploads_allowed": 3.0,
+    "agent_fragment_limit_bytes": 64.0,
+    "agent_upload_bytes_per_second": 7.0,
+    "agent_store_refusals": 1.0,
+    "agent_store_refuses": 0.0,
 }
 
 

@@ -1,0 +1,87 @@
+"""The remote tier is away for hours, and comes back: asked seldom, then little by little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coldstream.errors import UnavailableError
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
+
+from .conftest import Site
+from .disturbed import Faults, Run, durable
+from .machine import EPOCH_MS, Machine
+
+STREAMS = [f"__stream{number}_1745252105682952932" for number in range(5)]
+HOURS = 2 * 3600.0
+
+
+class Outage(Faults):
+    """Refuses from one moment to another; notes when it was asked meanwhile, and after."""
+
+    def __init__(self, machine: Machine, begin: float, end: float, *, only: str = "") -> None:
+        super().__init__()
+        self.machine, self.begin, self.end, self.only = machine, begin, end, only
+        self.refused: list[str] = []
+        self.after: list[tuple[float, str]] = []
+
+    def call(self, name: str) -> None:
+        if self.begin <= self.machine.now < self.end and name.startswith(self.only):
+            self.refused.append(name)
+            raise UnavailableError("503 Slow Down")
+        if self.machine.now >= self.end:
+            self.after.append((self.machine.now, name))
+
+
+def run_through(site: Site, outage: Outage, **more: Any) -> Run:
+    for stream in STREAMS:
+        write_stream(site.data_dir / stream, messages=30, chunk_messages=10)
+    grown = dict.fromkeys(STREAMS, 30)
+
+    def grow() -> None:
+        for stream in STREAMS:
+            chunk = build_chunk(grown[stream], 10, EPOCH_MS + 10_000_000, [b"x" * 200] * 10)
+            append_chunks(site.data_dir / stream, [chunk])
+            grown[stream] += 10
+
+    settings = {"poll_seconds": 15, "rescan_seconds": 30.0, "uploads": 8, **more}
+    run = Run(site, outage, machine=outage.machine, settings=settings, most_looks=4000)
+    # Chunks come before, while and after it is away.
+    run.happens = {3: grow, 40: grow, 200: grow, 400: grow}
+    run.done = lambda rows: (  # type: ignore[method-assign]
+        outage.machine.now > outage.end and all(durable(site, each) for each in STREAMS)
+    )
+    run.go()
+    return run
+
+
+@pytest.mark.parametrize("only", ["", "store", "store.put"])
+def test_after_hours_without_the_remote_tier_all_is_there_and_it_was_asked_seldom(
+    site: Site, only: str
+) -> None:
+    machine = Machine()
+    outage = Outage(machine, 60.0, 60.0 + HOURS, only=only)
+
+    run = run_through(site, outage)
+
+    assert all(durable(site, each) for each in STREAMS)
+    puts = [name for name in outage.refused if name == "store.put"]
+    assert len(puts) < HOURS / 20  # of eight uploads that each try twice a minute: 2,880
+    assert not any(row.error for row in run.agent.progress())
+    if only == "store.put":
+        assert any("S3 has refused" in each for each in run.agent.warnings)
+        assert any("S3 takes uploads again" in each for each in run.agent.warnings)
+
+
+def test_an_outage_makes_no_upload_twice_and_leaves_no_hole(site: Site) -> None:
+    machine = Machine()
+
+    run = run_through(site, Outage(machine, 60.0, 60.0 + HOURS, only="store.put"))
+
+    keys = sorted(key for key in site.store.objects if "/data/" in key)
+    ranges = [key.rsplit("/", 1)[1].split("-")[:2] for key in keys]
+    assert len({(key.split("/")[2], *each) for key, each in zip(keys, ranges, strict=True)}) == len(
+        keys
+    )
+    assert not any(row.holes for row in run.agent.progress())
