@@ -16,8 +16,8 @@ from coldstream_devkit.broker import BrokerNode, free_ports
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.life import leader_of
 
-from .conftest import Site
-from .test_cluster import publish, publisher, whole
+from .conftest import END_SECONDS, Site
+from .test_cluster import CONFIRM_SECONDS, publish, publisher, whole
 from .test_single_node import agent, scraped
 
 
@@ -55,7 +55,9 @@ def beside_each(site: Site, nodes: list[BrokerNode]) -> Iterator[Agents]:
     finally:
         for process in agents.processes.values():
             process.send_signal(signal.SIGTERM)
-        ends = [process.communicate(timeout=60)[1] for process in agents.processes.values()]
+        ends = [
+            process.communicate(timeout=END_SECONDS)[1] for process in agents.processes.values()
+        ]
     for process, err in zip(agents.processes.values(), ends, strict=True):
         assert process.returncode == 0, err.decode()
 
@@ -68,7 +70,7 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
     queue, nodes = f"divided{secrets.token_hex(3)}", cluster.nodes
     client = publisher(nodes[1], queue)
     cluster.flush()
-    confirmed = publish(client, [b"one %05d" % n for n in range(300)], 20)
+    confirmed = publish(client, [b"one %05d" % n for n in range(300)], CONFIRM_SECONDS)
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
     others = [node.name for node in nodes if node is not writer]
 
@@ -82,13 +84,13 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
             assert agents.value(name, "writer", queue) == 0
 
         agents.processes[writer.name].kill()
-        agents.processes.pop(writer.name).communicate(timeout=60)
-        confirmed |= publish(client, [b"two %05d" % n for n in range(300)], 20)
+        agents.processes.pop(writer.name).communicate(timeout=END_SECONDS)
+        confirmed |= publish(client, [b"two %05d" % n for n in range(300)], CONFIRM_SECONDS)
         wait_for(lambda: confirmed <= set(whole(site, queue)))
         assert sum(agents.value(name, "uploaded_fragments_total", queue) for name in others) > 0
 
         agents.start(writer.name)
-        confirmed |= publish(client, [b"three %05d" % n for n in range(300)], 20)
+        confirmed |= publish(client, [b"three %05d" % n for n in range(300)], CONFIRM_SECONDS)
         wait_for(lambda: confirmed <= set(whole(site, queue)))
     client.close()
 
@@ -107,7 +109,7 @@ def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
     queue, nodes = f"told{secrets.token_hex(3)}", cluster.nodes
     client = publisher(nodes[1], queue)
     cluster.flush()
-    publish(client, [b"one %05d" % n for n in range(300)], 20)
+    publish(client, [b"one %05d" % n for n in range(300)], CONFIRM_SECONDS)
     client.close()
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
 
