@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,8 +35,12 @@ class Agents:
         self.processes[name] = self._site.start(*agent(self._site, self._nodes[name], *more))
 
     def value(self, name: str, metric: str, queue: str) -> float:
-        """Of an agent; 0 while it does not know the stream."""
-        for family in text_string_to_metric_families(scraped(self.ports[name])):
+        """Of an agent; 0 while it does not answer, or does not know the stream."""
+        try:
+            page = scraped(self.ports[name])
+        except (OSError, HTTPException):
+            return 0.0
+        for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 if sample.name == f"coldstream_stream_{metric}" and sample.labels["queue"] == queue:
                     return float(sample.value)
@@ -76,7 +81,8 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
 
     with beside_each(site, nodes) as agents:
         wait_for(lambda: confirmed <= set(whole(site, queue)))
-        wait_for(lambda: len(set(agents.marks(writer.name, queue))) == 1)
+        wait_for(lambda: set(agents.marks(writer.name, queue)) == {300.0})
+        wait_for(lambda: all(agents.value(name, "committed_offset", queue) for name in others))
         assert agents.value(writer.name, "uploaded_fragments_total", queue) > 0
         assert agents.value(writer.name, "writer", queue) == 1
         for name in others:
@@ -90,6 +96,7 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
         assert sum(agents.value(name, "uploaded_fragments_total", queue) for name in others) > 0
 
         agents.start(writer.name)
+        wait_for(lambda: agents.value(writer.name, "writer", queue) == 1)
         confirmed |= publish(client, [b"three %05d" % n for n in range(300)], CONFIRM_SECONDS)
         wait_for(lambda: confirmed <= set(whole(site, queue)))
     client.close()
@@ -120,6 +127,7 @@ def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
     with beside_each(site, nodes):
         wait_for(lambda: len(whole(site, queue)) == 300)
         wait_for(told)  # the second heartbeat is a minute after the first
+        wait_for(lambda: len(site.json("describe", f"//{queue}")["nodes"]) == 3)
         described = site.json("describe", f"//{queue}")
 
     assert [row["writer"] for row in described["nodes"]] == [True, False, False]
