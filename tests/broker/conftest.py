@@ -21,6 +21,9 @@ from tests.e2e.conftest import Site, site, wait_for
 
 __all__ = ["Site", "site", "wait_for"]
 
+#: For a process to end after a signal, on a machine that does other things.
+END_SECONDS = 180.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of it needs brokers, and is run by `make test-broker`.
@@ -112,7 +115,7 @@ class Publisher:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         assert self._thread is not None
-        self._thread.join(30)
+        self._thread.join(END_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.is_set():

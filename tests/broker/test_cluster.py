@@ -15,8 +15,10 @@ from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.life import leader_of
 from coldstream_devkit.stream_client import StreamClient
 
-from .conftest import Site
+from .conftest import END_SECONDS, Site
 from .test_single_node import agent
+
+CONFIRM_SECONDS = 120.0
 
 
 def publish(client: StreamClient, bodies: list[bytes], seconds: float) -> set[bytes]:
@@ -48,7 +50,7 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
     # A leader is where its client is. Without its founder, 3.10 elects none for minutes.
     client = publisher(nodes[1], stream)
     cluster.flush()
-    confirmed = publish(client, [b"ok %05d" % n for n in range(400)], 20)
+    confirmed = publish(client, [b"ok %05d" % n for n in range(400)], CONFIRM_SECONDS)
     old: BrokerNode = wait_for(lambda: leader_of(nodes, stream))
     assert len(confirmed) == 400
     assert old is not nodes[0]
@@ -74,7 +76,7 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
     leader: BrokerNode = wait_for(lambda: leader_of(others, stream))
     client = StreamClient(leader.ports.stream)
     client.declare(stream)
-    new = publish(client, [b"new %05d" % n for n in range(1500)], 20)
+    new = publish(client, [b"new %05d" % n for n in range(1500)], CONFIRM_SECONDS)
     client.close()
     assert len(new) == 1500
     confirmed |= new
@@ -86,7 +88,7 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
         wait_for(lambda: confirmed <= set(whole(site, stream)))
     finally:
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=END_SECONDS)
 
     assert process.returncode == 0, err.decode()
     bodies = whole(site, stream)

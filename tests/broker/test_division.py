@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,8 +17,8 @@ from coldstream_devkit.broker import BrokerNode, free_ports
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.life import leader_of
 
-from .conftest import Site
-from .test_cluster import publish, publisher, whole
+from .conftest import END_SECONDS, Site
+from .test_cluster import CONFIRM_SECONDS, publish, publisher, whole
 from .test_single_node import agent, scraped
 
 
@@ -34,8 +35,12 @@ class Agents:
         self.processes[name] = self._site.start(*agent(self._site, self._nodes[name], *more))
 
     def value(self, name: str, metric: str, queue: str) -> float:
-        """Of an agent; 0 while it does not know the stream."""
-        for family in text_string_to_metric_families(scraped(self.ports[name])):
+        """Of an agent; 0 while it does not answer, or does not know the stream."""
+        try:
+            page = scraped(self.ports[name])
+        except (OSError, HTTPException):
+            return 0.0
+        for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 if sample.name == f"coldstream_stream_{metric}" and sample.labels["queue"] == queue:
                     return float(sample.value)
@@ -55,7 +60,9 @@ def beside_each(site: Site, nodes: list[BrokerNode]) -> Iterator[Agents]:
     finally:
         for process in agents.processes.values():
             process.send_signal(signal.SIGTERM)
-        ends = [process.communicate(timeout=60)[1] for process in agents.processes.values()]
+        ends = [
+            process.communicate(timeout=END_SECONDS)[1] for process in agents.processes.values()
+        ]
     for process, err in zip(agents.processes.values(), ends, strict=True):
         assert process.returncode == 0, err.decode()
 
@@ -68,13 +75,14 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
     queue, nodes = f"divided{secrets.token_hex(3)}", cluster.nodes
     client = publisher(nodes[1], queue)
     cluster.flush()
-    confirmed = publish(client, [b"one %05d" % n for n in range(300)], 20)
+    confirmed = publish(client, [b"one %05d" % n for n in range(300)], CONFIRM_SECONDS)
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
     others = [node.name for node in nodes if node is not writer]
 
     with beside_each(site, nodes) as agents:
         wait_for(lambda: confirmed <= set(whole(site, queue)))
-        wait_for(lambda: len(set(agents.marks(writer.name, queue))) == 1)
+        wait_for(lambda: set(agents.marks(writer.name, queue)) == {300.0})
+        wait_for(lambda: all(agents.value(name, "committed_offset", queue) for name in others))
         assert agents.value(writer.name, "uploaded_fragments_total", queue) > 0
         assert agents.value(writer.name, "writer", queue) == 1
         for name in others:
@@ -82,13 +90,14 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
             assert agents.value(name, "writer", queue) == 0
 
         agents.processes[writer.name].kill()
-        agents.processes.pop(writer.name).communicate(timeout=60)
-        confirmed |= publish(client, [b"two %05d" % n for n in range(300)], 20)
+        agents.processes.pop(writer.name).communicate(timeout=END_SECONDS)
+        confirmed |= publish(client, [b"two %05d" % n for n in range(300)], CONFIRM_SECONDS)
         wait_for(lambda: confirmed <= set(whole(site, queue)))
         assert sum(agents.value(name, "uploaded_fragments_total", queue) for name in others) > 0
 
         agents.start(writer.name)
-        confirmed |= publish(client, [b"three %05d" % n for n in range(300)], 20)
+        wait_for(lambda: agents.value(writer.name, "writer", queue) == 1)
+        confirmed |= publish(client, [b"three %05d" % n for n in range(300)], CONFIRM_SECONDS)
         wait_for(lambda: confirmed <= set(whole(site, queue)))
     client.close()
 
@@ -107,7 +116,7 @@ def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
     queue, nodes = f"told{secrets.token_hex(3)}", cluster.nodes
     client = publisher(nodes[1], queue)
     cluster.flush()
-    publish(client, [b"one %05d" % n for n in range(300)], 20)
+    publish(client, [b"one %05d" % n for n in range(300)], CONFIRM_SECONDS)
     client.close()
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
 
@@ -118,6 +127,7 @@ def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
     with beside_each(site, nodes):
         wait_for(lambda: len(whole(site, queue)) == 300)
         wait_for(told)  # the second heartbeat is a minute after the first
+        wait_for(lambda: len(site.json("describe", f"//{queue}")["nodes"]) == 3)
         described = site.json("describe", f"//{queue}")
 
     assert [row["writer"] for row in described["nodes"]] == [True, False, False]

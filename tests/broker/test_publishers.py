@@ -32,7 +32,7 @@ from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import SYSTEM, Release
 
-from .conftest import Site
+from .conftest import END_SECONDS, Site
 from .test_single_node import agent
 
 LARGE = 10_000_000  # bytes of a chunk
@@ -61,7 +61,7 @@ class Sender:
         await producer.start()
         await producer.create_stream(self.stream, arguments=self.arguments, exists_ok=True)
         yield producer
-        for _ in range(600):
+        for _ in range(3600):
             if self.confirmed + self.refused >= self.sent:
                 break
             await asyncio.sleep(0.05)
@@ -220,7 +220,7 @@ async def delivered(node: BrokerNode, stream: str, count: int) -> dict[int, str]
     first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
     await consumer.subscribe(stream, take, offset_specification=first)
     running = asyncio.create_task(consumer.run())
-    await asyncio.wait_for(full.wait(), 60)
+    await asyncio.wait_for(full.wait(), 180)
     await asyncio.sleep(0.5)  # for more than there should be
     running.cancel()
     await consumer.close()
@@ -266,7 +266,7 @@ def test_what_a_broker_delivers_is_in_the_tier_by_offset(
         wait_for(lambda: len(tiered(site, stream)) >= len(bodies))
     finally:
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=END_SECONDS)
 
     assert process.returncode == 0, err.decode()
     assert sorted(there.values()) == sorted(hashlib.sha256(each).hexdigest() for each in bodies)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream_devkit.broker import BrokerNode, free_ports
 
-from .conftest import Publisher, Site
+from .conftest import END_SECONDS, Publisher, Site
 
 
 @pytest.fixture
@@ -58,9 +58,10 @@ def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
         wait_for(lambda: publisher.confirmed)
         (port,) = free_ports(1)
         process = site.start(*agent(site, node, "--metrics-port", str(port)))
-        time.sleep(8)
+        wait_for(lambda: len(publisher.confirmed) > 1000 and caught_up(site, stream, set()))
+        before = len(publisher.confirmed)
+        wait_for(lambda: len(publisher.confirmed) > before + 1000)
     try:
-        assert len(publisher.confirmed) > 1000
         wait_for(lambda: caught_up(site, stream, publisher.confirmed))
         watermarks = {
             sample.value
@@ -71,7 +72,7 @@ def test_what_a_client_has_confirmed_is_in_the_tier_while_both_go_on(
         assert len(watermarks) == 1, "committed, cut and published are the same at the end"
     finally:
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=END_SECONDS)
 
     assert process.returncode == 0, err.decode()
     bodies = remote(site, stream)
@@ -89,8 +90,10 @@ def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_
         with Publisher(node, stream) as publisher:
             wait_for(lambda: publisher.confirmed)
             process = site.start(*agent(site, node))
+            wait_for(lambda: caught_up(site, stream, set()))
             for _ in range(3):
-                time.sleep(3)
+                before = len(publisher.confirmed)
+                wait_for(lambda: len(publisher.confirmed) > before + 1000)  # noqa: B023
                 node.kill()
                 node.start()
             before = len(publisher.confirmed)
@@ -99,7 +102,7 @@ def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_
     finally:
         if process is not None:
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 0, err.decode()
     verified = site.run("verify", f"//{stream}", "--deep")
     assert verified.returncode == 0, verified.stdout.decode()
@@ -127,10 +130,13 @@ def test_without_a_broker_nothing_is_uploaded_and_it_is_said(
     node.kill()
 
     process = site.start(*agent(site, node))
-    time.sleep(5)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    assert process.stderr is not None
+    try:
+        told = any(b"nothing new is proved to be committed" in line for line in process.stderr)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=END_SECONDS)
 
+    assert told
     assert process.returncode == 0
-    assert "nothing new is proved to be committed" in err.decode()
     assert not [row for row in site.json("streams") if row["stream"].startswith(f"__{stream}_")]

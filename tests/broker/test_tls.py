@@ -20,7 +20,7 @@ from coldstream.errors import UnavailableError
 from coldstream_devkit.broker import BrokerNode, Certificate
 from coldstream_devkit.broker_release import Release
 
-from .conftest import Publisher, Site
+from .conftest import END_SECONDS, Publisher, Site
 from .test_single_node import caught_up
 
 
@@ -104,12 +104,12 @@ def test_an_agent_that_trusts_the_authority_tiers_over_tls(
             "agent", "run", "--data-dir", tls_node.data_dir, "--committed", "broker",
             "--stream-uri", stream_uri, "--management-uri", management_uri, "--flush", "1s",
         )  # fmt: skip
-        time.sleep(3)
+        wait_for(lambda: caught_up(site, stream, set()))
     try:
         wait_for(lambda: caught_up(site, stream, publisher.confirmed))
     finally:
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 0, err.decode()
     assert site.run("verify", f"//{stream}", "--deep").returncode == 0
 

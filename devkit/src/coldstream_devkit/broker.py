@@ -261,8 +261,8 @@ class BrokerNode:
         """Have it write down what it knows of its queues.
 
         Mnesia collects its log in the memory of the machine: a node that is killed a moment after a
-        queue was declared may not know it when it starts again. A node that does not answer, or has
-        another store, is left as it is.
+        queue was declared may not know it when it starts again. Khepri, which 4.x has, writes before
+        it answers. A node that has it, or does not answer, is left as it is.
         """
         with suppress(BrokerError):
             self.control("eval", "catch mnesia:sync_log().")
