@@ -52,8 +52,8 @@ test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI ru
 	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker" tests
 
 .PHONY: test-broker
-test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server; make brokers)
-	$(PYTEST) -m broker tests/broker
+test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server; make brokers; ALL=1 for all)
+	$(PYTEST) -m "$(if $(ALL),broker,broker and not slow)" --durations=10 tests/broker
 
 .PHONY: brokers
 brokers: setup ## As root: RabbitMQ 4.x of a newer Debian below ~/.cache/coldstream/brokers (SUITES="forky trixie")

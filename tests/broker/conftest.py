@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.broker)
             item.add_marker(pytest.mark.emulator)
+            if "three nodes" in item.name and not item.name.endswith(("plain]", "tracked]")):
+                item.add_marker(pytest.mark.slow)  # as beside one node, but for the way there
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )

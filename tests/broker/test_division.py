@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream.plans.stream_words import MARKS
@@ -108,6 +109,7 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
     assert verified.returncode == 0, verified.stdout.decode()
 
 
+@pytest.mark.slow
 def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
     cluster: Cluster,
     site: Site,

@@ -261,7 +261,7 @@ class BrokerNode:
         """Have it write down what it knows of its queues.
 
         Mnesia collects its log in the memory of the machine: a node that is killed a moment after a
-        queue was declared may not know it when it starts again. Khepri, which 4.x has, writes before
+        queue was declared may not know it when it starts again. Khepri of 4.x writes before
         it answers. A node that has it, or does not answer, is left as it is.
         """
         with suppress(BrokerError):
