@@ -74,12 +74,11 @@ class BrokenWireError(Exception):
         words: what happened.
         sent: bytes of the body that the other end has acknowledged, about.
         whole: whether it may have all of the request.
-        seconds: since the request began.
     """
 
-    def __init__(self, words: str, *, sent: int = 0, whole: bool = False, seconds: float = 0.0):
+    def __init__(self, words: str, *, sent: int = 0, whole: bool = False) -> None:
         super().__init__(words)
-        self.sent, self.whole, self.seconds = sent, whole, seconds
+        self.sent, self.whole = sent, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ class Wire:
         Raises:
             BrokenWireError: there is no answer.
         """
-        began, acked = self._clock(), self._acked()
+        acked = self._acked()
         sent = _Sent(len(head) + len(body), len(head))
         try:
             self._send(memoryview(head), sent, Unpaced())
@@ -184,7 +183,6 @@ class Wire:
                 f"{words}; {sent.body} of {len(body)} bytes were sent",
                 sent=min(max(0, self._acked() - acked - len(head)), len(body)),
                 whole=sent.whole,
-                seconds=self._clock() - began,
             ) from exc
         self._used_at = self._clock()
         return Answer(answer.status, answer.headers, answer.body, answer.closes or not sent.whole)

@@ -100,7 +100,7 @@ class Brittle:
     def put(self, key: str, body: Any, *, write_id: str) -> None:
         if "/data/" in key and len(body) > self.most:
             self.cut_short.append(len(body))
-            raise CutShortError("reset", key=key, sent=self.most, seconds=1.0)
+            raise CutShortError("reset", key=key, sent=self.most)
         self._store.put(key, body, write_id=write_id)
 
     def __getattr__(self, name: str) -> Any:
