@@ -245,9 +245,7 @@ class _Puts(BotoObjectStore):
                 raise  # nobody knows whether it has landed
             words = f"S3 did not get the object: {exc.broken}"
             if exc.broken.sent:
-                raise CutShortError(
-                    words, key=key, sent=exc.broken.sent, seconds=exc.broken.seconds
-                ) from exc
+                raise CutShortError(words, key=key, sent=exc.broken.sent) from exc
             raise UnavailableError(words, key=key) from exc
         except ClientError as exc:
             status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode")

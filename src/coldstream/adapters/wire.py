@@ -27,10 +27,12 @@ from typing import Any, Protocol
 
 from coldstream.fragment import Buffer
 
-_PIECE = 128 * 2**10
+_PIECE = 256 * 2**10
 _MOST_OF_AN_ANSWER = 2**20
 #: Servers and what lies between drop a silent connection after a while, some without a word.
 _IDLE_SECONDS = 15.0
+#: Where `struct tcp_info` of Linux has tcpi_bytes_acked.
+_BYTES_ACKED = 120
 _BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -70,14 +72,13 @@ class BrokenWireError(Exception):
 
     Args:
         words: what happened.
-        sent: bytes of the body that the other end has certainly or perhaps got.
+        sent: bytes of the body that the other end has acknowledged, about.
         whole: whether it may have all of the request.
-        seconds: since the request began.
     """
 
-    def __init__(self, words: str, *, sent: int = 0, whole: bool = False, seconds: float = 0.0):
+    def __init__(self, words: str, *, sent: int = 0, whole: bool = False) -> None:
         super().__init__(words)
-        self.sent, self.whole, self.seconds = sent, whole, seconds
+        self.sent, self.whole = sent, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Wire:
         Raises:
             BrokenWireError: there is no answer.
         """
-        began = self._clock()
+        acked = self._acked()
         sent = _Sent(len(head) + len(body), len(head))
         try:
             self._send(memoryview(head), sent, Unpaced())
@@ -180,9 +181,8 @@ class Wire:
             words = str(exc) or type(exc).__name__
             raise BrokenWireError(
                 f"{words}; {sent.body} of {len(body)} bytes were sent",
-                sent=max(0, sent.body - self._queued()),
+                sent=min(max(0, self._acked() - acked - len(head)), len(body)),
                 whole=sent.whole,
-                seconds=self._clock() - began,
             ) from exc
         self._used_at = self._clock()
         return Answer(answer.status, answer.headers, answer.body, answer.closes or not sent.whole)
@@ -200,10 +200,11 @@ class Wire:
                     count = self._socket.send(piece)
                 except _BLOCKED as exc:
                     reads = isinstance(exc, ssl.SSLWantReadError)
-                    self._await(select.POLLIN if reads else select.POLLIN | select.POLLOUT)
-                    if not self._receive() and not self._came:
+                    seen = self._await(select.POLLIN if reads else select.POLLIN | select.POLLOUT)
+                    if not seen:
+                        moved.look((sent.all, self._queued()), self._clock())
+                    elif seen != select.POLLOUT and not self._receive() and not self._came:
                         raise ConnectionResetError("the other end has closed") from None
-                    moved.look((sent.all, self._queued()), self._clock())
                 except OSError:
                     with suppress(OSError):  # it may have said why before it closed
                         self._receive()
@@ -256,13 +257,22 @@ class Wire:
             self._came += data
         raise ConnectionResetError("the other end talks without being asked")
 
-    def _await(self, events: int) -> None:
+    def _await(self, events: int) -> int:
+        """Wait for one of `events`, for a while; which have come."""
         self._poll.register(self._socket.fileno(), events)
-        self._poll.poll(self._slice * 1000)
+        return sum(came for _, came in self._poll.poll(self._slice * 1000))
 
     def _check_ended(self) -> None:
         if self._ended():
             raise _GaveUpError("the agent ends")
+
+    def _acked(self) -> int:
+        """Bytes that the other end has acknowledged, ever; 0 where nobody says."""
+        try:
+            found = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 2**8)
+            return int(struct.unpack_from("=Q", found, _BYTES_ACKED)[0])
+        except (OSError, struct.error):
+            return 0
 
     def _queued(self) -> int:
         """Bytes that the kernel has taken and the other end has not acknowledged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from coldstream.errors import UnavailableError
 from coldstream.fragment import Buffer
@@ -28,14 +28,13 @@ class CutShortError(UnavailableError):
 
     Args:
         message: what happened.
-        key: of the object.
         sent: bytes of it that went.
-        seconds: from the first to the last.
+        place: as of every error.
     """
 
-    def __init__(self, message: str, *, key: str, sent: int, seconds: float) -> None:
-        super().__init__(message, key=key)
-        self.sent, self.seconds = sent, seconds
+    def __init__(self, message: str, *, sent: int = 0, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.sent = sent
 
 
 @dataclass(frozen=True, slots=True)

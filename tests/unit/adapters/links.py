@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 OK = b'HTTP/1.1 200 OK\r\nETag: "x"\r\nContent-Length: 0\r\n\r\n'
 NONE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -74,10 +77,12 @@ class Server:
     Args:
         speak: called for each connection.
         small: whether little is buffered, so that what is not read is soon not sent.
+        trust: makes it speak TLS; None for none.
     """
 
     speak: Callable[[Server, Conversation], None]
     small: bool = False
+    trust: ssl.SSLContext | None = None
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
     over: threading.Event = field(default_factory=threading.Event)
@@ -94,7 +99,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://localhost:{self.port}" if self.trust else f"http://127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -106,7 +111,11 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:
-            self.speak(self, Conversation(connection))
+            if self.trust is None:
+                self.speak(self, Conversation(connection))
+                return
+            with self.trust.wrap_socket(connection, server_side=True) as secure:
+                self.speak(self, Conversation(secure))
 
     def close(self) -> None:
         self.over.set()
@@ -114,6 +123,30 @@ class Server:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)  # also for a thread that waits in it
             each.close()
+
+
+def certified(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """An authority, and what a server needs that it has certified as localhost."""
+
+    def openssl(*words: str | Path) -> None:
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+    new = ("-newkey", "rsa:2048", "-nodes")
+    authority, signing = folder / "ca.pem", folder / "ca.key"
+    certificate, key, request = (folder / f"leaf.{each}" for each in ("pem", "key", "csr"))
+    (folder / "names").write_text("subjectAltName=DNS:localhost\n")
+    openssl(
+        "req", "-x509", *new, "-days", "2", "-subj", "/CN=ca",
+        "-addext", "basicConstraints=critical,CA:TRUE", "-keyout", signing, "-out", authority,
+    )  # fmt: skip
+    openssl("req", *new, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
+    openssl(
+        "x509", "-req", "-days", "2", "-in", request, "-CA", authority, "-CAkey", signing,
+        "-CAcreateserial", "-extfile", folder / "names", "-out", certificate,
+    )  # fmt: skip
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trust.load_cert_chain(certificate, key)
+    return authority, trust
 
 
 def polite(server: Server, talk: Conversation) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -17,10 +20,10 @@ from coldstream.adapters.wire import Pace, Waits
 from coldstream.crc import crc32
 from coldstream.errors import AlreadyExistsError, UnavailableError, UnknownOutcomeError
 from coldstream.ports.objects import CutShortError
-from tests.unit.adapters.links import NONE, OK, Conversation, Server, polite
+from tests.unit.adapters.links import NONE, OK, Conversation, Server, certified, polite
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-1"}
-QUICK = Waits(connect=5.0, stall=0.6, answer=0.6)
+QUICK = Waits(connect=5.0, stall=1.5, answer=1.5)
 BIG = bytes(range(256)) * 2**15  # 8 MiB: more than sockets buffer
 
 Speak = Callable[[Server, Conversation], None]
@@ -31,7 +34,7 @@ Serve = Callable[..., Server]
 def serve() -> Iterator[Serve]:
     made: list[Server] = []
 
-    def start(speak: Speak, **more: bool) -> Server:
+    def start(speak: Speak, **more: Any) -> Server:
         made.append(Server(speak, **more))
         return made[-1]
 
@@ -52,7 +55,7 @@ def closed() -> Iterator[None]:
 
 def store_at(
     server: Server,
-    waits: Waits = QUICK,
+    waits: Waits | None = None,
     pace: Pace | None = None,
     ended: Callable[[], bool] = lambda: False,
 ) -> SendingObjectStore:
@@ -105,7 +108,7 @@ def test_a_slow_link_takes_longer_than_any_limit_and_the_put_lands(serve: Serve)
     def slow(server: Server, talk: Conversation) -> None:
         request = talk.head()
         assert request is not None
-        talk.body(request, pause=0.02, piece=8192)
+        talk.body(request, pause=0.06, piece=8192)
         server.requests.append(request)
         talk.answer(OK)
 
@@ -113,9 +116,9 @@ def test_a_slow_link_takes_longer_than_any_limit_and_the_put_lands(serve: Serve)
     server = serve(slow, small=True)
     began = time.monotonic()
 
-    store_at(server).put("key", body, write_id="1")
+    store_at(server, QUICK).put("key", body, write_id="1")
 
-    assert time.monotonic() - began > 2 * (QUICK.stall + QUICK.answer)  # else it shows nothing
+    assert time.monotonic() - began > QUICK.stall + QUICK.answer  # else it shows nothing
     assert server.requests[0].body == body
 
 
@@ -128,8 +131,8 @@ def test_a_server_that_hangs_in_the_middle_of_a_body_is_given_up_and_nothing_lan
         talk.body(request, most=100_000)
         server.over.wait()
 
-    with pytest.raises(CutShortError, match=r"no byte has moved for 0\.6 s") as caught:
-        store_at(serve(hang)).put("key", BIG, write_id="1")
+    with pytest.raises(CutShortError, match=r"no byte has moved for 1\.5 s") as caught:
+        store_at(serve(hang), QUICK).put("key", BIG, write_id="1")
 
     assert 100_000 <= caught.value.sent < len(BIG)
 
@@ -146,7 +149,7 @@ def test_a_server_that_takes_all_and_says_nothing_leaves_the_outcome_unknown(ser
     server = serve(silent)
 
     with pytest.raises(UnknownOutcomeError):
-        store_at(server).put("key", b"body", write_id="1")
+        store_at(server, QUICK).put("key", b"body", write_id="1")
 
     puts = [each for each in server.requests if each.method == "PUT"]
     assert len(puts) == 2
@@ -280,3 +283,69 @@ def test_every_byte_of_a_body_is_asked_for_and_none_of_a_head(serve: Serve) -> N
     assert server.requests[0].body == BIG[:1005]
     assert sum(pace.grants) == 1005
     assert len(pace.grants) == 101
+
+
+@pytest.fixture
+def trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    authority, made = certified(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    return made
+
+
+def test_over_tls_a_body_has_a_signed_checksum_and_is_not_hashed(
+    serve: Serve, trust: ssl.SSLContext
+) -> None:
+    server = serve(polite, trust=trust)
+    store = store_at(server)
+
+    for number in range(3):
+        store.put(f"key{number}", BIG, write_id="1")
+
+    assert [bytes(each.body) for each in server.requests] == [BIG] * 3
+    assert server.connections == 1
+    headers = server.requests[0].headers
+    assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    assert "x-amz-checksum-crc32" in headers["authorization"]
+
+
+def test_without_tls_the_signature_covers_the_body(serve: Serve) -> None:
+    server = serve(polite)
+    store_at(server).put("key", b"x", write_id="1")
+
+    assert len(server.requests[0].headers["x-amz-content-sha256"]) == 64
+
+
+def test_a_slow_link_with_tls_lands_a_put_and_one_that_hangs_is_given_up(
+    serve: Serve, trust: ssl.SSLContext
+) -> None:
+    def slow(server: Server, talk: Conversation) -> None:
+        while (request := talk.head()) is not None:
+            if request.path.endswith("slow"):
+                talk.body(request, pause=0.12, piece=8192)
+                talk.answer(OK)
+            else:
+                talk.body(request, most=50_000)
+                server.over.wait()
+
+    store = store_at(serve(slow, small=True, trust=trust), QUICK)
+    began = time.monotonic()
+    store.put("slow", BIG[: 2**18], write_id="1")
+
+    assert time.monotonic() - began > QUICK.stall + QUICK.answer  # else it shows nothing
+    with pytest.raises(CutShortError, match="no byte has moved"):
+        store.put("hangs", BIG, write_id="1")
+
+
+def test_a_server_that_nobody_trusts_gets_nothing(
+    serve: Serve, trust: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(polite, trust=trust)
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certified(tmp_path / "other")[0]))
+    monkeypatch.delenv("SSL_CERT_FILE")
+
+    with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        store_at(server).put("key", b"x", write_id="1")
+
+    assert not server.requests

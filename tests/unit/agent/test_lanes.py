@@ -86,7 +86,7 @@ def test_a_missing_right_is_no_reason_to_stop_the_others() -> None:
 
 def test_a_link_that_breaks_is_no_s3_that_refuses() -> None:
     lanes = lanes_of(Machine())
-    fail(lanes, 6, CutShortError("broken", key="k", sent=20 * MIB, seconds=9.0))
+    fail(lanes, 6, CutShortError("broken", key="k", sent=20 * MIB))
 
     assert not lanes.breaker.is_open
     assert lanes.piece == MIB

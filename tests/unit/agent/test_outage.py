@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from coldstream.agent import link
 from coldstream.errors import UnavailableError
+from coldstream.ports.objects import CutShortError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
@@ -85,3 +88,38 @@ def test_an_outage_makes_no_upload_twice_and_leaves_no_hole(site: Site) -> None:
         keys
     )
     assert not any(row.holes for row in run.agent.progress())
+
+
+class Brittle:
+    """A store on a link whose connections break after so many bytes."""
+
+    def __init__(self, store: Any, most: int) -> None:
+        self._store, self.most = store, most
+        self.cut_short: list[int] = []
+
+    def put(self, key: str, body: Any, *, write_id: str) -> None:
+        if "/data/" in key and len(body) > self.most:
+            self.cut_short.append(len(body))
+            raise CutShortError("reset", key=key, sent=self.most)
+        self._store.put(key, body, write_id=write_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_where_full_fragments_never_pass_smaller_ones_are_cut_of_the_same_data(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "LEAST_PIECE", 500)
+    write_stream(site.data_dir / STREAMS[0], messages=400, chunk_messages=5, message_size=100)
+    run = Run(site, machine=Machine(), settings={"target_size": 60_000, "poll_seconds": 5})
+    run.agent.context = replace(
+        run.agent.context, store=(brittle := Brittle(run.agent.context.store, 9_000))
+    )
+    run.done = lambda rows: durable(site, STREAMS[0])  # type: ignore[method-assign]
+    run.go()
+
+    assert durable(site, STREAMS[0])
+    assert max(brittle.cut_short) > 30_000
+    assert len(brittle.cut_short) < 40
+    assert not run.agent.progress()[0].holes
