@@ -51,6 +51,7 @@ class Node:
         self._members = members
         self._last_copy = last_copy
         self.replica = Replica("n")
+        self.replica.leads = True  # in a story each node believes so: the worst that can be
         self.write(*runs, committed=committed)
         self.restart()
 
