@@ -201,11 +201,12 @@ def test_who_claims_for_agents_anchors_commits_and_declares_holes(assembly: Asse
 
 
 def test_an_agent_sees_items_of_its_own_prefix_and_writes_its_heartbeat(assembly: Assembly) -> None:
+    own = ["#agents/rabbitmq/", "#words/rabbitmq/"]  # its heartbeats, and what it says of streams
     for statement in assembly.rights("Agents"):
         actions = set(statement["Action"]) - {"dynamodb:DescribeTable"}
         if any(action.startswith("dynamodb:") for action in actions):
             assert statement["Condition"] == (
-                {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#agents/rabbitmq/"]}}
+                {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": own}}
                 if "dynamodb:PutItem" in actions
                 else {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["rabbitmq/?*"]}}
             )
