@@ -15,7 +15,7 @@ from enum import StrEnum
 _AGENTS = 'job=~"$job", instance=~"$instance"'
 _STREAMS = f'{_AGENTS}, vhost=~"$vhost", queue=~"$queue"'
 _STREAM = "stream, vhost, queue"
-_NAME = "{{vhost}} {{queue}}"
+_NAME = "{{name}}"
 _WRITERS = "Of the node that has the stream's writer; of every node where none has, or says so."
 _TEN = "The ten worst of each moment."
 #: Gradients need some time; a rate over less than four scrapes has gaps.
@@ -128,6 +128,13 @@ def of_writer(metric: str, labels: str = _STREAMS) -> str:
 def _once(metric: str) -> str:
     """The same, each stream once."""
     return f"max by ({_STREAM}) ({of_writer(metric)})"
+
+
+def _named(expr: str) -> str:
+    """With a label `name`: virtual host and queue; the directory while they are not settled."""
+    joined = f'label_join({expr}, "name", ";", "vhost", "queue", "stream")'
+    directory = f'label_replace({joined}, "name", "$1", "name", ";;(.*)")'
+    return f'label_replace({directory}, "name", "$1 $2", "name", "(.+?);(.+);.*")'
 
 
 def _of_agents(metric: str) -> str:
@@ -246,7 +253,7 @@ _BEHIND = Row(
         Graph(
             "Lag",
             f"For how long the oldest committed chunk waits to be published. {_TEN} {_WRITERS}",
-            (Query(f"topk(10, {_once('lag_seconds')})", _NAME),),
+            (Query(_named(f"topk(10, {_once('lag_seconds')})"), _NAME),),
             Unit.SECONDS,
             Steps(red=900),
         ),
@@ -257,7 +264,7 @@ _BEHIND = Row(
             f" {_TEN} {_WRITERS}",
             (
                 Query(
-                    f"bottomk(10, min by ({_STREAM}) ({of_writer('headroom_seconds')}))",
+                    _named(f"bottomk(10, min by ({_STREAM}) ({of_writer('headroom_seconds')}))"),
                     _NAME,
                 ),
             ),
@@ -267,13 +274,13 @@ _BEHIND = Row(
         Graph(
             "Bytes behind",
             f"Of the local log that are not published. {_TEN} {_WRITERS}",
-            (Query(f"topk(10, {_once('lag_bytes')})", _NAME),),
+            (Query(_named(f"topk(10, {_once('lag_bytes')})"), _NAME),),
             Unit.BYTES,
         ),
         Graph(
             "Standstill",
             f"For how long a stream of which something waits makes no progress. {_TEN} {_WRITERS}",
-            (Query(f"topk(10, {_once('standstill_seconds')} > 0)", _NAME),),
+            (Query(_named(f"topk(10, {_once('standstill_seconds')} > 0)"), _NAME),),
             Unit.SECONDS,
             Steps(red=300),
         ),
