@@ -1,0 +1,52 @@
+"""The programs of Prometheus, and what an agent exports."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coldstream.agent.metrics import AgentMetrics
+from coldstream.agent.progress import Progress, Standstill
+from coldstream.agent.watermarks import Mark, Watermarks
+from coldstream.errors import UnavailableError
+from coldstream.manifest.catalog import QueueName
+
+ORDERS, CLICKS, UNNAMED = "__orders_1", "__clicks_2", "__c_3"
+_NAMES = {ORDERS: QueueName("c", "/", "orders"), CLICKS: QueueName("c", "/", "clicks")}
+_FIGURES = {
+    "agent_held_bytes": 5.0,
+    "agent_held_budget_bytes": 9.0,
+    "agent_uploads_in_flight": 2.0,
+}
+
+
+def exported(*, writer: bool) -> AgentMetrics:
+    """The real collector of an agent with three streams, one of them in every sort of trouble."""
+    metrics = AgentMetrics(lambda: _FIGURES, _NAMES)
+    bad = Progress(ORDERS, fragments=2, bytes=900)
+    bad.error, bad.standstill = UnavailableError("x"), Standstill(180.0, 3, "why")
+    bad.holes = [(1, 4)]
+    bad.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), writer, 7.5, 99, 12.0)
+    good = Progress(CLICKS)
+    good.marks = Watermarks(writer=not writer)
+    metrics.reported([bad, good, Progress(UNNAMED)])
+    return metrics
+
+
+def _program(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed: apt-get install prometheus")
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    return _program("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    return _program("prometheus")
