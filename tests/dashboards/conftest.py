@@ -19,6 +19,11 @@ _FIGURES = {
     "agent_held_bytes": 5.0,
     "agent_held_budget_bytes": 9.0,
     "agent_uploads_in_flight": 2.0,
+    "agent_uploads_allowed": 1.0,
+    "agent_fragment_limit_bytes": 2**20,
+    "agent_upload_bytes_per_second": 7e5,
+    "agent_store_refusals": 6.0,
+    "agent_store_refuses": 1.0,
 }
 
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts name what an agent exports, all of it, and are what the code says."""
+"""Dashboard and alerts name what an agent exports, all of it, and are what the code says."""
 
 from __future__ import annotations
 

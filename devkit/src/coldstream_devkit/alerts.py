@@ -74,6 +74,14 @@ ALERTS = (
         "systemd starts it anew after ten minutes. Look at its log, at the disk and at S3.",
     ),
     Alert(
+        "ColdstreamStoreRefuses",
+        f"{_agent('store_refuses')} == 1",
+        "10m",
+        "critical",
+        f"S3 refuses or does not answer the uploads of {_HERE}",
+        "The agent's log has S3's last words. Nothing is lost while headroom lasts.",
+    ),
+    Alert(
         "ColdstreamNoAgentBesideWriter",
         f"count(max by (stream) (coldstream_stream_writer{{{_JOB}}}) == 0) > 0",
         "15m",

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from coldstream_devkit.alerts import render_alerts
-from coldstream_devkit.dashboard_panels import ROWS, Graph, Panel, Query, Row, Stat, Steps, Worst
+from coldstream_devkit.dashboard_model import Graph, Panel, Query, Row, Stat, Steps, Worst
+from coldstream_devkit.dashboard_panels import ROWS
 
 ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD = "dashboards/coldstream-agent.json"
@@ -102,7 +103,9 @@ def _variables() -> list[dict[str, Any]]:
         _variable("job", "Job", "label_values(coldstream_agent_streams, job)"),
         # An agent that is down has no metrics of its own; it is still a target.
         _variable("instance", "Node", 'label_values(up{job=~"$job"}, instance)'),
-        _variable("vhost", "Virtual host", f"label_values(coldstream_stream_gone{{{agents}}}, vhost)"),
+        _variable(
+            "vhost", "Virtual host", f"label_values(coldstream_stream_gone{{{agents}}}, vhost)"
+        ),
         _variable(
             "queue",
             "Queue",

@@ -180,7 +180,11 @@ def _graph(panel: Mapping[str, Any], answers: Answers, wide: int, high: int) -> 
         svg.append(f'<text x="56" y="{min(high, y + 10):.0f}" text-anchor="end">{label}</text>')
     for step in defaults["thresholds"]["steps"][:]:
         level = step["value"]
-        if level is not None and level <= top and defaults["custom"]["thresholdsStyle"]["mode"] != "off":
+        if (
+            level is not None
+            and level <= top
+            and defaults["custom"]["thresholdsStyle"]["mode"] != "off"
+        ):
             y = high * (1 - level / top)
             svg.append(f'<path d="M60 {y:.0f}H{plot:.0f}" stroke="red" stroke-dasharray="4"/>')
     for number, (name, points) in enumerate(drawn):

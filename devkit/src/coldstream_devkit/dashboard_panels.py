@@ -8,8 +8,7 @@ or its agent is down: a stream is never missing because its agent is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from coldstream_devkit.dashboard_model import Graph, Query, Row, Stat, Steps, Unit, Worst
 
 #: What the dashboard's variables choose.
 _AGENTS = 'job=~"$job", instance=~"$instance"'
@@ -20,102 +19,6 @@ _WRITERS = "Of the node that has the stream's writer; of every node where none h
 _TEN = "The ten worst of each moment."
 #: Gradients need some time; a rate over less than four scrapes has gaps.
 _RATE = "[$__rate_interval]"
-
-
-class Unit(StrEnum):
-    """What a number counts, in Grafana's words."""
-
-    COUNT = "short"
-    SECONDS = "s"
-    BYTES = "bytes"
-    BYTES_PER_SECOND = "binBps"
-    PER_SECOND = "cps"
-    SHARE = "percentunit"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """PromQL, and what its lines are called."""
-
-    expr: str
-    legend: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Where a number turns yellow and red.
-
-    Attributes:
-        yellow: from here on; None for never.
-        red: from here on; None for never.
-        falling: it is the small numbers that are bad.
-    """
-
-    yellow: float | None = None
-    red: float | None = None
-    falling: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """One number of now, on a colour.
-
-    Attributes:
-        none: what to write where there is no number.
-    """
-
-    title: str
-    about: str
-    query: Query
-    unit: Unit = Unit.COUNT
-    steps: Steps | None = None
-    none: str = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """Lines over time.
-
-    Attributes:
-        steps: levels to draw.
-        stacked: whether the lines add up.
-    """
-
-    title: str
-    about: str
-    queries: tuple[Query, ...]
-    unit: Unit = Unit.COUNT
-    steps: Steps | None = None
-    stacked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Worst:
-    """A table of streams, the worst first.
-
-    Attributes:
-        value: what its number is called.
-        falling: it is the small numbers that are bad.
-    """
-
-    title: str
-    about: str
-    query: Query
-    value: str
-    unit: Unit
-    steps: Steps
-    falling: bool = False
-
-
-Panel = Stat | Graph | Worst
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Panels under a heading, side by side."""
-
-    title: str
-    panels: tuple[Panel, ...]
 
 
 def of_writer(metric: str, labels: str = _STREAMS) -> str:
@@ -379,6 +282,34 @@ _UPLOADS = Row(
     ),
 )
 
+_LINK = Row(
+    "THE LINK TO S3",
+    (
+        Graph(
+            "Rate of large uploads",
+            "What the link gives, by node: all uploads of an agent together, of late.",
+            (Query(_of_agents("upload_bytes_per_second"), "{{instance}}"),),
+            Unit.BYTES_PER_SECOND,
+        ),
+        Graph(
+            "Largest fragment",
+            "By node: the agent's `target_size`, and less where a fragment of that size would take"
+            " too long.",
+            (Query(_of_agents("fragment_limit_bytes"), "{{instance}}"),),
+            Unit.BYTES,
+        ),
+        Graph(
+            "Refusals in a row",
+            "Uploads that S3 has refused or not answered, by node; 0 again with the first that"
+            " lands.",
+            (
+                Query(_of_agents("store_refusals"), "{{instance}}"),
+                Query(f"{_of_agents('store_refuses')} == 1", "{{instance}}: asked now and then"),
+            ),
+        ),
+    ),
+)
+
 _AGENT = Row(
     "AGENTS",
     (
@@ -395,8 +326,12 @@ _AGENT = Row(
         ),
         Graph(
             "Uploads in flight",
-            "By node; at the agent's `uploads` it does as much at once as it may.",
-            (Query(_of_agents("uploads_in_flight"), "{{instance}}"),),
+            "By node, and how many may be: fewer than the agent's `uploads` where the link is slow"
+            " or S3 refuses.",
+            (
+                Query(_of_agents("uploads_in_flight"), "{{instance}}"),
+                Query(_of_agents("uploads_allowed"), "{{instance}}: allowed"),
+            ),
         ),
         Graph(
             "Held files",
@@ -449,4 +384,4 @@ _LOSSES = Row(
 )
 
 #: From top to bottom.
-ROWS = (_AT_A_GLANCE, _BEHIND, _WORST, _MARKS, _UPLOADS, _AGENT, _LOSSES)
+ROWS = (_AT_A_GLANCE, _BEHIND, _WORST, _MARKS, _UPLOADS, _LINK, _AGENT, _LOSSES)

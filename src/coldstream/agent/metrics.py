@@ -1,4 +1,4 @@
-"""What an agent does, for Prometheus: `/metrics` and `/healthz` on the loopback address.
+"""What an agent does, for Prometheus: `/metrics` and `/healthz`.
 
 Everything is read from the progress that the agent's loop has reported last, so a scrape costs the
 loop nothing, and a loop that hangs shows.
@@ -6,11 +6,13 @@ loop nothing, and a loop that hangs shows.
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -22,7 +24,9 @@ from coldstream.agent.progress import Progress
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 
-_ADDRESS = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+#: Requests that are answered at once; one more is hung up on.
+_AT_ONCE = 16
 #: A loop that has reported nothing for so long hangs: a claim waits for a function up to this.
 _HANGS_SECONDS = 300.0
 _LABELS = ("stream", "vhost", "queue")
@@ -137,19 +141,21 @@ def _family(kind: Any, name: str, about: str) -> Any:
 
 
 @contextmanager
-def serving(metrics: AgentMetrics, port: int) -> Iterator[int]:
+def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterator[int]:
     """Serve both pages while the context lasts.
 
     Args:
         metrics: of the agent.
-        port: on the loopback address; 0 for any free one.
+        port: 0 for any free one.
+        address: IPv4 or IPv6, of this machine.
 
     Returns:
         The port.
 
     Raises:
-        InvalidInputError: nobody can listen there.
+        InvalidInputError: it is no address, or nobody can listen there.
     """
+    kind = _server_of(address)
     registry = CollectorRegistry()
     registry.register(metrics)
     pages = make_wsgi_app(registry)
@@ -168,9 +174,10 @@ def serving(metrics: AgentMetrics, port: int) -> Iterator[int]:
         return [words.encode()]
 
     try:
-        server = make_server(_ADDRESS, port, app, _Server, _Quiet)
+        server = make_server(address, port, app, kind, _Quiet)
     except OSError as exc:
-        raise InvalidInputError(f"--metrics-port {port}: {exc.strerror or exc}") from exc
+        where = f"--metrics-port {port}, --metrics-address {address}"
+        raise InvalidInputError(f"{where}: {exc.strerror or exc}") from exc
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -182,9 +189,47 @@ def serving(metrics: AgentMetrics, port: int) -> Iterator[int]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A scrape that hangs keeps nobody else waiting."""
+    """A scrape that hangs keeps nobody else waiting, and many take no more than some threads."""
 
     daemon_threads = True
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._free = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(*args, **named)
+
+    def server_bind(self) -> None:
+        """As the base does, but asks no name server what the address is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if one is left."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _ServerOfIPv6(_Server):
+    """The same at an IPv6 address."""
+
+    address_family = socket.AF_INET6
+
+
+def _server_of(address: str) -> type[_Server]:
+    try:
+        version = ipaddress.ip_address(address).version
+    except ValueError as exc:
+        raise InvalidInputError(f"--metrics-address {address}: no IP address") from exc
+    return _Server if version == 4 else _ServerOfIPv6
 
 
 class _Quiet(WSGIRequestHandler):

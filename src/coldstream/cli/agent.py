@@ -108,7 +108,7 @@ def _run(setup: Setup, log: AgentLog) -> None:
         signal.signal(signal.SIGHUP, lambda *_: service.ask_to_reload())
     with ExitStack() as stack:
         if options.metrics_port is not None:
-            _serve(stack, service, options.metrics_port)
+            _serve(stack, service, options.metrics_port, options.metrics_address)
         if not service.directory_is_there():
             return
         if gate is not None:
@@ -190,7 +190,7 @@ def _check(setup: Setup) -> None:
     _committed(options, gate), _names(options, gate)
 
 
-def _serve(stack: ExitStack, service: Service, port: int) -> None:
+def _serve(stack: ExitStack, service: Service, port: int, address: str) -> None:
     """Serve the agent's metrics until the stack ends.
 
     Raises:
@@ -201,7 +201,7 @@ def _serve(stack: ExitStack, service: Service, port: int) -> None:
     worker = service.worker
     metrics = AgentMetrics(worker.figures, worker.names)
     service.listeners.append(metrics.reported)
-    stack.enter_context(serving(metrics, port))
+    stack.enter_context(serving(metrics, port, address))
 
 
 def _gate(options: AgentOptions) -> Gate:

@@ -155,10 +155,17 @@ class AgentOptions:
         typer.Option(
             min=1,
             max=65535,
-            help="Serve /metrics for Prometheus, and /healthz, at this port of 127.0.0.1.",
+            help="Serve /metrics for Prometheus, and /healthz, at this port.",
             show_default="no such port",
         ),
     ] = None
+    metrics_address: Annotated[
+        str,
+        typer.Option(
+            help="IP address at which they are served, to all who can reach it and without TLS:"
+            " 0.0.0.0 and :: for all of this machine's.",
+        ),
+    ] = "127.0.0.1"
     claim_function: Annotated[
         str,
         typer.Option(

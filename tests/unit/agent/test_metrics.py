@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -122,6 +125,47 @@ def test_a_loop_that_says_nothing_is_not_healthy(
 def test_a_port_that_is_taken_is_told(metrics: AgentMetrics, port: int) -> None:
     with pytest.raises(InvalidInputError, match=f"--metrics-port {port}"), serving(metrics, port):
         pass
+
+
+def test_it_is_served_at_an_ipv6_address_too(metrics: AgentMetrics) -> None:
+    with (
+        serving(metrics, 0, "::1") as port,
+        urllib.request.urlopen(f"http://[::1]:{port}/healthz", timeout=5) as page,
+    ):
+        assert page.read() == b"ok\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("rabbit-1", "no IP address"), ("192.0.2.1", "Cannot assign requested address")],
+)
+def test_an_address_that_is_not_this_machines_is_told(
+    metrics: AgentMetrics, address: str, words: str
+) -> None:
+    with (
+        pytest.raises(InvalidInputError, match=f"--metrics-address {address}: {words}"),
+        serving(metrics, 0, address),
+    ):
+        pass
+
+
+def test_who_opens_many_connections_takes_no_more_than_some_threads(
+    metrics: AgentMetrics, port: int
+) -> None:
+    """And once they are closed everybody is served again."""
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+    # The last one is taken after all others: then whoever has no thread has been hung up on.
+    silent[-1].settimeout(30)
+    assert silent[-1].recv(1) == b""
+    answering = sum("process_request_thread" in each.name for each in threading.enumerate())
+    for each in silent:
+        each.close()
+
+    assert answering == 16
+    while True:
+        with suppress(OSError):
+            assert get(port, "/healthz") == (200, "ok\n")
+            break
 
 
 def test_what_the_loop_reports_is_what_is_served(site: Site) -> None:
