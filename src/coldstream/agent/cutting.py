@@ -98,6 +98,11 @@ class Cutter:
         self._read, self._sighted = (-1, 0), (-1, 0.0)
         self.remaining = self._restarted = True
 
+    def rest_at(self, offset: int) -> None:
+        """Nothing is to be cut, for now."""
+        self.position, self.ripe_at = offset, None
+        self.remaining = self.unproved = False
+
     def cut(self, segments: Sequence[int], claim: OwnClaim, look: Look, jobs: list[Job]) -> bool:
         """Put slices into `jobs`, whatever fails behind them.
 

@@ -7,57 +7,25 @@ a queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from coldstream.agent import division, due
 from coldstream.agent import step as steps
-from coldstream.agent.catch_up import CatchUp
-from coldstream.agent.commits import Commits
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.cutting import Cutter, Look
-from coldstream.agent.effects import (
-    BeginsAbove,
-    Begun,
-    Bridge,
-    Claimed,
-    Compare,
-    Cut,
-    CutTo,
-    Effect,
-    Event,
-    Failed,
-    Follow,
-    Help,
-    Helped,
-    Hold,
-    OpenStream,
-    ReadItem,
-    ReadTurn,
-    Rest,
-    Restart,
-    Rested,
-    Seen,
-    TellTakeOver,
-    TurnRead,
-    Unclaimed,
-    Watch,
-    Watching,
-)
+from coldstream.agent.effects import Begun, Effect, Event, Failed, Seen
 from coldstream.agent.faults import explained
-from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import LastCopy, Members
-from coldstream.agent.opening import open_stream
+from coldstream.agent.members import Members
+from coldstream.agent.perform import Performer
 from coldstream.agent.progress import Gone as GoneStream
-from coldstream.agent.progress import Progress, of_gone, of_take_over, place, translated
+from coldstream.agent.progress import Progress, of_gone, place, translated
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.state import Course, Gone
-from coldstream.agent.strangers import Strangers
 from coldstream.agent.upload import Job, Uploaded
 from coldstream.agent.watermarks import WatermarkWatch
 from coldstream.errors import ColdstreamError, UnavailableError
@@ -108,31 +76,30 @@ class StreamFollower:
     lanes: Lanes | None = None
     progress: Progress = field(init=False)
     course: Course = field(default_factory=Course)
-    _commits: Commits = field(init=False)
-    _gaps: Gaps = field(init=False)
+    _performer: Performer = field(init=False)
     _standing: StandstillWatch = field(init=False)
-    _strangers: Strangers = field(init=False)
-    _catch_up: CatchUp = field(init=False)
-    _cutter: Cutter = field(init=False)
     _watermarks: WatermarkWatch = field(init=False)
     _ask_at: float = 0.0  # when it is worth asking again what is committed
 
     def __post_init__(self) -> None:
-        members = self.members or (LastCopy() if self.settings.last_copy else None)
-        commits = Commits(self.context, self.function, self.log.stream, self.pause)
-        self._commits = commits
-        self._gaps = Gaps(self.context, commits, self.log, members, self.pause)
-        notices = self._gaps.notices
-        self.progress = Progress(self.log.stream, holes=self._gaps.holes, notices=notices)
-        every = 0.0 if self.settings.once else self.settings.compare_seconds
-        self._strangers = Strangers(self.context, self.log, every, notices)
-        self._cutter = Cutter(self.log, self.settings, self.lanes)
+        self._performer = Performer(
+            context=self.context,
+            log=self.log,
+            committed=self.committed,
+            settings=self.settings,
+            requests=self.requests,
+            function=self.function,
+            names=self.names,
+            pause=self.pause,
+            members=self.members,
+            held=self.held,
+            lanes=self.lanes,
+        )
+        holes, notices = self._performer.holes, self._performer.notices
+        self.progress = Progress(self.log.stream, holes=holes, notices=notices)
         marks = self.progress.marks
         self._watermarks = WatermarkWatch(self.log, self.committed, self.settings, marks)
         self._standing = StandstillWatch(self.log, self.committed, self.settings, self.progress)
-        self._catch_up = CatchUp(
-            self.context, self.log.stream, self.settings, self.requests, commits, notices
-        )
 
     # --- a look ---
 
@@ -147,7 +114,7 @@ class StreamFollower:
             most: how many uploads may start.
         """
         jobs: list[Job] = []
-        if self._catch_up.hopeless:
+        if self._performer.catch_up.hopeless:
             return jobs
         try:
             seen = self._see(now, now_ms, most)
@@ -172,7 +139,7 @@ class StreamFollower:
             writer=self.committed.known(stream).writer,
             oldest_at=self._watermarks.oldest_at,
             store_at=now if self.lanes is None else self.lanes.later(now),
-            stuck=self._catch_up.stuck,
+            stuck=self._performer.catch_up.stuck,
             settings=self.settings,
         )
 
@@ -182,12 +149,12 @@ class StreamFollower:
         while left:
             effect, *left = left
             try:
-                for event in self._perform(effect, seen, jobs):
+                for event in self._performer.perform(effect, self.course, seen, jobs):
                     left = [*self._note(seen, event), *left]
             except Exception as exc:  # it is this stream's, and what was cut is uploaded
                 self._note(seen, self._failure(exc, seen.now))
                 break
-        self.course = steps.placed(self.course, more=self._cutter.remaining)
+        self.course = steps.placed(self.course, more=self._performer.cutter.remaining)
 
     def _note(self, seen: Seen, event: Event) -> list[Effect]:
         level = self.course.level
@@ -202,101 +169,6 @@ class StreamFollower:
         progress, course = self.progress, self.course
         progress.next_offset, progress.cut_offset = course.next_offset, course.cut_offset
         progress.error = course.error
-
-    def _perform(self, effect: Effect, seen: Seen, jobs: list[Job]) -> Iterator[Event]:
-        """Do one thing; what came of it."""
-        match effect:
-            case Cut():
-                yield from self._cut(effect, seen, jobs)
-            case OpenStream(limit):
-                yield self._open(limit, seen)
-            case Restart(offset, hole_end):
-                self._cutter.restart_at(offset)
-                self._cutter.hole_end = hole_end
-            case Bridge(epoch, begin, limit):
-                self.log.check_indexes(self.course.position)
-                yield self._gaps.bridge(epoch, begin, committed=limit, to_log=True)
-            case ReadTurn():
-                item = self.context.catalog.get(self.log.stream)
-                yield TurnRead(0 if item is None else item.next_offset)
-            case TellTakeOver(seconds):
-                words = of_take_over(self.log.stream, self.course.next_offset, seconds)
-                self.progress.notices.append(words)
-            case Rest():
-                yield self._rest(seen)
-            case Watch():
-                yield Watching(self._catch_up.trying)
-            case ReadItem():
-                item = self.context.catalog.get(self.log.stream)
-                if item is None:
-                    raise UnavailableError("the stream's item is gone", stream=self.log.stream)
-                yield item
-            case Follow(moved):
-                self._catch_up.followed(seen.now, moved=moved)
-            case Help(item):
-                yield Helped(self._help(item, seen))
-            case Hold():
-                self._hold()
-            case Compare(epoch, limit):
-                self._strangers.look(epoch, self.course.next_offset, limit, seen.now)
-
-    def _cut(self, effect: Cut, seen: Seen, jobs: list[Job]) -> Iterator[Event]:
-        segments, cutter = self.log.segments(), self._cutter
-        if not segments:
-            return
-        if segments[0] > cutter.position:
-            cutter.remaining = True
-            yield BeginsAbove(segments[0])
-            return
-        look = Look(seen.now, seen.now_ms, effect.limit, effect.most, flush=effect.hurry)
-        fault, over = None, False
-        try:
-            over = cutter.cut(segments, effect.claim, look, jobs)
-        except Exception as exc:
-            fault = exc
-        yield CutTo(cutter.position, tuple(job.piece.first_offset for job in jobs), over)
-        if fault is not None:
-            raise fault
-
-    def _open(self, limit: int, seen: Seen) -> Event:
-        """Anchor and claim the stream."""
-        if self.held is not None and not self.course.vanished:
-            # What a new epoch has cut off must not be taken for what retention has removed.
-            self.held.forget(self.log.directory)
-            self._hold()
-        opened = open_stream(
-            self.context,
-            self._commits,
-            self.log,
-            self._gaps,
-            limit=limit,
-            settings=self.settings,
-            name=self.names.get(self.log.stream, QueueName()),
-            notices=self.progress.notices,
-        )
-        if opened is None:
-            return Unclaimed(bool(self.log.chunks_near(_END, committed=_END)))
-        self._catch_up.opened(seen.now, moved=opened.report.commits > 0)
-        self._strangers.opened(opened.claimed_at, seen.now)
-        return Claimed(opened)
-
-    def _rest(self, seen: Seen) -> Rested:
-        cutter = self._cutter
-        known, limit = self.committed.known(self.log.stream), self.course.limit(seen.committed)
-        cutter.remaining = cutter.unproved = False
-        cutter.ripe_at, cutter.position = None, self.course.next_offset
-        return Rested(not known.whole and self.log.end() > limit)
-
-    def _help(self, item: CatalogItem, seen: Seen) -> int | None:
-        catch_up, flying = self._catch_up, bool(self.course.flying)
-        if not catch_up.due(seen.now, moved_at=self.course.moved_at, in_flight=flying):
-            return None
-        return catch_up.help(item, self.course.position, seen.now, in_flight=flying)
-
-    def _hold(self) -> None:
-        """Keep what is not durable yet readable, whatever the broker removes."""
-        if self.held is not None and not self.course.vanished and not self.settings.once:
-            self.held.keep(self.log.directory, self.log.segments(), self.course.next_offset)
 
     def _mark(self, now: float, now_ms: int) -> None:
         """Bring the watermarks up to date; what cannot be read was told as the stream's error."""
@@ -317,7 +189,7 @@ class StreamFollower:
             now,
             in_flight=len(self.course.flying),
             position=self.course.position,
-            waits=self._cutter.remaining or self.course.over,
+            waits=self._performer.cutter.remaining or self.course.over,
         )
 
     # --- between two looks ---
@@ -327,7 +199,7 @@ class StreamFollower:
         self.course = steps.landed(self.course, uploaded.key.first_offset, now)
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
-        self._strangers.uploaded(uploaded.key)
+        self._performer.strangers.uploaded(uploaded.key)
         self._tell()
 
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
@@ -336,7 +208,7 @@ class StreamFollower:
         self.course = steps.given_back(
             self.course, piece.first_offset, failure.error, now, failure.again_at
         )
-        self._cutter.position = self.course.position
+        self._performer.cutter.position = self.course.position
         self._tell()
 
     def trouble(self, exc: Exception, now: float) -> None:
@@ -351,14 +223,13 @@ class StreamFollower:
         where = place(self.settings, self.context.prefix)
         seconds = self.settings.rescan_seconds
         again_at = now + seconds if not self.lanes else self.lanes.again_at(now, seconds)
-        self._cutter.remaining = True
+        self._performer.cutter.remaining = True
         return Failed(explained(error, self.log, where), again_at)
 
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings; not while it is stepped."""
-        self.settings = self._cutter.settings = settings
-        self._watermarks.settings = settings
-        self._standing.settings = self._catch_up.settings = settings
+        self.settings = self._watermarks.settings = self._standing.settings = settings
+        self._performer.steer(settings)
 
     def note_end(self) -> None:
         """With `once`: upload what is committed now, nothing above it; raises as any look does."""
@@ -374,19 +245,19 @@ class StreamFollower:
         """Nothing is under way: all that is committed is in the manifest, or something failed."""
         return due.settled(
             self.course,
-            more=self._cutter.remaining,
-            hole_end=self._cutter.hole_end,
-            hopeless=self._catch_up.hopeless,
+            more=self._performer.cutter.remaining,
+            hole_end=self._performer.cutter.hole_end,
+            hopeless=self._performer.catch_up.hopeless,
         )
 
     def wake_at(self, now: float) -> float:
         """When a step is needed although no file has changed, monotonic seconds; `now` for soon."""
-        course, cutter = self.course, self._cutter
+        course, cutter = self.course, self._performer.cutter
         writer, once = self.committed.known(self.log.stream).writer, self.settings.once
         reasons = due.Reasons(
             stands_by=steps.stands_by(course, writer, now, once=once),
             turn_at=division.due_at(course.turn, self._watermarks.oldest_at, self.settings),
-            compare_at=self._strangers.due_at(course.next_offset),
+            compare_at=self._performer.strangers.due_at(course.next_offset),
             more=cutter.remaining,
             ripe_at=cutter.ripe_at,
             unproved=cutter.unproved,

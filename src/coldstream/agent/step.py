@@ -50,6 +50,7 @@ from coldstream.agent.state import (
     Cutting,
     Draining,
     Gone,
+    Open,
     Opening,
     Suspect,
     Waiting,
@@ -113,7 +114,7 @@ def _turn_read(course: Course, seen: Seen, next_offset: int) -> Next:
 
 def _rest(course: Course) -> Next:
     """Finish what was begun while it was this node's turn, and then do nothing."""
-    opened = isinstance(course.state, Cutting | Behind | Blocked)
+    opened = isinstance(course.state, Open)
     if course.flying or (opened and not course.level):
         return course, (Watch(),)
     return course, (Rest(), Hold())
@@ -136,7 +137,7 @@ def _work(course: Course, seen: Seen) -> Next:
     if isinstance(state, Blocked) and now >= waits and not seen.settings.once:
         state = Cutting(state.claim, Suspect(state.at))  # perhaps the file was mended
         course = replace(course, state=state)
-    if isinstance(state, Cutting | Behind | Blocked):
+    if isinstance(state, Open):
         return _cut(course, seen)
     if course.flying or isinstance(state, Gone):
         return course, ()
