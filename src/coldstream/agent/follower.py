@@ -443,7 +443,9 @@ class StreamFollower:
     def _hold(self) -> None:
         """Keep what is not durable yet readable, whatever the broker removes."""
         if self.held is not None and self.progress.gone is None and not self.settings.once:
-            self.held.keep(self.log.directory, self.log.segments(), self.progress.next_offset)
+            proved = self.committed.limit(self.log.stream)
+            segments, durable = self.log.segments(), self.progress.next_offset
+            self.held.keep(self.log.directory, segments, durable, proved=proved)
 
     def _tell_standstill(self, now: float) -> None:
         """Say of a stream that waits and makes no progress that it does, every few minutes."""
