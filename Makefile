@@ -48,8 +48,8 @@ test: setup ## All checks, and all tests but the full matrices
 	wait $$lint || failed=1; cat build/lint.txt; exit $$failed
 
 .PHONY: test-slow
-test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both)
-	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker" tests
+test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both; ALL=1 for what takes longest)
+	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker$(if $(ALL),, and not long)" tests
 
 .PHONY: test-broker
 test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server; make brokers; ALL=1 for all)

@@ -21,6 +21,13 @@ from tests.e2e.conftest import Site, site, wait_for
 
 __all__ = ["Site", "site", "wait_for"]
 
+#: Of these the release changes little, so CI tries one of the two.
+_ONE_RELEASE = {
+    "test_who_may_not_log_in_or_not_enter_or_not_read_is_told_what_to_permit": FORKY,
+    "test_every_confirmed_message_comes_back_identical_and_nothing_stays": SYSTEM,
+    "test_whoever_interrupts_it_finds_nothing_running_afterwards": FORKY,
+    "test_without_a_broker_nothing_is_uploaded_and_it_is_said": SYSTEM,
+}
 #: For a process to end after a signal, on a machine that does other things.
 END_SECONDS = 180.0
 
@@ -38,6 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.emulator)
             if "three nodes" in item.name and not item.name.endswith(("plain]", "tracked]")):
                 item.add_marker(pytest.mark.slow)  # as beside one node, but for the way there
+            other = _ONE_RELEASE.get(item.name.partition("[")[0])
+            if other is not None and str(other) in item.name:
+                item.add_marker(pytest.mark.slow)
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )

@@ -24,14 +24,17 @@ LONG = (
     "and one that joins elsewhere",
     "an answer is lost, and an upload comes late",
     "two committers",
-    "two committers, and an answer is lost",
 )
+#: What has so many that it takes minutes by itself: `make test-slow ALL=1`.
+LONGEST = ("two committers, and an answer is lost",)
 
 
 def _long_ones_slow(cases: Collection[str]) -> list[Any]:
+    marks = (pytest.mark.slow, pytest.mark.long)
     return [
-        *(each for each in cases if each not in LONG),
+        *(each for each in cases if each not in LONG + LONGEST),
         *slow(each for each in cases if each in LONG),
+        *(pytest.param(each, marks=marks) for each in cases if each in LONGEST),
     ]
 
 

@@ -66,13 +66,12 @@ def wake_at(course: Course, now: float, reasons: Reasons, *, once: bool) -> floa
     return max(now, min(times))
 
 
-def settled(course: Course, *, more: bool, hole_end: int | None, hopeless: bool) -> bool:
+def settled(course: Course, *, more: bool, hopeless: bool) -> bool:
     """Whether nothing is under way: all is in the manifest, or something failed.
 
     Args:
         course: of the stream.
         more: more can be cut at once.
-        hole_end: where a hole ends that waits for what follows it.
         hopeless: the manifest follows whatever is tried.
     """
     if course.flying:
@@ -82,6 +81,6 @@ def settled(course: Course, *, more: bool, hole_end: int | None, hopeless: bool)
     if course.error is not None:
         # What was uploaded before the fault may still be on its way into the manifest. A hole
         # is not: it waits for what has not been uploaded.
-        followed = course.level or course.position == hole_end
+        followed = course.level or course.position == course.hole_end
         return course.claim.epoch == 0 or followed or course.gave_up or hopeless
     return not course.over and not more and course.level

@@ -165,10 +165,9 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Cut from `offset` on; `hole_end` is where a hole ends that waits for what follows it."""
+    """Cut from `offset` on."""
 
     offset: int
-    hole_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +179,14 @@ class Cut:
         limit: offsets below this may be cut.
         most: slices.
         hurry: nothing waits for its fragment to fill.
+        hole_end: what begins here does not wait either; None for nothing.
     """
 
     claim: OwnClaim
     limit: int
     most: int
     hurry: bool
+    hole_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,6 @@ class StreamFollower:
         return due.settled(
             self.course,
             more=self._performer.cutter.remaining,
-            hole_end=self._performer.cutter.hole_end,
             hopeless=self._performer.catch_up.hopeless,
         )
 

@@ -7,18 +7,28 @@ nothing behind when the agent dies.
 A held file counts only where retention or a deletion took it: below the oldest file that is there,
 or if none is. Above, it was the broker that cut off a tail which was never committed. And a file
 that was made anew under the same name is another one: identities are compared at every look.
+
+Between two looks a tail may have been cut off, written anew by another epoch, and removed by
+retention; what is held of it then lies below all that is there, and was never committed. So a held
+file counts only if all of it was known to be committed when it was last there, or if what follows
+it is of the same epoch: an epoch has one writer, whose log only grows. Where one does not count,
+neither do those below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from errno import EAGAIN
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
+
 from coldstream.agent.files import LogFile, LogFiles, Stamp
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
 from coldstream.osiris.segment import index_name, segment_name
 
 _DIGITS = 20
@@ -31,6 +41,8 @@ class _Handle:
     file: LogFile
     identity: object
     close: ExitStack
+    proved: int  # of the stream: all offsets below it were committed when the file was last there
+    counts: bool | None = None  # once it is removed: whether it was committed
     users: int = 1  # who holds it is one
 
     def leave(self) -> None:
@@ -81,19 +93,20 @@ class Held:
         """Names of the files in a directory, and of what it has lost at its lower end.
 
         Raises:
-            OSError: it cannot be read, or is gone and nothing of it is held.
+            OSError: it cannot be read, or is gone and nothing of it is held; or it cannot be said
+                yet whether what is held was committed.
         """
         with self._lock:
-            held = list(self._held.get(directory.name, _Of()).files)
+            held = dict(self._held.get(directory.name, _Of()).files)
         try:
             there = self._files.names(directory)
         except FileNotFoundError:
             if not held:
                 raise
-            return held
+            return list(held)
         if not held:
             return there
-        return [*there, *_below(held, there)]
+        return [*there, *self._committed(directory, held, _below(held, there), there)]
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         """As `LogFiles` says, of the files that are there."""
@@ -117,13 +130,53 @@ class Held:
                 file = handle.file
             yield file
 
-    def keep(self, directory: Path, segments: Sequence[int], since: int) -> None:
+    def _committed(
+        self,
+        directory: Path,
+        held: Mapping[str, _Handle],
+        removed: Sequence[str],
+        there: Collection[str],
+    ) -> Iterator[str]:
+        """Those of the removed files that were committed, from the highest one down."""
+        above = min(_numbers(there), default=None)
+        for first in sorted(_numbers(removed), reverse=True):
+            names = segment_name(first), index_name(first)
+            if above is not None:
+                index = held.get(names[1])
+                if index is None:
+                    return
+                if _epoch_at(index.file, -1) is None:
+                    continue  # it has no chunk
+                if index.counts is None:
+                    index.counts = index.proved >= above or self._goes_on(directory, index, above)
+                if not index.counts:
+                    return
+            yield from (name for name in names if name in removed)
+            above = first
+
+    def _goes_on(self, directory: Path, below: _Handle, above: int) -> bool:
+        """Whether an index ends in the epoch in which the one of `above` begins.
+
+        Raises:
+            OSError: nobody can say yet; what is held may not be given up before.
+        """
+        with self.open(directory, index_name(above)) as file:
+            epoch = _epoch_at(file, 0)
+        if epoch is None:
+            name = str(directory / index_name(above))
+            raise BlockingIOError(EAGAIN, "nothing is in the oldest segment yet", name)
+        return epoch == _epoch_at(below.file, -1)
+
+    def keep(
+        self, directory: Path, segments: Sequence[int], since: int, *, proved: int = 0
+    ) -> None:
         """Hold the files of a stream from the segment that has offset `since` on, no others.
 
         Args:
             directory: of the stream.
             segments: first offsets of all that are there or held, rising.
             since: all below is durable.
+            proved: all offsets below it are committed; known before the segments were looked for.
         """
         needed = [each for each in segments if each > since]
         needed = [*segments[: len(segments) - len(needed)][-1:], *needed]
@@ -139,7 +192,7 @@ class Held:
             self._drop(held, set(held.files) - set(wanted))
             for name in wanted:
                 if name in there:
-                    self._hold(held, directory, name)
+                    self._hold(held, directory, name, proved)
             held.unlinked = sum(
                 handle.file.size() for name, handle in held.files.items() if name not in there
             )
@@ -157,11 +210,12 @@ class Held:
         for name in list(self._held):
             self.forget(Path(name))
 
-    def _hold(self, held: _Of, directory: Path, name: str) -> None:
+    def _hold(self, held: _Of, directory: Path, name: str, proved: int) -> None:
         before = held.files.get(name)
         try:
             identity = _identity(self._files.stamp(directory, name))
             if before is not None and before.identity == identity:
+                before.proved = max(before.proved, proved)
                 return
             if before is not None:
                 self._drop(held, {name})
@@ -172,7 +226,7 @@ class Held:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
                 if _identity(self._files.stamp(directory, name)) == identity:
-                    held.files[name] = _Handle(file, identity, stack.pop_all())
+                    held.files[name] = _Handle(file, identity, stack.pop_all(), proved)
                     self._count += 1
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
@@ -212,17 +266,32 @@ def _identity(stamp: Stamp) -> object:
 
 def _below(held: Collection[str], there: Collection[str]) -> list[str]:
     """The held files that lie below all that are there."""
-    numbers = [
-        int(name[:_DIGITS])
-        for name in there
-        if name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
-        and name[:_DIGITS].isascii()
-        and name[:_DIGITS].isdecimal()
-    ]
-    first = min(numbers, default=None)
+    first = min(_numbers(there), default=None)
     present = set(there)
     return [
         name
         for name in held
         if name not in present and (first is None or int(name[:_DIGITS]) <= first)
     ]
+
+
+def _numbers(names: Collection[str]) -> set[int]:
+    """First offsets of the segments and indexes among files."""
+    return {
+        int(name[:_DIGITS])
+        for name in names
+        if name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
+        and name[:_DIGITS].isascii()
+        and name[:_DIGITS].isdecimal()
+    }
+
+
+def _epoch_at(index: LogFile, number: int) -> int | None:
+    """Epoch of the first (0) or the last (-1) record of an index; None if it has none."""
+    size = INDEX_DTYPE.itemsize
+    count = (index.size() - INDEX_HEADER_SIZE) // size
+    if count <= 0:
+        return None
+    at = INDEX_HEADER_SIZE + (number % count) * size
+    record = index.read(at, size)
+    return int(np.frombuffer(record, INDEX_DTYPE)["epoch"][0]) if len(record) == size else None

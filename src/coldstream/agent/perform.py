@@ -128,9 +128,8 @@ class Performer:
                 yield from self._cut(effect, seen, jobs)
             case OpenStream(limit):
                 yield self._open(limit, course, seen)
-            case Restart(offset, hole_end):
+            case Restart(offset):
                 self.cutter.restart_at(offset)
-                self.cutter.hole_end = hole_end
             case Bridge(epoch, begin, limit):
                 self.log.check_indexes(course.position)
                 yield self._gaps.bridge(epoch, begin, committed=limit, to_log=True)
@@ -165,7 +164,14 @@ class Performer:
             cutter.remaining = True
             yield BeginsAbove(segments[0])
             return
-        look = Look(seen.now, seen.now_ms, effect.limit, effect.most, flush=effect.hurry)
+        look = Look(
+            now=seen.now,
+            now_ms=seen.now_ms,
+            limit=effect.limit,
+            most=effect.most,
+            flush=effect.hurry,
+            hole_end=effect.hole_end,
+        )
         fault, over = None, False
         try:
             over = cutter.cut(segments, effect.claim, look, jobs)
@@ -211,4 +217,6 @@ class Performer:
     def _hold(self, course: Course) -> None:
         """Keep what is not durable yet readable, whatever the broker removes."""
         if self.held is not None and not course.vanished and not self.settings.once:
-            self.held.keep(self.log.directory, self.log.segments(), course.next_offset)
+            proved = self.committed.limit(self.log.stream)
+            segments, durable = self.log.segments(), course.next_offset
+            self.held.keep(self.log.directory, segments, durable, proved=proved)

@@ -129,6 +129,7 @@ class Course:
         next_offset: of the manifest, as last seen.
         position: where it is cut next.
         cut_offset: everything below has been cut; above the position where it is cut a second time.
+        hole_end: where a hole ends that waits for what follows it; None if none does.
         flying: first offsets of slices that are being uploaded.
         error: why it stands still; None while it does not.
         end: with `once`: what is committed above came after the start; None for no end.
@@ -145,6 +146,7 @@ class Course:
     next_offset: int = 0
     position: int = 0
     cut_offset: int = 0
+    hole_end: int | None = None
     flying: tuple[int, ...] = ()
     error: ColdstreamError | None = None
     end: int | None = None

@@ -166,7 +166,8 @@ def _cut(course: Course, seen: Seen) -> Next:
     limit = course.limit(seen.committed)
     effects: tuple[Effect, ...] = (Watch(), Hold(), Compare(course.claim.epoch, limit))
     if most > 0 and (not course.vanished or seen.settings.upload_tail):
-        effects = (Cut(course.claim, limit, most, hurry or seen.settings.once), *effects)
+        hurry = hurry or seen.settings.once
+        effects = (Cut(course.claim, limit, most, hurry, course.hole_end), *effects)
     return course, effects
 
 
@@ -217,8 +218,9 @@ def _bridged(course: Course, seen: Seen, there: Bridged) -> Next:
     if there.epoch != course.claim.epoch:
         return _outdated(course), ()
     at = there.position
-    course = replace(course, position=at, cut_offset=at, moved_at=seen.now)
-    return course, (Restart(at, at if there.waiting else None),)
+    hole_end = at if there.waiting else None
+    course = replace(course, position=at, cut_offset=at, hole_end=hole_end, moved_at=seen.now)
+    return course, (Restart(at),)
 
 
 def _watching(course: Course, seen: Seen, trying: bool) -> Next:

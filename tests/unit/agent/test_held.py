@@ -10,6 +10,7 @@ import pytest
 from coldstream.agent.files import DISK
 from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
+from coldstream.osiris.index import INDEX_HEADER_SIZE
 from coldstream_devkit.generator import write_stream
 
 STREAM = "__orders_1745252105682952932"
@@ -23,10 +24,10 @@ def log(tmp_path: Path) -> StreamLog:
     return StreamLog(tmp_path / STREAM, held)
 
 
-def keep(log: StreamLog, since: int = 0) -> Held:
+def keep(log: StreamLog, since: int = 0, *, proved: int = _END) -> Held:
     held = log.files
     assert isinstance(held, Held)
-    held.keep(log.directory, log.segments(), since)
+    held.keep(log.directory, log.segments(), since, proved=proved)
     return held
 
 
@@ -71,6 +72,62 @@ def test_a_tail_that_the_broker_cuts_off_is_gone(log: StreamLog) -> None:
     log.segment_path(last).unlink()
 
     assert last not in log.segments()
+
+
+def test_what_was_cut_off_written_anew_and_removed_between_two_looks_is_not_read(
+    log: StreamLog,
+) -> None:
+    """Seed 733: the tail of epoch 1 was never committed, and nothing else shows that now."""
+    keep(log, proved=log.segments()[-1])
+    end = log.end()
+    shutil.rmtree(log.directory)
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=end, epochs=((2, 0),))
+
+    assert log.segments() == [end], "the newest held one is not proved, so none below it counts"
+
+
+@pytest.mark.parametrize(("proved", "epoch"), [("all", 2), ("some", 1)])
+def test_what_was_committed_when_it_was_last_there_or_goes_on_in_its_epoch_is_read(
+    log: StreamLog, proved: str, epoch: int
+) -> None:
+    before = log.segments()
+    end = log.end()
+    keep(log, proved=end if proved == "all" else before[-1])
+    shutil.rmtree(log.directory)
+    write_stream(
+        log.directory, messages=40, chunk_messages=2, start_offset=end, epochs=((epoch, 0),)
+    )
+
+    assert log.segments() == [*before, end]
+
+
+def test_what_is_held_waits_until_the_first_chunk_above_it_says_whether_it_was_committed(
+    log: StreamLog,
+) -> None:
+    """The only segment that is left has been begun this instant."""
+    before, end = log.segments(), log.end()
+    keep(log, proved=0)
+    shutil.rmtree(log.directory)
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=end)
+    index = log.index_path(end)
+    data = index.read_bytes()
+    index.write_bytes(data[:INDEX_HEADER_SIZE])
+
+    with pytest.raises(BlockingIOError):
+        log.segments()
+
+    index.write_bytes(data)
+    assert log.segments() == [*before, end]
+
+
+def test_what_became_committed_while_it_was_there_is_read(log: StreamLog) -> None:
+    before, end = log.segments(), log.end()
+    keep(log, proved=0)
+    keep(log, proved=end)
+    shutil.rmtree(log.directory)
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=end, epochs=((2, 0),))
+
+    assert log.segments() == [*before, end]
 
 
 def test_a_file_made_anew_under_the_same_name_replaces_the_held_one(log: StreamLog) -> None:

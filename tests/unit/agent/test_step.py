@@ -316,8 +316,9 @@ def test_a_gap_below_the_log_is_looked_into_once_nothing_is_under_way() -> None:
     assert step(idle, seen(), BeginsAbove(90)) == (idle, (Bridge(2, 90, 1000),))
 
     course, effects = step(idle, seen(), Bridged(80, 2, 90, waiting=True))
-    assert (course.next_offset, course.position) == (80, 90)
-    assert effects == (Restart(90, hole_end=90),)
+    assert (course.next_offset, course.position, course.hole_end) == (80, 90, 90)
+    assert effects == (Restart(90),)
+    assert step(course, seen(), Begun())[1][0] == Cut(CLAIM, 1000, 3, hurry=False, hole_end=90)
     assert step(idle, seen(), Bridged(80, 3, 90))[0].state == Draining(CLAIM)
 
 
@@ -417,7 +418,7 @@ def test_a_stream_is_looked_at_when_there_is_a_reason(
     ],
 )
 def test_one_run_is_done_when_all_is_there_or_something_failed(course: Course, done: bool) -> None:
-    assert settled(course, more=False, hole_end=None, hopeless=False) == done
+    assert settled(course, more=False, hopeless=False) == done
 
 
 def test_a_stream_is_behind_while_all_is_cut_and_the_manifest_has_not_followed() -> None:

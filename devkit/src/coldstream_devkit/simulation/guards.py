@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from coldstream.agent import step, upload
+from coldstream.agent import held, step, upload
 from coldstream.manifest import ledger, root, tree
 from coldstream.plans import claim as claiming
 from coldstream.plans import collect as garbage
@@ -443,6 +443,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "if False:",
             ),
         ),
+        "held-committed": (
+            "what was removed is uploaded only if it was committed, and not cut off before",
+            lambda: edit(held.Held._committed, "if not index.counts:", "if False:"),
+        ),
         "item-state": (
             "nothing is committed to a stream that is being deleted or rebuilt",
             lambda: edit(roots.load_item, "if item.state is not StreamState.LIVE:", "if False:"),
@@ -523,6 +527,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
 SEEDS: Mapping[str, int] = MappingProxyType(
     {
         "amend-replans": 2000,
+        "held-committed": 2000,
         "amend-reloads": 2000,
         "trailer-against-key": 2000,
         "claim-floor": 2000,
