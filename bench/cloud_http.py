@@ -27,7 +27,8 @@ from coldstream.names import CATALOG_ITEM, CATALOG_PARTITION_KEY, CATALOG_SORT_K
 _BLOCK = 256 * 1024
 _KEPT = 4 * 2**20
 _RECEIVED = 4 * 2**20
-_CHECKSUM = "x-amz-checksum-crc64nvme"
+#: Of the agent, and of the plain PUTs that it is compared with.
+_CHECKSUMS = ("x-amz-checksum-crc32", "x-amz-checksum-crc64nvme")
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -172,7 +173,8 @@ class _Service:
         return HTTPStatus.OK, {}, json.dumps(self.cloud.taken()).encode()
 
     def _put(self, key: str, headers: dict[str, str], size: int, body: bytes) -> Answer:
-        if _CHECKSUM not in headers or headers.get("if-none-match") != "*":
+        checked = any(name in headers for name in _CHECKSUMS)
+        if not checked or headers.get("if-none-match") != "*":
             return HTTPStatus.NOT_IMPLEMENTED, {}, b""
         try:
             write_id = headers.get("x-amz-meta-write-id", "")
