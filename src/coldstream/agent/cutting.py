@@ -50,6 +50,7 @@ class Look:
         limit: all local offsets below this are committed.
         most: how many slices may be cut.
         flush: whether nothing waits for its fragment to fill.
+        hole_end: what begins here is cut at once, because a hole waits for it; None if none does.
     """
 
     now: float
@@ -57,6 +58,7 @@ class Look:
     limit: int
     most: int
     flush: bool
+    hole_end: int | None
 
 
 @dataclass(slots=True)
@@ -71,7 +73,6 @@ class Cutter:
     Attributes:
         position: everything below has been cut.
         remaining: whether more can be cut at once.
-        hole_end: what begins here is cut at once, because a hole waits for it; None if none does.
         unproved: whether something waits that is not known to be committed.
         ripe_at: when what waits has waited for the flush time, monotonic seconds; None if nothing
             waits.
@@ -82,7 +83,6 @@ class Cutter:
     lanes: Lanes | None = None
     position: int = 0
     remaining: bool = False
-    hole_end: int | None = None
     unproved: bool = False
     ripe_at: float | None = None
     _numbers: FragmentNumbers = field(default_factory=FragmentNumbers)
@@ -97,6 +97,11 @@ class Cutter:
         self._numbers = FragmentNumbers()
         self._read, self._sighted = (-1, 0), (-1, 0.0)
         self.remaining = self._restarted = True
+
+    def rest_at(self, offset: int) -> None:
+        """Nothing is to be cut, for now."""
+        self.position, self.ripe_at = offset, None
+        self.remaining = self.unproved = False
 
     def cut(self, segments: Sequence[int], claim: OwnClaim, look: Look, jobs: list[Job]) -> bool:
         """Put slices into `jobs`, whatever fails behind them.
@@ -156,7 +161,7 @@ class Cutter:
             flush=look.flush
             or right.epoch < claim.epoch
             or view.chunk(-1).epoch > own
-            or self.position == self.hole_end
+            or self.position == look.hole_end
             or look.now >= ripe_at,
         )[: look.most - len(jobs)]
         new = [Job(self.log, piece, self._place(piece, right)) for piece in pieces]

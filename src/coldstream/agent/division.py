@@ -7,7 +7,7 @@ the writer, or one that is minutes old, loses nothing.
 One that stands by sees what is committed in its own log. Where that waits for flush time and
 take-over time, it looks at the manifest; where the manifest has not moved either, it acts for the
 writer's agent, for ten times the take-over time. Where it has moved, the other one is alive, and is
-given the take-over time once more.
+given the take-over time once more. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ from coldstream.agent.settings import AgentSettings
 _ACTS_FOR = 10.0
 
 
-@dataclass(slots=True)
-class Division:
-    """Of one stream. Times are monotonic seconds.
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose work a stream is.
 
-    Args:
-        settings: of the agent.
+    Attributes:
+        acts_until: it does the work of an agent that does not.
+        looked_at: when it looked at the manifest, as one that stands by.
     """
 
-    settings: AgentSettings
-    _acts_until: float = float("-inf")
-    _looked_at: float = float("-inf")  # at the manifest, as one that stands by
+    acts_until: float = float("-inf")
+    looked_at: float = float("-inf")
 
-    @property
-    def acts_for(self) -> float:
-        """For how long it acts once it does, seconds."""
-        return _ACTS_FOR * self.settings.takeover_seconds
 
-    def acts(self, now: float) -> bool:
-        """Whether it does the work of an agent that does not."""
-        return now < self._acts_until
+def acts_for(settings: AgentSettings) -> float:
+    """For how long one acts for another once it does, seconds."""
+    return _ACTS_FOR * settings.takeover_seconds
 
-    def due_at(self, oldest_at: float | None) -> float:
-        """When the manifest is to be looked at; infinity while nothing waits.
 
-        Args:
-            oldest_at: since when the oldest that is not published is known to be there; None if
-                nothing waits.
-        """
-        if oldest_at is None:
-            return float("inf")
-        patience = self.settings.flush_ms / 1000 + self.settings.takeover_seconds
-        return max(oldest_at + patience, self._looked_at + self.settings.takeover_seconds)
+def due_at(turn: Turn, oldest_at: float | None, settings: AgentSettings) -> float:
+    """When the manifest is to be looked at; infinity while nothing waits.
 
-    def looked(self, now: float, *, moved: bool) -> bool:
-        """The manifest was looked at; whether it acts from now on.
+    Args:
+        turn: as it is.
+        oldest_at: since when the oldest that is not published is known to be there; None if
+            nothing waits.
+        settings: of the agent.
+    """
+    if oldest_at is None:
+        return float("inf")
+    patience = settings.flush_ms / 1000 + settings.takeover_seconds
+    return max(oldest_at + patience, turn.looked_at + settings.takeover_seconds)
 
-        Args:
-            now: monotonic seconds.
-            moved: whether it has moved since the last look.
-        """
-        self._looked_at = now
-        if not moved:
-            self._acts_until = now + self.acts_for
-        return not moved
+
+def looked(turn: Turn, now: float, settings: AgentSettings, *, moved: bool) -> Turn:
+    """The manifest was looked at: where it has not moved since, the other's work is done here.
+
+    Args:
+        turn: before.
+        now: monotonic seconds.
+        settings: of the agent.
+        moved: whether it has moved since the last look.
+    """
+    return Turn(turn.acts_until if moved else now + acts_for(settings), now)

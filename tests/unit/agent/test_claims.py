@@ -12,6 +12,7 @@ from coldstream.agent.faults import StuckManifestError
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, check_alone
+from coldstream.agent.state import Behind, Cutting
 from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.publish import publish
@@ -221,11 +222,12 @@ def test_a_claim_that_is_never_in_the_ledger_is_not_made_again_and_again(site: S
 
     def another_floor() -> None:
         follower = run.agent._followers[STREAM]
-        if follower._claim.ledger.floor(1) != 999:
+        state = follower.course.state
+        if isinstance(state, Cutting | Behind) and state.claim.ledger.floor(1) != 999:
             opened.append(run.machine.now)
-            follower._claim = replace(
-                follower._claim, ledger=Ledger.of([(1, 999)])
-            )  # as if the table had another one for ever
+            # As if the table had another one for ever.
+            claim = replace(state.claim, ledger=Ledger.of([(1, 999)]))
+            follower.course = replace(follower.course, state=replace(state, claim=claim))
         if run.looks % 5 == 0:
             grow(site, 50 + run.looks // 5 - 1, 1, 1)
 

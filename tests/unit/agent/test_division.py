@@ -113,7 +113,7 @@ def test_an_agent_that_took_over_stands_by_again(pair: Pair) -> None:
 
     def look(rows: Any) -> None:
         follower = agent._followers[STREAM]
-        at[follower._claim.epoch > 0] = pair.machine.now
+        at[follower.course.claim.epoch > 0] = pair.machine.now
         if pair.machine.now > 400:
             agent.stop()
 
@@ -121,7 +121,7 @@ def test_an_agent_that_took_over_stands_by_again(pair: Pair) -> None:
     agent.report = look
     agent.run()
 
-    assert agent._followers[STREAM]._claim.epoch == 0
+    assert agent._followers[STREAM].course.claim.epoch == 0
 
 
 def test_while_the_writers_agent_moves_the_manifest_nobody_takes_over(pair: Pair) -> None:
@@ -146,7 +146,7 @@ def test_while_the_writers_agent_moves_the_manifest_nobody_takes_over(pair: Pair
     other.run()
 
     assert pair.next_offset < 110
-    assert other._followers[STREAM]._claim.epoch == 0
+    assert other._followers[STREAM].course.claim.epoch == 0
     assert not any("does its work" in each for each in other.progress()[0].notices)
 
 

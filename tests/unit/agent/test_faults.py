@@ -195,7 +195,7 @@ def test_what_was_cut_is_uploaded_although_the_look_at_the_manifest_fails(site: 
     jobs = follower.step(machine.now, machine.now_ms(), most=3)
 
     assert jobs, "whoever uploads gets what was cut"
-    assert len(follower._flying) == len(jobs)
+    assert len(follower.course.flying) == len(jobs)
     assert isinstance(follower.progress.error, UnavailableError)
 
 
@@ -236,13 +236,13 @@ def test_a_manifest_that_another_agent_has_moved_on_restarts_nothing_under_way(s
     run.agent._discover(run.machine.now)
     follower, machine = run.agent._followers[ONE], run.machine
     (job,) = follower.step(machine.now, machine.now_ms(), most=1)
-    position = follower._cutter.position
+    position = follower.course.position
     site.run(target_size=500)
     assert site.catalog.items[ONE].next_offset > position
 
     machine.now += 10
     assert follower.step(machine.now, machine.now_ms(), most=0) == []
-    assert follower._cutter.position == position
+    assert follower.course.position == position
 
     follower.failed(job.piece, UnavailableError("no answer"), machine.now)
     for _ in range(4):

@@ -16,6 +16,7 @@ from coldstream.agent.committed import AllCommitted, CommittedFile, Known
 from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.step import landed
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import FencedError, LostRangeError, UnavailableError
 from coldstream.manifest.entries import EntryKind
@@ -515,7 +516,8 @@ def test_nothing_is_declared_lost_while_an_upload_of_ours_is_under_way(site: Sit
         assert holes(site) == []
     # One of them was sent before its file went away, the other was not.
     site.store.put(write_later.path("rabbitmq/"), write_later.data, write_id="late")
-    steps.follower._flying.remove(late.piece.first_offset)
+    course = steps.follower.course
+    steps.follower.course = landed(course, late.piece.first_offset, steps.now)
     steps.step()
     assert holes(site) == []
     steps.follower.failed(gone.piece, UnavailableError("the file is gone"), steps.now)

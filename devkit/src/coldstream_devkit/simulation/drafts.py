@@ -15,8 +15,8 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from coldstream.agent import gaps
+from coldstream.agent import step as steps
 from coldstream.agent.files import Disk, LogFile
-from coldstream.agent.follower import StreamFollower
 from coldstream.errors import RefusedFragmentError
 from coldstream.fragment import Trailer, build_trailer
 from coldstream.manifest.node import Node
@@ -38,12 +38,12 @@ from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.truncate import cut_off
 from coldstream_devkit import fragments
 from coldstream_devkit.simulation.cluster import ReplicaFiles
+from coldstream_devkit.simulation.edits import edit
 
 #: Replacements, each (owner, name, value), and the rule that they take out.
 Draft = tuple[str, Callable[[], list[tuple[Any, str, Any]]]]
 
 # Methods as the product has them, also while they are replaced.
-_bridge = StreamFollower._go_on_behind_the_gap
 _open_in_memory = ReplicaFiles.open
 
 
@@ -177,14 +177,6 @@ def _gap_behind_the_manifest(
     return report, ChainGap(root.next_offset, local_first, epoch, False, False, (), parts=parts)
 
 
-def _with_transfers_in_flight(self: StreamFollower, *given: Any) -> None:
-    flying, self._flying = self._flying, []
-    try:
-        _bridge(self, *given)
-    finally:
-        self._flying += flying
-
-
 # --- files ---
 
 
@@ -251,7 +243,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "hole-after-transfers": (
             "nothing is declared lost while own transfers are under way",
-            lambda: [(StreamFollower, "_go_on_behind_the_gap", _with_transfers_in_flight)],
+            lambda: [edit(steps._begins_above, "if course.flying:", "if False:")],
         ),
         "record-first": (
             "the quarantine record is PUT before the claim, whose root names it",

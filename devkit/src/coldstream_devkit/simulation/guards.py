@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from coldstream.agent import follower, held, upload
+from coldstream.agent import held, step, upload
 from coldstream.manifest import ledger, root, tree
 from coldstream.plans import claim as claiming
 from coldstream.plans import collect as garbage
@@ -438,8 +438,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "follower-reclaims": (
             "an agent claims again when a chunk of a higher epoch is there",
             lambda: edit(
-                follower.StreamFollower._watch,
-                "if item.epoch > self._claim.epoch:",
+                step._item_read,
+                "if item.epoch > epoch:",
                 "if False:",
             ),
         ),

@@ -1,0 +1,222 @@
+"""Does what `agent.step` decides, one effect at a time: reads, claims, cuts, asks, holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from coldstream.agent.catch_up import CatchUp
+from coldstream.agent.commits import Commits
+from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.cutting import Cutter, Look
+from coldstream.agent.effects import (
+    BeginsAbove,
+    Bridge,
+    Claimed,
+    Compare,
+    Cut,
+    CutTo,
+    Effect,
+    Event,
+    Follow,
+    Help,
+    Helped,
+    Hold,
+    OpenStream,
+    ReadItem,
+    ReadTurn,
+    Rest,
+    Restart,
+    Rested,
+    Seen,
+    TellTakeOver,
+    TurnRead,
+    Unclaimed,
+    Watch,
+    Watching,
+)
+from coldstream.agent.gaps import Gaps
+from coldstream.agent.held import Held
+from coldstream.agent.lanes import Lanes
+from coldstream.agent.log import StreamLog
+from coldstream.agent.members import LastCopy, Members
+from coldstream.agent.opening import open_stream
+from coldstream.agent.progress import Notices, of_take_over
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.state import Course
+from coldstream.agent.strangers import Strangers
+from coldstream.agent.upload import Job
+from coldstream.errors import UnavailableError
+from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.ports import ClaimFunction, CommitRequests
+from coldstream.remote.context import Context
+
+_END = 2**64 - 1
+
+
+@dataclass(slots=True)
+class Performer:
+    """Performs the effects of one stream. Its arguments are those of `StreamFollower`.
+
+    Attributes:
+        cutter: knows how far it is cut, and what waits.
+        catch_up: makes the manifest follow.
+        strangers: compares what others have uploaded.
+        notices: what a person should know although the stream goes on.
+        holes: ranges [first, next) that were declared lost, oldest first.
+    """
+
+    context: Context
+    log: StreamLog
+    committed: CommittedOffsets
+    settings: AgentSettings
+    requests: CommitRequests | None
+    function: ClaimFunction
+    names: Mapping[str, QueueName]
+    pause: Callable[[int], None]
+    members: Members | None
+    held: Held | None
+    lanes: Lanes | None
+    cutter: Cutter = field(init=False)
+    catch_up: CatchUp = field(init=False)
+    strangers: Strangers = field(init=False)
+    _commits: Commits = field(init=False)
+    _gaps: Gaps = field(init=False)
+
+    def __post_init__(self) -> None:
+        context, log, settings = self.context, self.log, self.settings
+        members = self.members or (LastCopy() if settings.last_copy else None)
+        self._commits = Commits(context, self.function, log.stream, self.pause)
+        self._gaps = Gaps(context, self._commits, log, members, self.pause)
+        every = 0.0 if settings.once else settings.compare_seconds
+        self.cutter = Cutter(log, settings, self.lanes)
+        self.strangers = Strangers(context, log, every, self.notices)
+        self.catch_up = CatchUp(
+            context, log.stream, settings, self.requests, self._commits, self.notices
+        )
+
+    @property
+    def notices(self) -> Notices:
+        """As the class says."""
+        return self._gaps.notices
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """As the class says."""
+        return self._gaps.holes
+
+    def steer(self, settings: AgentSettings) -> None:
+        """Go on with other settings."""
+        self.settings = self.cutter.settings = self.catch_up.settings = settings
+
+    def perform(
+        self, effect: Effect, course: Course, seen: Seen, jobs: list[Job]
+    ) -> Iterator[Event]:
+        """Do one thing; what came of it.
+
+        Args:
+            effect: what.
+            course: of the stream.
+            seen: what the look is done under.
+            jobs: takes what is cut.
+
+        Raises:
+            ColdstreamError, OSError: it cannot be done.
+        """
+        match effect:
+            case Cut():
+                yield from self._cut(effect, seen, jobs)
+            case OpenStream(limit):
+                yield self._open(limit, course, seen)
+            case Restart(offset):
+                self.cutter.restart_at(offset)
+            case Bridge(epoch, begin, limit):
+                self.log.check_indexes(course.position)
+                yield self._gaps.bridge(epoch, begin, committed=limit, to_log=True)
+            case ReadTurn():
+                item = self.context.catalog.get(self.log.stream)
+                yield TurnRead(0 if item is None else item.next_offset)
+            case TellTakeOver(seconds):
+                self.notices.append(of_take_over(self.log.stream, course.next_offset, seconds))
+            case Rest():
+                yield self._rest(course, seen)
+            case Watch():
+                yield Watching(self.catch_up.trying)
+            case ReadItem():
+                item = self.context.catalog.get(self.log.stream)
+                if item is None:
+                    raise UnavailableError("the stream's item is gone", stream=self.log.stream)
+                yield item
+            case Follow(moved):
+                self.catch_up.followed(seen.now, moved=moved)
+            case Help(item):
+                yield Helped(self._help(item, course, seen))
+            case Hold():
+                self._hold(course)
+            case Compare(epoch, limit):
+                self.strangers.look(epoch, course.next_offset, limit, seen.now)
+
+    def _cut(self, effect: Cut, seen: Seen, jobs: list[Job]) -> Iterator[Event]:
+        segments, cutter = self.log.segments(), self.cutter
+        if not segments:
+            return
+        if segments[0] > cutter.position:
+            cutter.remaining = True
+            yield BeginsAbove(segments[0])
+            return
+        look = Look(
+            now=seen.now,
+            now_ms=seen.now_ms,
+            limit=effect.limit,
+            most=effect.most,
+            flush=effect.hurry,
+            hole_end=effect.hole_end,
+        )
+        fault, over = None, False
+        try:
+            over = cutter.cut(segments, effect.claim, look, jobs)
+        except Exception as exc:
+            fault = exc
+        yield CutTo(cutter.position, tuple(job.piece.first_offset for job in jobs), over)
+        if fault is not None:
+            raise fault
+
+    def _open(self, limit: int, course: Course, seen: Seen) -> Event:
+        """Anchor and claim the stream."""
+        if self.held is not None and not course.vanished:
+            # What a new epoch has cut off must not be taken for what retention has removed.
+            self.held.forget(self.log.directory)
+            self._hold(course)
+        opened = open_stream(
+            self.context,
+            self._commits,
+            self.log,
+            self._gaps,
+            limit=limit,
+            settings=self.settings,
+            name=self.names.get(self.log.stream, QueueName()),
+            notices=self.notices,
+        )
+        if opened is None:
+            return Unclaimed(bool(self.log.chunks_near(_END, committed=_END)))
+        self.catch_up.opened(seen.now, moved=opened.report.commits > 0)
+        self.strangers.opened(opened.claimed_at, seen.now)
+        return Claimed(opened)
+
+    def _rest(self, course: Course, seen: Seen) -> Rested:
+        self.cutter.rest_at(course.next_offset)
+        known, limit = self.committed.known(self.log.stream), course.limit(seen.committed)
+        return Rested(not known.whole and self.log.end() > limit)
+
+    def _help(self, item: CatalogItem, course: Course, seen: Seen) -> int | None:
+        flying = bool(course.flying)
+        if not self.catch_up.due(seen.now, moved_at=course.moved_at, in_flight=flying):
+            return None
+        return self.catch_up.help(item, course.position, seen.now, in_flight=flying)
+
+    def _hold(self, course: Course) -> None:
+        """Keep what is not durable yet readable, whatever the broker removes."""
+        if self.held is not None and not course.vanished and not self.settings.once:
+            proved = self.committed.limit(self.log.stream)
+            segments, durable = self.log.segments(), course.next_offset
+            self.held.keep(self.log.directory, segments, durable, proved=proved)

@@ -1,0 +1,388 @@
+"""What the agent does next with one stream: `step(course, seen, event) -> (course, effects)`, pure.
+
+A look at a stream begins with `Begun`. Whoever performs an effect hands back what came of it as an
+event, and performs what follows from it before the effects that were left; `Failed` ends the look.
+Uploads come back between two looks, as `Landed` and `GivenBack`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coldstream.agent import division
+from coldstream.agent.cutting import OwnClaim
+from coldstream.agent.due import LEVEL_SECONDS
+from coldstream.agent.effects import (
+    BeginsAbove,
+    Begun,
+    Bridge,
+    Claimed,
+    Compare,
+    Cut,
+    CutTo,
+    Effect,
+    Event,
+    Failed,
+    Follow,
+    Help,
+    Helped,
+    Hold,
+    OpenStream,
+    ReadItem,
+    ReadTurn,
+    Rest,
+    Restart,
+    Rested,
+    Seen,
+    TellTakeOver,
+    TurnRead,
+    Unclaimed,
+    Watch,
+    Watching,
+)
+from coldstream.agent.gaps import Bridged
+from coldstream.agent.opening import Opened
+from coldstream.agent.state import (
+    NEVER,
+    Behind,
+    Blocked,
+    Course,
+    Cutting,
+    Draining,
+    Gone,
+    Open,
+    Opening,
+    Suspect,
+    Waiting,
+)
+from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem
+
+_WATCH_SECONDS = 0.2  # at most five reads of the item a second, however often it is stepped
+
+Next = tuple[Course, tuple[Effect, ...]]
+
+
+def step(course: Course, seen: Seen, event: Event) -> Next:
+    """What a stream comes to by an event, and what to do before all that was still to be done."""
+    match event:
+        case Begun():
+            return _begun(course, seen)
+        case TurnRead(next_offset):
+            return _turn_read(course, seen, next_offset)
+        case Rested(unproved):
+            return _rested(course, unproved)
+        case Unclaimed(unproved):
+            return replace(course, state=Waiting(unproved=unproved)), ()
+        case Claimed(opened):
+            return _claimed(course, seen, opened)
+        case CutTo():
+            return _cut_to(course, seen, event)
+        case BeginsAbove(begin):
+            return _begins_above(course, seen, begin)
+        case Bridged():
+            return _bridged(course, seen, event)
+        case Watching(trying):
+            return _watching(course, seen, trying)
+        case CatalogItem():
+            return _item_read(course, seen, event)
+        case Helped(again):
+            return _helped(course, again)
+        case Failed():
+            return _failed(course, seen, event)
+
+
+def _begun(course: Course, seen: Seen) -> Next:
+    if not stands_by(course, seen.writer, seen.now, once=seen.settings.once):
+        return _work(course, seen)
+    due_at = division.due_at(course.turn, seen.oldest_at, seen.settings)
+    if seen.now < max(due_at, course.until):
+        return _rest(course)
+    return course, (ReadTurn(),)
+
+
+def _turn_read(course: Course, seen: Seen, next_offset: int) -> Next:
+    """The writer's agent lives where the manifest has moved; else its work is done here."""
+    moved = next_offset != course.next_offset
+    turn = division.looked(course.turn, seen.now, seen.settings, moved=moved)
+    course = replace(course, next_offset=next_offset, turn=turn)
+    if moved:
+        return _rest(course)
+    course, effects = _work(course, seen)
+    return course, (TellTakeOver(division.acts_for(seen.settings)), *effects)
+
+
+def _rest(course: Course) -> Next:
+    """Finish what was begun while it was this node's turn, and then do nothing."""
+    opened = isinstance(course.state, Open)
+    if course.flying or (opened and not course.level):
+        return course, (Watch(),)
+    return course, (Rest(), Hold())
+
+
+def _rested(course: Course, unproved: bool) -> Next:
+    state = Waiting(course.until, unproved)
+    end = course.next_offset
+    return replace(course, state=state, error=None, position=end, cut_offset=end), ()
+
+
+def _work(course: Course, seen: Seen) -> Next:
+    course = _patient(course, seen)
+    state, now = course.state, seen.now
+    waits = course.until
+    if isinstance(course.error, UnavailableError):
+        waits = max(waits, seen.store_at)
+    if now < waits and not isinstance(state, Blocked):
+        return course, (Watch(),) if course.claim.epoch and not course.level else ()
+    if isinstance(state, Blocked) and now >= waits and not seen.settings.once:
+        state = Cutting(state.claim, Suspect(state.at))  # perhaps the file was mended
+        course = replace(course, state=state)
+    if isinstance(state, Open):
+        return _cut(course, seen)
+    if course.flying or isinstance(state, Gone):
+        return course, ()
+    opening = Opening(course.claim, course.suspect)
+    return replace(course, state=opening), (OpenStream(course.limit(seen.committed)),)
+
+
+def _patient(course: Course, seen: Seen) -> Course:
+    """A stream that failed for the store's sake waits until the store is worth asking."""
+    state = course.state
+    if isinstance(course.error, UnavailableError) and isinstance(state, Waiting | Draining):
+        return replace(course, state=replace(state, until=max(state.until, seen.store_at)))
+    return course
+
+
+def _cut(course: Course, seen: Seen) -> Next:
+    state, most = course.state, seen.most
+    if isinstance(state, Blocked):
+        hurry, suspect = True, None
+    else:
+        hurry, suspect = course.vanished, course.suspect
+        course = replace(course, error=seen.stuck)
+    if suspect is not None:
+        # What lies behind it would be uploaded at every try, and committed at none.
+        most = 0 if course.flying else min(most, 1)
+    limit = course.limit(seen.committed)
+    effects: tuple[Effect, ...] = (Watch(), Hold(), Compare(course.claim.epoch, limit))
+    if most > 0 and (not course.vanished or seen.settings.upload_tail):
+        hurry = hurry or seen.settings.once
+        effects = (Cut(course.claim, limit, most, hurry, course.hole_end), *effects)
+    return course, effects
+
+
+def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
+    report, suspect, pending_from = opened.report, course.suspect, course.pending_from
+    if report.waiting:
+        # Of fragments that land out of order the second could make a hole count over the first.
+        suspect = Suspect(report.next_offset, joins=suspect is not None and suspect.joins)
+    elif opened.waits_at is not None:
+        # Something below it could not be uploaded. If that is still so, what lies behind it
+        # must not be uploaded by every run; if not, the next claim takes what waits.
+        suspect = Suspect(opened.waits_at - 1, joins=pending_from != report.next_offset)
+        pending_from = report.next_offset
+    claim = OwnClaim(opened.epoch, opened.shift, opened.ledger)
+    end = report.next_offset
+    course = replace(
+        course,
+        state=Cutting(claim, suspect),
+        next_offset=end,
+        position=end,
+        cut_offset=end,
+        pending_from=pending_from,
+        moved_at=seen.now,
+        watched_at=seen.now,
+    )
+    course, effects = _cut(course, seen)
+    return course, (Restart(end), *effects)
+
+
+def _cut_to(course: Course, seen: Seen, event: CutTo) -> Next:
+    course = replace(course, position=event.position)
+    if event.begun:
+        flying = (*course.flying, *event.begun)
+        course = replace(course, flying=flying, moved_at=seen.now, cut_offset=event.position)
+    return (_outdated(course) if event.over else course), ()
+
+
+def _begins_above(course: Course, seen: Seen, begin: int) -> Next:
+    """See what is really missing; but what is on its way may be just that."""
+    if course.flying:
+        return course, ()
+    limit = course.limit(seen.committed)
+    return course, (Bridge(course.claim.epoch, begin, limit),)
+
+
+def _bridged(course: Course, seen: Seen, there: Bridged) -> Next:
+    course = replace(course, next_offset=there.next_offset)
+    if there.epoch != course.claim.epoch:
+        return _outdated(course), ()
+    at = there.position
+    hole_end = at if there.waiting else None
+    course = replace(course, position=at, cut_offset=at, hole_end=hole_end, moved_at=seen.now)
+    return course, (Restart(at),)
+
+
+def _watching(course: Course, seen: Seen, trying: bool) -> Next:
+    """See how far the manifest has followed, if it is time to."""
+    effects: tuple[Effect, ...] = ()
+    since = seen.now - course.watched_at
+    if course.level and not trying:
+        effects = (Follow(moved=False),)
+        if seen.settings.once or since < LEVEL_SECONDS:
+            return course, effects  # later it is seen whether an undo has cut off what was there
+    if since < _WATCH_SECONDS:
+        return course, effects
+    return replace(course, watched_at=seen.now), (*effects, ReadItem())
+
+
+def _item_read(course: Course, seen: Seen, item: CatalogItem) -> Next:
+    epoch, now = course.claim.epoch, seen.now
+    if item.epoch > epoch:
+        return _outdated(course), ()
+    if item.ledger.floor(epoch) != course.claim.ledger.floor(epoch):
+        # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
+        if now - course.reclaimed_at >= seen.settings.rescan_seconds:
+            course = _outdated(replace(course, reclaimed_at=now))
+        return course, ()
+    effects: tuple[Effect, ...] = ()
+    if item.next_offset > course.next_offset:
+        course = replace(course, next_offset=item.next_offset, moved_at=now)
+        effects = (Follow(moved=True),)
+        if item.next_offset > course.position and not course.flying:
+            at = item.next_offset  # another agent of this epoch is ahead
+            course = replace(course, position=at, cut_offset=at)
+            effects = (*effects, Restart(at))
+    if course.level:
+        return course, (*effects, Follow(moved=True))
+    return course, (*effects, Help(item))
+
+
+def _helped(course: Course, again: int | None) -> Next:
+    """What is cut a second time still counts as cut."""
+    if again is None:
+        return course, ()
+    return replace(course, position=again), (Restart(again),)
+
+
+def _failed(course: Course, seen: Seen, event: Failed) -> Next:
+    if seen.now < course.until and not isinstance(course.state, Blocked):
+        return replace(course, gave_up=True), ()  # the first fault stays the one that is told
+    return failing(course, event.error, event.again_at), ()
+
+
+# --- between two looks ---
+
+
+def landed(course: Course, first_offset: int, now: float) -> Course:
+    """An upload has landed in the store.
+
+    Args:
+        course: of the stream.
+        first_offset: of the slice.
+        now: monotonic seconds.
+    """
+    course = replace(course, flying=_without(course.flying, first_offset), moved_at=now)
+    state, suspect = course.state, course.suspect
+    if isinstance(state, Blocked | Waiting | Gone) or suspect is None:
+        return course
+    if course.position <= suspect.at:
+        return course
+    course = replace(course, state=replace(state, suspect=None))
+    return _outdated(course) if suspect.joins else course
+
+
+def given_back(
+    course: Course, first_offset: int, error: ColdstreamError, now: float, again_at: float
+) -> Course:
+    """An upload has failed for good: cut again from it, up to the chunk at fault if one is.
+
+    Args:
+        course: of the stream.
+        first_offset: of the slice.
+        error: why.
+        now: monotonic seconds.
+        again_at: when it is tried again, monotonic seconds.
+    """
+    course = replace(
+        course,
+        flying=_without(course.flying, first_offset),
+        moved_at=now,
+        position=min(course.position, first_offset),
+    )
+    if not isinstance(error, CorruptDataError) or error.offset is None:
+        return failing(course, error, again_at)
+    at, state = max(error.offset, first_offset), course.state
+    course = replace(course, error=error)
+    match state:
+        case Cutting() | Behind():
+            return replace(course, state=Blocked(state.claim, at, again_at))
+        case Blocked():
+            return replace(course, state=replace(state, at=min(at, state.at), until=again_at))
+        case Draining():
+            return replace(course, state=replace(state, until=again_at, suspect=Suspect(at)))
+    return replace(course, state=Waiting(again_at))
+
+
+def failing(course: Course, error: ColdstreamError, again_at: float) -> Course:
+    """Something has failed: what is under way ends, and then the stream is claimed anew.
+
+    Args:
+        course: of the stream.
+        error: what.
+        again_at: when it is tried again, monotonic seconds.
+    """
+    course = replace(course, error=error)
+    if not course.claim.epoch:
+        return replace(course, state=Waiting(again_at))
+    return replace(course, state=Draining(course.claim, again_at, course.suspect))
+
+
+def vanished(course: Course) -> Course:
+    """The directory is gone: what is held of it is uploaded at once."""
+    state, course = course.state, replace(course, vanished=True)
+    if isinstance(state, Waiting | Draining | Blocked):
+        return replace(course, state=replace(state, until=NEVER))
+    return course
+
+
+def placed(course: Course, *, more: bool) -> Course:
+    """Whether a stream that is open is behind, once it was looked at.
+
+    Args:
+        course: of the stream.
+        more: whether more can be cut at once.
+    """
+    match course.state:
+        case Cutting(claim, suspect) if not more and not course.level:
+            return replace(course, state=Behind(claim, suspect))
+        case Behind(claim, suspect) if more or course.level:
+            return replace(course, state=Cutting(claim, suspect))
+    return course
+
+
+def stands_by(course: Course, writer: bool, now: float, *, once: bool) -> bool:
+    """Whether a stream is the work of another node's agent, as far as can be seen.
+
+    Args:
+        course: of the stream.
+        writer: whether this node has its writer, or nobody can say.
+        now: monotonic seconds.
+        once: one run does all work.
+    """
+    if once or course.vanished or now < course.turn.acts_until:
+        return False
+    return not writer
+
+
+def _outdated(course: Course) -> Course:
+    """The claim must be made again, once what is under way has come back."""
+    state = course.state
+    if isinstance(state, Waiting | Gone | Draining):
+        return course
+    return replace(course, state=Draining(course.claim, suspect=course.suspect))
+
+
+def _without(flying: tuple[int, ...], offset: int) -> tuple[int, ...]:
+    at = flying.index(offset)
+    return flying[:at] + flying[at + 1 :]
