@@ -98,7 +98,7 @@ class StreamReader:
         For times and `last` this is the id of a chunk; an offset stays as it is, and the chunk
         that contains it is the first to be read.
         """
-        return self._begin(spec, None).position
+        return self.begin(spec, None).position
 
     def chunks(
         self,
@@ -126,7 +126,7 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return _chunks(self._begin(spec, to), on_gap)
+        return _chunks(self.begin(spec, to), on_gap)
 
     def messages(
         self,
@@ -140,7 +140,7 @@ class StreamReader:
         From an offset the messages before it in its chunk are left out, from anything else a read
         begins with the whole chunk.
         """
-        return self._messages(self._begin(spec, to), on_gap)
+        return self._messages(self.begin(spec, to), on_gap)
 
     def _messages(
         self, read: RangeRead, on_gap: Callable[[Gap], None]
@@ -164,8 +164,8 @@ class StreamReader:
             error.located(stream=self.stream, offset=header.chunk_id)
             raise
 
-    def _begin(self, spec: OffsetSpec, to: Bound | None) -> RangeRead:
-        """A read in the manifest as it is now."""
+    def begin(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
+        """A read in the manifest as it is now, piece by piece; arguments and errors as `chunks`."""
         manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
         while True:
             root = manifest.root
