@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType
 
+from tests.support.gateway import Gateway
 from tests.support.tier import FIXTURES
 
-from .conftest import Gateway
+
 
 
 async def consumed(port: int, stream: str, spec: Any, count: int, **more: Any) -> list[Any]:
