@@ -13,8 +13,6 @@ from tests.support.gateway import Gateway
 from tests.support.tier import FIXTURES
 
 
-
-
 async def consumed(port: int, stream: str, spec: Any, count: int, **more: Any) -> list[Any]:
     """(offset, body) of the first `count` messages."""
     consumer = Consumer("127.0.0.1", port, username="guest", password="guest", vhost="/")

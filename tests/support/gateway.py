@@ -70,4 +70,3 @@ class Gateway:
             async with Server(site, self.most).listening("127.0.0.1", 0, self.tls) as self.port:
                 self._ready.set()
                 await self._end.wait()
-

@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coldstream.errors import ColdstreamError
+from coldstream.errors import ColdstreamError, InternalError
 from coldstream.gateway import answers
-from coldstream.gateway.remote import Batch
+from coldstream.gateway.remote import Batch, Tier
 from coldstream.gateway.stream import TieredStream, Wanted
 
 #: A client without credit gives back what was read ahead for it after this long.
@@ -51,7 +51,7 @@ class Delivery:
         wanted: which chunks.
         version: of Deliver.
         line: to the client.
-        count: told of each chunk: its bytes.
+        count: told of each chunk: its bytes, and where they were read.
         ended: told of the error that ends it.
         credit: chunks that may be sent.
     """
@@ -62,7 +62,7 @@ class Delivery:
     wanted: Wanted
     version: int
     line: Line
-    count: Callable[[int], None]
+    count: Callable[[int, Tier], None]
     ended: Callable[[int, ColdstreamError], None]
     credit: int = 0
     _granted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,6 +87,9 @@ class Delivery:
             self.ended(self.subscription, error)
         except ConnectionError:
             return  # the connection sees that as well, and ends
+        except Exception as exc:  # whoever reads must not wait for ever because of our bug
+            self.ended(self.subscription, InternalError(f"a bug: {exc!r}"[:500]))
+            raise
 
     async def _send(self, batches: AsyncGenerator[Batch, None]) -> None:
         """Until the client stands still."""
@@ -98,7 +101,7 @@ class Delivery:
                 self.line.write(parts)
                 self.credit -= 1
                 self.position = next_offset
-                self.count(size)
+                self.count(size, batch.tier)
                 if not await self.line.drained(IDLE_SECONDS):
                     return
             self.position = max(self.position, batch.next_offset)

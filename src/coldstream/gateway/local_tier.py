@@ -23,7 +23,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.errors import CorruptDataError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.parcel import parcels
-from coldstream.gateway.remote import Batch
+from coldstream.gateway.remote import Batch, Tier
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.segment import segment_name
 from coldstream.plans.cut import SegmentView
@@ -130,7 +130,7 @@ class LocalStream:
                 return
             position = int(found.headers["chunk_id"][-1]) + int(found.headers["records"][-1])
             ready = await self._run(partial(parcels, iter(found), wanted))
-            yield Batch(ready, position, committed=limit - 1)
+            yield Batch(ready, position, committed=limit - 1, tier=Tier.FILES)
 
     async def _seen(self) -> tuple[object, ...]:
         def look() -> tuple[object, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from coldstream.gateway.remote import Tier
 from coldstream.reader.budget import MemoryBudget
 
 _GAUGES = {
@@ -20,16 +20,19 @@ _COUNTERS = {
     "turned_away": "Connections beyond the limit",
     "refused_logins": "Logins with a wrong password",
     "broken_frames": "Frames that are none of the protocol",
-    "chunks": "Chunks that were delivered",
-    "bytes": "Bytes of chunks that were delivered",
     "ended": "Subscriptions that ended by damage, or with their stream",
     "told": "Times that offsets were passed over, or a read had to wait",
     "lost_offsets": "Offsets of consumers that could not be stored",
 }
 
+_BY_TIER = {
+    "chunks": "Chunks that were delivered, by where they were read",
+    "bytes": "Bytes of chunks that were delivered, by where they were read",
+}
+
 
 @dataclass(slots=True)
-class GatewayMetrics(Collector):
+class GatewayMetrics:
     """Counts; changed by the event loop only.
 
     Args:
@@ -45,17 +48,17 @@ class GatewayMetrics(Collector):
     turned_away: int = 0
     refused_logins: int = 0
     broken_frames: int = 0
-    chunks: int = 0
-    bytes: int = 0
     ended: int = 0
     told: int = 0
     lost_offsets: int = 0
+    chunks: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
+    bytes: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
     alive_at: float = float("-inf")
 
-    def delivered(self, size: int) -> None:
-        """One chunk of so many bytes."""
-        self.chunks += 1
-        self.bytes += size
+    def delivered(self, size: int, tier: Tier) -> None:
+        """One chunk of so many bytes, and where it was read."""
+        self.chunks[tier] += 1
+        self.bytes[tier] += size
 
     def alive(self) -> None:
         """The event loop goes round."""
@@ -73,6 +76,11 @@ class GatewayMetrics(Collector):
         for name, about in _COUNTERS.items():
             value = getattr(self, name)
             yield CounterMetricFamily(f"coldstream_gateway_{name}", about, value=value)
+        for name, about in _BY_TIER.items():
+            family = CounterMetricFamily(f"coldstream_gateway_{name}", about, labels=("tier",))
+            for tier, value in getattr(self, name).items():
+                family.add_metric([tier], value)
+            yield family
         held = "Bytes that reads have fetched ahead"
         yield GaugeMetricFamily("coldstream_gateway_held_bytes", held, value=self.budget.held)
         age = "Since the event loop went round"

@@ -82,6 +82,10 @@ class Names:
             found = self._listed.get((vhost, name))
         return found
 
+    async def refresh(self) -> None:
+        """List the catalog; raises as `find`."""
+        await self._list(0)
+
     def forget(self) -> None:
         """A stream is not what it was: list anew."""
         self._listed_at = float("-inf")

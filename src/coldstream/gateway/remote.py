@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
@@ -23,6 +24,14 @@ from coldstream.remote.roots import Snapshot
 T = TypeVar("T")
 
 
+class Tier(StrEnum):
+    """Where chunks are read."""
+
+    REMOTE = "remote"
+    FILES = "files"
+    BROKER = "broker"
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Chunks that were fetched together, or offsets that exist nowhere.
@@ -32,12 +41,14 @@ class Batch:
         next_offset: everything below was looked at.
         gap: offsets that are passed over, and why; None for none.
         committed: offset up to which all is known to be committed.
+        tier: where it was read.
     """
 
     parcels: list[Parcel]
     next_offset: int
     gap: Gap | None = None
     committed: int = 0
+    tier: Tier = Tier.REMOTE
 
 
 @dataclass(slots=True)

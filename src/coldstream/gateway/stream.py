@@ -21,7 +21,7 @@ from coldstream.errors import (
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.hand_off import Verdict, across, verdict
 from coldstream.gateway.local_tier import LocalStream
-from coldstream.gateway.remote import Batch, RemoteStream
+from coldstream.gateway.remote import Batch, RemoteStream, Tier
 from coldstream.gateway.upstream import NoMemberError
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
@@ -175,7 +175,8 @@ class TieredStream:
                         return
                     if found is Verdict.DELIVER:
                         due = parcel.next_offset
-                        yield Batch([parcel], due, committed=fed.committed or due - 1)
+                        committed = fed.committed or due - 1
+                        yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
         except NotFoundError:
             if self.remote is None:
                 raise
