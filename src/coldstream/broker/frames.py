@@ -199,6 +199,10 @@ class Fields:
         """Bytes; none where there are none; raises as `number`."""
         return self._take(max(self.number("i"), 0))
 
+    def rest(self) -> bytes:
+        """All that has not been read."""
+        return self._take(self.left)
+
     def skip(self, size: int) -> None:
         """Pass over bytes; raises as `number`."""
         self._take(size)
