@@ -65,7 +65,14 @@ class Gateway:
             )  # fmt: skip
             self.metrics = GatewayMetrics(self.budget)
             site = Site(
-                streams, Offsets(broker), self.users, self.metrics, pool, self.said.append, "1"
+                streams,
+                Offsets(broker),
+                self.users,
+                self.metrics,
+                pool,
+                self.said.append,
+                "1",
+                penalty_seconds=0.01,
             )
             async with Server(site, self.most).listening("127.0.0.1", 0, self.tls) as self.port:
                 self._ready.set()

@@ -33,6 +33,7 @@ class BrokerTier:
     uri: StreamUri
     seconds: float = 10.0
     _asking: dict[tuple[str, str, int], Upstream] = field(default_factory=dict)
+    _made: int = 0  # connections so far
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exists(self, vhost: str, stream: str) -> bool:
@@ -60,8 +61,9 @@ class BrokerTier:
         return await connection.header(stream, OffsetType.LAST)
 
     def generation(self, vhost: str) -> int:
-        """Another number whenever the connection to the node of the URI is another one."""
-        return id(self._asking.get((vhost, self.uri.host, self.uri.port)))
+        """Another number whenever the connection to the node of the URI is another one, or gone."""
+        found = self._asking.get((vhost, self.uri.host, self.uri.port))
+        return -1 if found is None or found.broken else self._made
 
     async def first_offset(self, vhost: str, stream: str) -> int | None:
         """Where the log begins; None if nobody can say."""
@@ -122,10 +124,6 @@ class BrokerTier:
                 feed.taken()
         finally:
             await connection.close()
-
-    def store_offset(self, at: Upstream, reference: str, stream: str, offset: int) -> None:
-        """Have the broker remember a consumer's offset."""
-        at.store_offset(reference, stream, offset)
 
     async def asked(self, vhost: str) -> Upstream:
         """A connection for questions, to the node of the URI."""
@@ -204,4 +202,5 @@ class BrokerTier:
                 del self._asking[place]
             made = await Upstream.connect(uri, vhost, seconds=self.seconds)
             self._asking[place] = made
+            self._made += 1
             return made

@@ -35,8 +35,6 @@ from coldstream.gateway.site import Site
 
 #: Who does not log in within this time is hung up on.
 LOGIN_SECONDS = 15.0
-#: A wrong password is answered no sooner, so that nobody tries thousands.
-WRONG_PASSWORD_SECONDS = 1.0
 #: Bytes that may wait for a socket before whoever writes has to wait.
 _HIGH_WATER = 2**18
 #: A client may be silent for so many heartbeats.
@@ -148,7 +146,7 @@ class Connection:
         if rights is None:
             site.metrics.refused_logins += 1
             site.say(f"{self.peer} does not log in as {request.user[:100]!r}: wrong password")
-            await asyncio.sleep(WRONG_PASSWORD_SECONDS)
+            await asyncio.sleep(site.penalty_seconds)
             refused = answers.response(request.key, request.correlation, Code.AUTHENTICATION_FAILED)
             return Send(refused)
         self._session.logged_in(request.user, rights)

@@ -54,6 +54,7 @@ class Delivery:
         count: told of each chunk: its bytes, and where they were read.
         ended: told of the error that ends it.
         credit: chunks that may be sent.
+        idle: how long a client may stand still before it loses what was read ahead, seconds.
     """
 
     subscription: int
@@ -65,6 +66,7 @@ class Delivery:
     count: Callable[[int, Tier], None]
     ended: Callable[[int, ColdstreamError], None]
     credit: int = 0
+    idle: float = IDLE_SECONDS
     _granted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def grant(self, credit: int) -> None:
@@ -78,7 +80,7 @@ class Delivery:
         try:
             while True:
                 await self._credit(None)
-                while not await self.line.drained(IDLE_SECONDS):
+                while not await self.line.drained(self.idle):
                     pass  # what is written waits for the client; nothing is read meanwhile
                 batches = self.stream.follow(self.position, self.wanted)
                 async with contextlib.aclosing(batches):
@@ -95,14 +97,14 @@ class Delivery:
         """Until the client stands still."""
         async for batch in batches:
             for frame_of in self._frames(batch):
-                if not self.credit and not await self._credit(IDLE_SECONDS):
+                if not self.credit and not await self._credit(self.idle):
                     return
                 parts, size, next_offset = frame_of
                 self.line.write(parts)
                 self.credit -= 1
                 self.position = next_offset
                 self.count(size, batch.tier)
-                if not await self.line.drained(IDLE_SECONDS):
+                if not await self.line.drained(self.idle):
                     return
             self.position = max(self.position, batch.next_offset)
 

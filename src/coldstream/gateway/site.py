@@ -30,6 +30,7 @@ class Site:
         version: of coldstream.
         host: that clients are told to connect to; "" for the one that they came by.
         port: the same; 0 for the one that they came by.
+        penalty_seconds: after which a wrong password is answered, so that nobody tries thousands.
     """
 
     streams: Streams
@@ -41,6 +42,7 @@ class Site:
     version: str
     host: str = ""
     port: int = 0
+    penalty_seconds: float = 1.0
     _logins: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOGINS_AT_ONCE))
 
     def advertised(self, local: tuple[str, int]) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.hand_off import Verdict, across, verdict
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
-from coldstream.gateway.upstream import NoMemberError
+from coldstream.gateway.upstream import Fed, NoMemberError
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
@@ -167,7 +167,7 @@ class TieredStream:
                     parcel = fed.parcel
                     found = verdict(due, parcel.chunk_id, parcel.next_offset)
                     if found is None:
-                        found = await self._across(broker, due)
+                        found = await self._across(fed, due)
                     if found is Verdict.REMOTE:
                         return
                     if found is Verdict.WAIT:
@@ -184,8 +184,8 @@ class TieredStream:
             await asyncio.sleep(self.poll_seconds)
             await self._grown(due)
 
-    async def _across(self, broker: BrokerTier, due: int) -> Verdict:
-        first = await broker.first_offset(self.vhost, self.name)
+    async def _across(self, fed: Fed, due: int) -> Verdict:
+        first = await fed.first_offset()
         remote_next = 0
         if self.remote is not None:
             remote_next = (await self.remote.snapshot()).root.next_offset

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import (
@@ -56,10 +57,12 @@ class Fed:
     Attributes:
         parcel: header and data, whose CRC holds.
         committed: what the broker said of the commit offset; 0 where it says nothing.
+        first_offset: asks the very node that gave it where its log begins.
     """
 
     parcel: Parcel
     committed: int
+    first_offset: Callable[[], Awaitable[int | None]]
 
 
 class Upstream:
@@ -392,7 +395,7 @@ class Feed:
             parcel = await asyncio.to_thread(delivered, view)
         else:
             parcel = delivered(view)
-        return Fed(parcel, committed)
+        return Fed(parcel, committed, partial(self._connection.first_offset, self.stream))
 
     def taken(self) -> None:
         """The last chunk was handed on: another one may come."""
