@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from coldstream.errors import UnavailableError
+from coldstream.errors import DivergedError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
-from coldstream.gateway.parcel import parcel_of
+from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
 from coldstream.gateway.upstream import Fed
@@ -47,6 +47,14 @@ class Broker:
 
     def users(self) -> list[Chunk]:
         return [each for each in self.log if each.header.chunk_type == ChunkType.USER]
+
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        del vhost, stream
+        later = [each for each in self.users() if each.header.next_offset > offset]
+        there = [
+            each for each in later if each.header.chunk_id >= self.log[self.first].header.chunk_id
+        ]
+        return parcel_of(there[0]) if there else None
 
     async def first_offset(self) -> int | None:
         return self.log[self.first].header.chunk_id
@@ -171,3 +179,24 @@ def test_a_stream_that_is_remote_only_waits_for_what_is_published() -> None:
         return found
 
     assert asyncio.run(asyncio.wait_for(read(), 60)) == [0, 1, 2]
+
+
+def test_a_queue_that_was_made_anew_under_the_same_name_is_not_read_on() -> None:
+    """Its offsets begin at 0 again: they are other messages, which nobody asked for."""
+    old, new = World(1), Broker(random.Random(2))
+    old.broker.grow(10)
+    old.publish()
+    new.grow(50)
+    new.rng = random.Random(4)  # it does not hang up before the first chunk
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(old.tier.reader(NAME), pool), cast(BrokerTier, new), None,
+                print, poll_seconds=0.001,
+            )  # fmt: skip
+            async for _ in stream.follow(0, ALL):
+                pass
+
+    with pytest.raises(DivergedError, match="made anew"):
+        asyncio.run(asyncio.wait_for(read(), 60))

@@ -60,6 +60,12 @@ class BrokerTier:
         connection = await self._ask_at(self.uri, vhost)
         return await connection.header(stream, OffsetType.LAST)
 
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        """The chunk of messages that has `offset`, or the next one; None if there is none."""
+        return await self._of_member(
+            vhost, stream, lambda at: at.header(stream, OffsetType.OFFSET, offset)
+        )
+
     def generation(self, vhost: str) -> int:
         """Another number whenever the connection to the node of the URI is another one, or gone."""
         found = self._asking.get((vhost, self.uri.host, self.uri.port))

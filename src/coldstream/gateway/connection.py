@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -33,7 +34,7 @@ from coldstream.gateway.session import (
 )
 from coldstream.gateway.site import Site
 
-#: Who does not log in within this time is hung up on.
+#: Who has not opened a virtual host within this time is hung up on.
 LOGIN_SECONDS = 15.0
 #: Bytes that may wait for a socket before whoever writes has to wait.
 _HIGH_WATER = 2**18
@@ -59,8 +60,11 @@ class Connection:
         self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
+        self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
         writer.transport.set_write_buffer_limits(high=_HIGH_WATER)
+        # A client without heartbeats may vanish with its machine.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def serve(self) -> None:
         """Until the client leaves, breaks the protocol, or falls silent."""
@@ -96,10 +100,11 @@ class Connection:
     async def _frame(self) -> bytes | None:
         """The next frame behind its size; None if it is too large."""
         session = self._session
-        seconds: float | None = session.heartbeat * _SILENT_HEARTBEATS or None
+        seconds = session.heartbeat * _SILENT_HEARTBEATS
+        until = self._loop.time() + seconds if seconds else None
         if session.phase is not Phase.OPEN:
-            seconds = LOGIN_SECONDS
-        async with asyncio.timeout(seconds):
+            until = self._open_by
+        async with asyncio.timeout_at(until):
             size = struct.unpack(">I", await self._reader.readexactly(4))[0]
             if size > session.max_frame:
                 return None
@@ -229,8 +234,7 @@ class Connection:
         if found is None:
             return
         found[1].cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await found[1]
+        await asyncio.gather(found[1], return_exceptions=True)
         self._site.metrics.subscriptions -= 1
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:

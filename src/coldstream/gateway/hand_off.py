@@ -33,6 +33,23 @@ def verdict(due: int, chunk_id: int, next_offset: int) -> Verdict | None:
     return Verdict.DELIVER if chunk_id <= due else None
 
 
+def same_log(last: tuple[int, int] | None, found: tuple[int, int] | None) -> bool:
+    """Whether a log can be the one whose beginning the manifest has.
+
+    The same id and epoch of a chunk mean the same history below it (Raft's log matching). A queue
+    that was deleted and declared anew has the name of the old one, and another log; so has a broker
+    that has lost what was committed.
+
+    Args:
+        last: id and epoch of the last chunk of the manifest; None if it has none.
+        found: id and epoch of the chunk of messages that the log gives for that id; None if none.
+    """
+    if last is None or found is None:
+        return True  # nothing says otherwise
+    # A chunk above it: retention has taken that one, or it holds tracking data.
+    return found[0] > last[0] or found == last
+
+
 def across(due: int, local_first: int | None, remote_next: int) -> Verdict:
     """What is done about a chunk above `due`.
 

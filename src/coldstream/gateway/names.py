@@ -13,8 +13,9 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.ports import Catalog
 
-#: A listing is used for so long; a name that is not in it is looked for anew, but not more often.
-_FRESH_SECONDS, _AGAIN_SECONDS = 60.0, 5.0
+#: A listing is used for so long. A name that is not in it is looked for anew, but listing takes no
+#: more than a small part of the time, however many ask for what is not there.
+_FRESH_SECONDS, _AGAIN_SECONDS, _PART = 60.0, 1.0, 20
 _READABLE = (StreamState.LIVE, StreamState.REBUILDING)
 
 
@@ -66,6 +67,7 @@ class Names:
     clock: Callable[[], float] = time.monotonic
     _listed: Mapping[tuple[str, str], Found] = field(default_factory=dict)
     _listed_at: float = float("-inf")
+    _took: float = 0.0
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def find(self, vhost: str, name: str) -> Found | None:
@@ -78,7 +80,7 @@ class Names:
         await self._list(_FRESH_SECONDS)
         found = self._listed.get((vhost, name))
         if found is None and (found := await self._directory(vhost, name)) is None:
-            await self._list(_AGAIN_SECONDS)
+            await self._list(max(_AGAIN_SECONDS, _PART * self._took))
             found = self._listed.get((vhost, name))
         return found
 
@@ -111,6 +113,7 @@ class Names:
             loop = asyncio.get_running_loop()
             items = await loop.run_in_executor(self.pool, lambda: list(self.catalog.streams()))
             self._listed, self._listed_at = newest(items), began
+            self._took = self.clock() - began
 
 
 def _made(directory: str) -> int:

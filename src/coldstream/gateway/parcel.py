@@ -34,6 +34,11 @@ class Parcel:
         """The chunk's header."""
         return bytes(self.parts[0][:CHUNK_HEADER_SIZE])
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the writer that wrote it."""
+        return parse_chunk_header(self.parts[0]).epoch
+
 
 def parcel_of(chunk: Chunk) -> Parcel:
     """A whole chunk that has been checked; without a filter its bytes are sent in one piece."""

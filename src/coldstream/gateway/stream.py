@@ -15,18 +15,24 @@ from dataclasses import dataclass
 
 from coldstream.errors import (
     ConflictError,
+    DivergedError,
     NotFoundError,
     UnavailableError,
 )
 from coldstream.gateway.broker_tier import BrokerTier
-from coldstream.gateway.hand_off import Verdict, across, verdict
+from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
 from coldstream.gateway.local_tier import LocalStream
+from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
 from coldstream.gateway.upstream import Fed, NoMemberError
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+_ANOTHER_LOG = (
+    "the broker's log is not the one that was read so far: the queue was made anew, or has lost"
+    " messages that were committed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class TieredStream:
 
         Raises:
             NotFoundError: the stream is gone, or an object of it.
+            DivergedError: the broker has another log by now.
             CorruptDataError: damaged bytes; all good chunks before them have been given.
             PermissionDeniedError: the gateway may not read it.
         """
@@ -160,8 +167,9 @@ class TieredStream:
     async def _of_broker(
         self, broker: BrokerTier, due: int, wanted: Wanted
     ) -> AsyncGenerator[Batch, None]:
-        feed = broker.follow(self.vhost, self.name, due, wanted.properties)
         try:
+            await self._check_log(broker)
+            feed = broker.follow(self.vhost, self.name, due, wanted.properties)
             async with contextlib.aclosing(feed):
                 async for fed in feed:
                     parcel = fed.parcel
@@ -173,6 +181,8 @@ class TieredStream:
                     if found is Verdict.WAIT:
                         await self._wait(due, parcel.chunk_id)
                         return
+                    if found is Verdict.SKIP:
+                        await self._check_skipped(parcel)
                     if found is Verdict.DELIVER:
                         due = parcel.next_offset
                         committed = fed.committed or due - 1
@@ -183,6 +193,38 @@ class TieredStream:
             # The queue was deleted, or was never this broker's: what history there is, stays.
             await asyncio.sleep(self.poll_seconds)
             await self._grown(due)
+
+    async def _check_log(self, broker: BrokerTier) -> None:
+        """See that the broker's log is the one whose beginning the remote tier has.
+
+        Raises:
+            DivergedError: it is another one.
+        """
+        if self.remote is None:
+            return
+        last = (await self.remote.snapshot()).root.last_chunk
+        if last is None:
+            return
+        found = await broker.at(self.vhost, self.name, last.chunk_id)
+        here = None if found is None else (found.chunk_id, found.epoch)
+        if not same_log((last.chunk_id, last.epoch), here):
+            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=last.chunk_id)
+
+    async def _check_skipped(self, parcel: Parcel) -> None:
+        """See that what comes again is what was there: a member that is behind, and no other log.
+
+        Raises:
+            DivergedError: it is another one, or nobody can say.
+        """
+        if self.remote is not None:
+            chunks = self.remote.read(parcel.chunk_id, None)
+            async with contextlib.aclosing(chunks):
+                async for batch in chunks:
+                    if any(each.header == parcel.header for each in batch.parcels):
+                        return
+                    if batch.next_offset > parcel.chunk_id:
+                        break
+        raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=parcel.chunk_id)
 
     async def _across(self, fed: Fed, due: int) -> Verdict:
         first = await fed.first_offset()

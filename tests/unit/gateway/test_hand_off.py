@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream.gateway.hand_off import Verdict, across, verdict
+from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,21 @@ def test_offsets_are_passed_over_only_where_nothing_can_be_missing(
     local_first: int | None, remote_next: int, expected: Verdict
 ) -> None:
     assert across(100, local_first, remote_next) is expected
+
+
+@pytest.mark.parametrize(
+    ("last", "found", "same"),
+    [
+        (None, (0, 1), True),
+        ((90, 2), None, True),
+        ((90, 2), (90, 2), True),
+        ((90, 2), (95, 1), True),  # what could be compared is gone, or is tracking data
+        ((90, 2), (90, 3), False),
+        ((90, 2), (88, 2), False),
+        ((90, 2), (5, 1), False),  # a queue that was made anew
+    ],
+)
+def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
+    last: tuple[int, int] | None, found: tuple[int, int] | None, same: bool
+) -> None:
+    assert same_log(last, found) is same
