@@ -103,6 +103,10 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc COLDSTREAM_KERNEL=$(KERNEL_FUZZ) \
 	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
+.PHONY: js-client
+js-client: ## The stock JavaScript client, for tests/gateway/test_js_client.py (npm)
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/gateway/js
+
 .PHONY: fuzz-gateway
 fuzz-gateway: setup ## Hostile frames of clients through the gateway's decoding and decisions (INPUTS=1000000)
 	$(BIN)/python -m coldstream_devkit.fuzz_gateway --inputs $(or $(INPUTS),1000000) $(if $(SEED),--seed $(SEED))

@@ -1,4 +1,4 @@
-"""The stock JavaScript client reads from a gateway: npm install --prefix tests/gateway/js
+"""The stock JavaScript client reads from a gateway: `make js-client`
 
 Its release 1.0.0 takes only the first sub-batch of a chunk that has several, from a broker as from
 here, so it is tried on streams without any.
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not shutil.which("node") or not (HERE / "node_modules").is_dir(),
-        reason="needs node, and npm install --prefix tests/gateway/js",
+        reason="needs node, and make js-client",
     ),
 ]
 
