@@ -243,7 +243,7 @@ class TieredStream:
             f"offsets {due} to {chunk_id - 1} are in neither tier: local retention was quicker than"
             " their upload, or they are not published yet; the read waits for the manifest",
         )
-        await asyncio.sleep(self.poll_seconds)
+        await self._grown(due)
 
     async def _grown(self, position: int) -> None:
         """Wait until the manifest has more than `position`."""
