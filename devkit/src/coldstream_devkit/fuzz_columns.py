@@ -24,6 +24,7 @@ from coldstream.columns.assemble import Assembler
 from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import DECODED, decode_reference, message_columns
 from coldstream.columns.schema import COLUMNS, select
+from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.chunk import iter_chunks
 from coldstream_devkit.messages import any_chunks, any_message, cut_values, headers_and_bounds
 
@@ -39,7 +40,7 @@ def check(seed: int) -> int:
     names = tuple(COLUMNS)
     if rng.random() < 0.5:
         names = tuple(rng.sample(names, rng.randint(1, len(names))))
-    selection = select(names)
+    selection = select(names, rng.choice(list(BodyFormat)))
     decoder = Decoder(
         selection,
         batch_bytes=rng.choice([1, 100, 5000, 2**20]),
@@ -75,7 +76,7 @@ def check_alone(seed: int, wires: Sequence[bytes] | None = None) -> int:
     if wires is None:
         wires = [any_message(rng, damage=0.5) for _ in range(20)]
     buffers = [_exact(wire) for wire in wires]
-    selection = select(sorted(DECODED | {"raw"}))
+    selection = select(sorted(DECODED | {"raw"}), rng.choice(list(BodyFormat)))
     # Little room for texts now and then: then their ends are checked, too.
     size = rng.choice([0, 5, 50, 200, 500, sum(map(len, wires))])
     assembler = Assembler(

@@ -20,10 +20,10 @@ from coldstream.osiris.amqp import (
     AmqpMessage,
     BodyKind,
     Properties,
-    decode_message,
     value_to_jsonable,
 )
 from coldstream.osiris.amqp_types import Value
+from coldstream.osiris.body import read_message
 from coldstream.osiris.chunk import Buffer, Chunk, ChunkType
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import TrackingType, parse_tracked
@@ -119,7 +119,7 @@ def message_columns(selection: Selection, wire: bytes) -> Row:
     if DECODED.isdisjoint(selection.names):
         return row
     try:
-        message = decode_message(wire)
+        message = read_message(wire, selection.body_format)
     except CorruptDataError as exc:
         return row | {"error": exc.reason}
     return row | {
@@ -138,7 +138,7 @@ def body_bytes(message: AmqpMessage) -> bytes:
     if message.body_kind is BodyKind.NONE:
         return b""
     body = message.body
-    if message.body_kind is BodyKind.VALUE:
+    if message.body_kind in (BodyKind.VALUE, BodyKind.BYTES):
         if isinstance(body, bytes):
             return body
         if isinstance(body, str):
@@ -171,7 +171,9 @@ def _properties(properties: Properties | None, wanted: Sequence[str]) -> Row | N
         return None
     found: Row = {}
     for name in ("message_id", "correlation_id"):
-        found[name], found[f"{name}_type"] = _identifier(getattr(properties, name))
+        found[name], found[f"{name}_type"] = _identifier(
+            getattr(properties, name), getattr(properties, f"{name}_type")
+        )
     for name in PROPERTIES:
         if name in found:
             continue
@@ -187,9 +189,14 @@ def _properties(properties: Properties | None, wanted: Sequence[str]) -> Row | N
     return {name: found[name] for name in wanted}
 
 
-def _identifier(value: int | uuid.UUID | bytes | str | None) -> tuple[str | None, str | None]:
+def _identifier(
+    value: int | uuid.UUID | bytes | str | None, wrong: str | None
+) -> tuple[str | None, str | None]:
+    """An id as text and its type; `wrong` is the type of one that no id may have."""
     if value is None:
         return None, None
+    if wrong is not None:
+        return str(value), wrong
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii"), "binary"
     if isinstance(value, uuid.UUID):

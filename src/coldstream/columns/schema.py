@@ -15,6 +15,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
+from coldstream.osiris.body import BodyFormat
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -70,10 +71,12 @@ class Selection:
     Attributes:
         names: of the columns, in the order asked for.
         schema: the same with types; `properties` may have fewer fields than there are.
+        body_format: how messages are read.
     """
 
     names: tuple[str, ...]
     schema: pa.Schema
+    body_format: BodyFormat = BodyFormat.AUTO
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -86,12 +89,15 @@ class Selection:
         return tuple(each.name for each in self.schema.field("properties").type)
 
 
-def select(names: Sequence[str] | None = None) -> Selection:
+def select(
+    names: Sequence[str] | None = None, body_format: BodyFormat = BodyFormat.AUTO
+) -> Selection:
     """A selection of columns by name.
 
     Args:
         names: columns, and `properties.x` for single fields of that struct; the struct stands where
             its first field is named. All but `stream` and `raw` by default.
+        body_format: how messages are read.
 
     Raises:
         InvalidInputError: there is no such column, one is named twice, or none is named.
@@ -119,4 +125,4 @@ def select(names: Sequence[str] | None = None) -> Selection:
         )
         for column, parts in chosen.items()
     ]
-    return Selection(tuple(chosen), pa.schema(fields))
+    return Selection(tuple(chosen), pa.schema(fields), body_format)

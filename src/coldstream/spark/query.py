@@ -15,6 +15,7 @@ from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
@@ -85,6 +86,7 @@ class QueryTask:
         fail_on_data_loss: whether offsets that exist nowhere stop the query.
         fail_on_corrupt: whether damaged chunks stop the query.
         gaps: offsets of the first stream that were gone before the task began.
+        body_format: how messages are read.
     """
 
     place: Place
@@ -94,6 +96,7 @@ class QueryTask:
     fail_on_data_loss: bool = True
     fail_on_corrupt: bool = False
     gaps: tuple[Gap, ...] = ()
+    body_format: BodyFormat = BodyFormat.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,7 @@ def plan_query(
         options.rows,
         options.fail_on_data_loss,
         options.fail_on_corrupt,
+        body_format=options.body_format,
     )
     for attempt in range(_TRIES):
         try:

@@ -54,7 +54,9 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         # Nobody knows any more when they were written: as late as what came after them.
         lost = (Lost(gap, planned.first_timestamp, gap) for gap in task.gaps)
         yield from messages(
-            judged(lost, task, planned.stream), select(task.columns), planned.stream
+            judged(lost, task, planned.stream),
+            select(task.columns, task.body_format),
+            planned.stream,
         )
     for number, group in groupby(split.parts, key=lambda part: part.stream):
         planned = task.streams[number]
@@ -65,7 +67,7 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
         found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
         if task.rows is Rows.MESSAGES:
-            yield from messages(found, select(task.columns), planned.stream)
+            yield from messages(found, select(task.columns, task.body_format), planned.stream)
         elif task.rows is Rows.CHUNKS:
             yield from chunk_rows(found, planned, task.columns)
         else:

@@ -124,6 +124,7 @@ class MicroBatchReader(DataSourceStreamReader):
             self._columns,
             fail_on_data_loss=self._options.fail_on_data_loss,
             fail_on_corrupt=self._options.fail_on_corrupt,
+            body_format=self._options.body_format,
         )
         planned: list[Planned] = []
         lost: list[TaskWork] = []

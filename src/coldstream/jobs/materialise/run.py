@@ -356,6 +356,7 @@ class Runner:
             rule.body,
             rows,
             replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+            rule.body_format,
         )
 
     def _commit(

@@ -30,6 +30,7 @@ from coldstream.jobs.materialise.task import (
     perform,
 )
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
@@ -137,7 +138,7 @@ def _working(
                 each = splits[number]
                 result = perform(
                     each.planned.stream,
-                    SplitSource(each.planned, decode_split(each.split), remote),
+                    SplitSource(each.planned, decode_split(each.split), remote, rules.body_format),
                     rules,
                     files,
                     lambda: secrets.token_hex(8),
@@ -157,16 +158,24 @@ class SplitSource:
         planned: the stream.
         split: of it.
         remote: where it is.
+        body_format: how its messages are read.
     """
 
-    def __init__(self, planned: PlannedStream, split: Split, remote: Remote) -> None:
+    def __init__(
+        self,
+        planned: PlannedStream,
+        split: Split,
+        remote: Remote,
+        body_format: BodyFormat = BodyFormat.AUTO,
+    ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
+        self._body_format = body_format
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(
-            select(READ_COLUMNS),
+            select(READ_COLUMNS, self._body_format),
             batch_bytes=BATCH_BYTES,
             batch_rows=_BATCH_ROWS,
             stream=self._planned.stream,

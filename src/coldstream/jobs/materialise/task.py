@@ -22,6 +22,7 @@ from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown
 from coldstream.jobs.materialise.table import WrittenFile
 from coldstream.jobs.materialise.transform import transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
 #: A batch becomes a row group.
@@ -48,11 +49,13 @@ class TaskRules:
         body: as in a rule.
         rows: how the table's files are written.
         dead: the same for its dead letters.
+        body_format: as in a rule.
     """
 
     body: str
     rows: FileLayout
     dead: FileLayout
+    body_format: BodyFormat = BodyFormat.AUTO
 
 
 @dataclass(slots=True)
