@@ -15,7 +15,7 @@ from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, PROPERTIES, select
 from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.chunk import iter_chunks
-from coldstream_devkit.fuzz_columns import check_alone
+from coldstream_devkit.fuzz_columns import ORIGIN, check_alone
 from coldstream_devkit.messages import any_chunks, cut_values, headers_and_bounds
 from tests.support.examples import examples
 
@@ -49,7 +49,7 @@ def fast(
 ) -> pa.Table:
     """The rows of the fast decoder, the chunks given in `cuts` pieces."""
     selection = select(names, body_format)
-    decoder = Decoder(selection, stream="s", reuse=bool(how.pop("reuse", 0)), **how)
+    decoder = Decoder(selection, origin=ORIGIN, reuse=bool(how.pop("reuse", 0)), **how)
     headers, bounds = headers_and_bounds(data)
     batches = []
     step = max(1, len(headers) // cuts)
@@ -82,7 +82,7 @@ def plain(
 ) -> pa.Table:
     """The rows of the plain decoder."""
     selection = select(names, body_format)
-    batch = decode_reference(selection, iter_chunks(data), stream="s", start=start, end=end)
+    batch = decode_reference(selection, iter_chunks(data), origin=ORIGIN, start=start, end=end)
     return pa.Table.from_batches([batch])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.columns.schema import PROPERTIES, Selection
+from coldstream.columns.schema import NO_ORIGIN, OF_STREAM, PROPERTIES, Origin, Selection
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import (
     AmqpMessage,
@@ -32,7 +32,7 @@ from coldstream.osiris.tracking import TrackingType, parse_tracked
 MIN_MS, MAX_MS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
 
 #: Columns that need no look at the entries of a chunk.
-OF_CHUNK = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch", "publishers"})
+OF_CHUNK = frozenset({*OF_STREAM, "offset", "timestamp", "chunk_id", "epoch", "publishers"})
 #: Columns that need messages decoded.
 DECODED = frozenset(
     {"body_kind", "body", "properties", "application_properties", "message_annotations", "error"}
@@ -45,7 +45,7 @@ def decode_reference(
     selection: Selection,
     chunks: Iterable[Chunk],
     *,
-    stream: str = "",
+    origin: Origin = NO_ORIGIN,
     start: int = 0,
     end: int = 2**63,
 ) -> pa.RecordBatch:
@@ -57,7 +57,7 @@ def decode_reference(
     Args:
         selection: columns.
         chunks: user chunks become rows, tracking chunks do not.
-        stream: what the column `stream` says.
+        origin: stream of the rows.
         start: rows below this offset are left out,
         end: and rows from this one on.
     """
@@ -65,7 +65,7 @@ def decode_reference(
     for chunk in chunks:
         if chunk.header.chunk_type == ChunkType.USER:
             rows += (
-                row for row in chunk_rows(selection, chunk, stream) if start <= row["offset"] < end
+                row for row in chunk_rows(selection, chunk, origin) if start <= row["offset"] < end
             )
     columns = [
         pa.array([row.get(field.name) for row in rows], field.type) for field in selection.schema
@@ -73,11 +73,11 @@ def decode_reference(
     return pa.RecordBatch.from_arrays(columns, schema=selection.schema)
 
 
-def chunk_rows(selection: Selection, chunk: Chunk, stream: str) -> list[Row]:
+def chunk_rows(selection: Selection, chunk: Chunk, origin: Origin) -> list[Row]:
     """The rows of one user chunk; each has its offset, whatever is selected."""
     header = chunk.header
     common: Row = {
-        "stream": stream,
+        **origin.columns(),
         "timestamp": clamped_us(header.timestamp),
         "chunk_id": header.chunk_id,
         "epoch": header.epoch,

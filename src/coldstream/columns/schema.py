@@ -1,6 +1,6 @@
 """The columns of a message, as Arrow types, and which of them are wanted.
 
-    stream offset timestamp chunk_id epoch publishers body_kind body properties
+    stream vhost queue offset timestamp chunk_id epoch publishers body_kind body properties
     application_properties message_annotations raw error
 
 `docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
@@ -45,6 +45,8 @@ PROPERTIES: Mapping[str, pa.DataType] = MappingProxyType(
 COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     {
         "stream": pa.string(),
+        "vhost": pa.string(),
+        "queue": pa.string(),
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "chunk_id": pa.int64(),
@@ -60,8 +62,38 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     }
 )
 
+#: Columns that are the same in all rows of a stream.
+OF_STREAM = ("stream", "vhost", "queue")
 #: What is selected unless the caller says otherwise.
-DEFAULT = tuple(name for name in COLUMNS if name not in ("stream", "raw"))
+DEFAULT = tuple(name for name in COLUMNS if name not in (*OF_STREAM, "raw"))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which stream rows are of: the columns `OF_STREAM`.
+
+    Attributes:
+        stream: directory name.
+        vhost: of its queue; "" where nobody has said it, which is null in a row.
+        queue: name; the same.
+    """
+
+    stream: str = ""
+    vhost: str = ""
+    queue: str = ""
+
+    def columns(self) -> dict[str, str | None]:
+        """Values by column; a queue that nobody knows is null, and so is its virtual host."""
+        known = bool(self.queue)
+        return {
+            "stream": self.stream,
+            "vhost": self.vhost if known else None,
+            "queue": self.queue if known else None,
+        }
+
+
+#: Of rows that nobody asks where they come from.
+NO_ORIGIN = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +128,7 @@ def select(
 
     Args:
         names: columns, and `properties.x` for single fields of that struct; the struct stands where
-            its first field is named. All but `stream` and `raw` by default.
+            its first field is named. All but those of the stream and `raw` by default.
         body_format: how messages are read.
 
     Raises:

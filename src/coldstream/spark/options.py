@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 NAMES = (
     "stream",
+    "queue",
     "vhost",
     "bucket",
     "table",
@@ -154,7 +155,7 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
 
     first: OffsetSpec = First()
     options = Options(
-        streams=read("stream", _list, ()),
+        streams=read("stream", _list, ()) or read("queue", _list, ()),
         place=_place(found, environment),
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
@@ -172,6 +173,8 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
         max_bytes=read("maxBytesPerTrigger", size, None),
         max_offsets=read("maxOffsetsPerTrigger", size, None),
     )
+    if found.get("stream") and found.get("queue"):
+        raise InvalidInputError("options stream and queue mean the same: give one of them")
     if not options.streams:
         raise InvalidInputError(
             "option stream is missing: a queue name, a directory, several of them separated by "

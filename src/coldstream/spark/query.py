@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.adapters.place import Place, Remote
+from coldstream.columns.schema import Origin
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.osiris.body import BodyFormat
@@ -42,6 +44,7 @@ class PlannedStream:
         window: what of it is asked for.
         first_timestamp: of that manifest, ms.
         bounds: offsets that the query has without its filters; None where it has no filters.
+        name: of its queue.
     """
 
     stream: str
@@ -52,6 +55,12 @@ class PlannedStream:
     window: Window
     first_timestamp: int = 0
     bounds: tuple[int, int] | None = None
+    name: QueueName = QueueName()  # noqa: RUF009 - it is immutable
+
+    @property
+    def origin(self) -> Origin:
+        """What its rows say of it."""
+        return Origin(self.stream, self.name.vhost, self.name.queue)
 
     @property
     def alive(self) -> Window:
@@ -209,6 +218,7 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         root.next_offset,
         asked,
         bounds=(start, end),
+        name=item.name,
     )
     stream.check_offsets()
     return Planned(stream, root, objects.groups)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coldstream.columns.schema import DEFAULT, PROPERTIES, select
+from coldstream.columns.schema import DEFAULT, OF_STREAM, PROPERTIES, select
 from coldstream.errors import InvalidInputError
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.views import view_schema
@@ -26,7 +26,7 @@ def default_columns(options: Options) -> tuple[str, ...]:
         return tuple(view_schema(options.rows, options.columns).names)
     names = options.columns
     if names is None:
-        names = ("stream", *DEFAULT) if options.several else DEFAULT
+        names = (*OF_STREAM, *DEFAULT) if options.several else DEFAULT
     select(names)
     return names
 

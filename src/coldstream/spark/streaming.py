@@ -293,6 +293,7 @@ class MicroBatchReader(DataSourceStreamReader):
             root.next_offset,
             Window().between(first, next_offset),
             root.first_timestamp if snapshot else item.last_timestamp,
+            name=item.name,
         )
         planned.check_offsets()
         objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)

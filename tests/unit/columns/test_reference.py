@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coldstream.columns.reference import MAX_MS, MIN_MS, decode_reference
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import COLUMNS, Origin, select
 from coldstream.errors import CorruptDataError
 from coldstream.osiris import Chunk, ChunkHeader, ChunkType, decode_message, iter_messages
 from coldstream.osiris.amqp_types import MAX_DEPTH
@@ -58,7 +58,7 @@ def mapped(*pairs: tuple[bytes, bytes]) -> bytes:
 
 def row_of(wire: bytes, body_format: BodyFormat = BodyFormat.AUTO) -> dict[str, Any]:
     selection = select(tuple(COLUMNS), body_format)
-    (row,) = decode_reference(selection, [a_chunk(wire)], stream="s").to_pylist()
+    (row,) = decode_reference(selection, [a_chunk(wire)], origin=Origin("s", "/", "q")).to_pylist()
     return row
 
 
@@ -99,10 +99,10 @@ def test_the_columns_of_the_chunk_are_those_of_its_header_and_trailer() -> None:
         Tracked(TrackingType.SEQUENCE, b"two", 2**64 - 1),
     ]
     chunk = a_chunk(DATA, DATA, trailer=b"".join(map(encode_tracked, tracked)))
-    rows = decode_reference(EVERYTHING, [chunk], stream="s").to_pylist()
+    rows = decode_reference(EVERYTHING, [chunk], origin=Origin("s", "/", "q")).to_pylist()
     assert [row["offset"] for row in rows] == [10, 11]
     for row in rows:
-        assert row["stream"] == "s"
+        assert (row["stream"], row["vhost"], row["queue"]) == ("s", "/", "q")
         assert row["timestamp"] == datetime.fromtimestamp(TIME / 1000, UTC)
         assert (row["chunk_id"], row["epoch"]) == (10, 3)
         assert row["publishers"] == [("one", 7), ("two", 2**63 - 1)]

@@ -9,9 +9,9 @@ from coldstream.columns.schema import COLUMNS, PROPERTIES, select
 from coldstream.errors import InvalidInputError
 
 
-def test_without_names_all_but_the_streams_name_and_the_raw_bytes_are_selected() -> None:
+def test_without_names_all_but_the_streams_names_and_the_raw_bytes_are_selected() -> None:
     selection = select()
-    assert set(COLUMNS) - set(selection.names) == {"stream", "raw"}
+    assert set(COLUMNS) - set(selection.names) == {"stream", "vhost", "queue", "raw"}
     assert selection.schema.names == list(selection.names)
     assert selection.properties == tuple(PROPERTIES)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from coldstream.adapters.memory import MemoryPolicies
 from coldstream.adapters.place import Place, Remote
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import Origin, select
 from coldstream.osiris.chunk import Chunk, iter_chunks
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
@@ -77,7 +77,7 @@ def reference(
 ) -> list[dict[str, Any]]:
     """What the plain decoder makes of chunks."""
     parsed = [each if isinstance(each, Chunk) else next(iter_chunks(each)) for each in chunks]
-    batch = decode_reference(select(names), parsed, stream=stream, start=start, end=end)
+    batch = decode_reference(select(names), parsed, origin=Origin(stream), start=start, end=end)
     rows: list[dict[str, Any]] = batch.to_pylist()
     return rows
 

@@ -17,6 +17,7 @@ from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import select
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import RetentionLimits, plan_retention
@@ -508,3 +509,49 @@ def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
     )
     assert all(row["key"] in tier.store.objects for row in fragments)
     assert fragments[0]["key"].startswith(PREFIX)
+
+
+def test_plain_bytes_are_bodies_unless_all_must_be_amqp_and_damage_stays_an_error() -> None:
+    tier = Tier()
+    amqp = b"\x00\x53\x75\xa0\x02hi"
+    tier.add("s", [[chunk(0, b"plain", amqp)]])
+
+    def read(body_format: str) -> list[dict[str, Any]]:
+        return query(
+            tier, stream="s", columns="body_kind,body,error", bodyFormat=body_format
+        ).rows()
+
+    plain = {"body_kind": "bytes", "body": b"plain", "error": None}
+    assert read("auto") == [plain, {"body_kind": "data", "body": b"hi", "error": None}]
+    assert read("bytes") == [plain, {"body_kind": "bytes", "body": amqp, "error": None}]
+    first, second = read("AMQP")
+    assert (first["body"], second["body"]) == (None, b"hi")
+    assert first["error"]
+    assert query(tier, stream="s").rows()[0]["error"] is None
+
+
+@pytest.mark.parametrize("rows", ["messages", "chunks", "fragments"])
+def test_rows_say_what_people_call_the_stream(rows: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+    tier.add("b", [[chunk(0, b"x")]])
+
+    found = query(tier, stream="a,b", rows=rows, columns="stream,vhost,queue").rows()
+
+    assert [(row["stream"], row["vhost"], row["queue"]) for row in found] == [
+        ("a", "shop", "orders"), ("b", None, None),
+    ]  # fmt: skip
+    assert {"vhost", "queue"} <= set(query(tier, stream="a,b", rows=rows).schema.names)
+
+
+@pytest.mark.parametrize("asked", ["orders", "shop/orders", "ord.*"])
+def test_a_stream_is_found_by_its_queue_under_either_option(asked: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+
+    for option in ("stream", "queue"):
+        assert [r["queue"] for r in query(tier, **{option: asked, "columns": "queue"}).rows()] == [
+            "orders"
+        ]
+    with pytest.raises(InvalidInputError, match="mean the same"):
+        query(tier, stream="a", queue="orders")

@@ -344,7 +344,7 @@ class Runner:
     def _rules(
         self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
     ) -> TaskRules:
-        dead = tables.dead.load(dead_schema())
+        dead = tables.dead.grow(tables.dead.load(dead_schema()), dead_schema())
         rows = FileLayout(
             loaded.location,
             loaded.schema,

@@ -103,6 +103,7 @@ class SparkEngine:
                 root.first_offset,
                 root.next_offset,
                 window,
+                name=snapshot.item.name,
             )
             planned.check_offsets()
             found += (
@@ -144,6 +145,7 @@ def _working(
                     lambda: secrets.token_hex(8),
                     now_ms=time.time_ns() // 10**6,
                     row_limit=row_limit,
+                    origin=each.planned.origin,
                 )
                 columns = [pa.array([number]), pa.array([encode_result(result)])]
                 yield pa.RecordBatch.from_arrays(columns, ["number", "result"])
@@ -178,7 +180,7 @@ class SplitSource:
             select(READ_COLUMNS, self._body_format),
             batch_bytes=BATCH_BYTES,
             batch_rows=_BATCH_ROWS,
-            stream=self._planned.stream,
+            origin=self._planned.origin,
         )
         found = StreamRead(self._planned, self._remote).found(list(self._split.parts))
         for each in found:
