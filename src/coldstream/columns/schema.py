@@ -64,8 +64,9 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
 
 #: Columns that are the same in all rows of a stream.
 OF_STREAM = ("stream", "vhost", "queue")
-#: What is selected unless the caller says otherwise.
-DEFAULT = tuple(name for name in COLUMNS if name not in (*OF_STREAM, "raw"))
+#: What is selected unless the caller says otherwise: no message is read for it. Spark does not tell
+#: a source in Python which columns a query uses, so every query pays for what is here.
+DEFAULT = ("offset", "timestamp", "chunk_id", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def select(
 
     Args:
         names: columns, and `properties.x` for single fields of that struct; the struct stands where
-            its first field is named. All but those of the stream and `raw` by default.
+            its first field is named. `DEFAULT` unless given.
         body_format: how messages are read.
 
     Raises:
