@@ -15,11 +15,12 @@ import pytest
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError
+from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
 from coldstream.jobs.materialise.maintain import Kept, maintain
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings, StreamNow, Tables, TaskPiece
+from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.jobs.materialise.table import Loaded, Table
