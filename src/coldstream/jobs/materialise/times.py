@@ -51,7 +51,6 @@ def _bounded(column: pa.Array) -> tuple[pa.Array, int]:
     if not pa.types.is_timestamp(column.type) or within(column):
         return column, 0
     us = column.cast(pa.int64())
-    outside = pc.or_(pc.less(us, FIRST_US), pc.greater(us, LAST_US))
-    near = pc.max_element_wise(us, FIRST_US, skip_nulls=False)
-    near = pc.min_element_wise(near, LAST_US, skip_nulls=False)
-    return near.cast(column.type), pc.sum(outside).as_py() or 0
+    early, late = pc.less(us, FIRST_US), pc.greater(us, LAST_US)
+    near = pc.if_else(early, FIRST_US, pc.if_else(late, MAX_MS * 1000, us))
+    return near.cast(column.type), pc.sum(pc.or_(early, late)).as_py() or 0
