@@ -578,12 +578,13 @@ def test_a_declared_column_that_the_table_has_otherwise_is_refused(text: str) ->
     site = Site({ORDERS: [b'{"n":1}']}, _declared(text="n: long\nprice: decimal(5,2)"))
     site.run()
     if text == "n: int\nprice: decimal(12,4)":
-        match = r"price of db.t is decimal\(5,2\), and its schema says decimal\(12,4\)"
+        match = r"price of db.t is decimal\(5,2\), and the rule's schema says decimal\(12,4\)"
     else:
-        match = "n of db.t is long, and its schema says"
+        match = "n of db.t is long, and the rule's schema says"
     site.rule = _declared(text=text)
-    with pytest.raises(InvalidInputError, match=match):
-        site.run()
+    for settings in ({}, {"dry_run": True}, {"dry_run": True, "columns": True}):
+        with pytest.raises(InvalidInputError, match=match):
+            site.run(**settings)
 
 
 def test_a_narrower_declaration_than_the_table_has_still_fills_it() -> None:
@@ -599,13 +600,13 @@ def test_a_plan_says_of_every_column_what_and_why_and_makes_nothing() -> None:
     site = Site({ORDERS: _prices(200)}, TableRule(".*", "db.t", body="json"))
     plan = site.run(dry_run=True, columns=True).plan
     assert not any(site.versions.values())
-    assert (plan.table, plan.messages, plan.rows, plan.dead_letters) == ("new", 112, 112, 0)
+    assert (plan.table, plan.messages, plan.rows, plan.dead_letters) == ("new", 120, 120, 0)
     told = {each.name: each for each in plan.columns}
     assert list(told)[:2] == ["_stream", "_offset"]
     assert (told["_offset"].action, told["_offset"].why) == ("new", "of the message")
     price, code = told["price"], told["code"]
-    assert (price.type, price.action, price.values, price.rescued) == ("double", "new", 112, 0)
-    assert price.why == "sample: number 111, whole number 1"
+    assert (price.type, price.action, price.values, price.rescued) == ("double", "new", 120, 0)
+    assert price.why == "sample: number 119, whole number 1"
     assert (code.type, code.rescued) == ("string", 0)
 
     site.run()

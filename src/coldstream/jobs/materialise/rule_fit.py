@@ -23,7 +23,6 @@ _CLASSES = (
     (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
     (pa.types.is_date,),
     (pa.types.is_time,),
-    (pa.types.is_map,),
 )
 
 
@@ -48,7 +47,9 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
         )
     if rule.body in _REST and rule.schema is None:
         return present
-    maker = rule.body if rule.schema is None else "its schema"
+    maker, way_out = rule.body, "give the new one another name"
+    if rule.schema is not None:
+        maker, way_out = "the rule's schema", "fill a table of another name"
     own = body_fields(first)
     after = grown(present, own)
     for made in own:
@@ -60,10 +61,9 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
         column = after.field(made.name)
         if not _takes(column.type, made.type):
             raise InvalidInputError(
-                f"the column {made.name} of {rule.table} is {name_of(column.type)}, and"
-                f" {maker} says {name_of(made.type)}: a column becomes wider (int to long, float to"
-                " double, a decimal with more digits) and nothing else, so give the new one another"
-                " name"
+                f"the column {made.name} of {rule.table} is {name_of(column.type)}, and {maker}"
+                f" says {name_of(made.type)}: a column becomes wider (int to long, float to double, a"
+                f" decimal with more digits) and nothing else, so {way_out}"
             )
     return after
 
@@ -93,6 +93,8 @@ def _takes(column: pa.DataType, made: pa.DataType) -> bool:
         same = pa.types.is_integer(column) == pa.types.is_integer(made)
         number = pa.types.is_integer(made) or pa.types.is_floating(made)
         return bool(same and number and column.bit_width >= made.bit_width)
+    if pa.types.is_map(column) and pa.types.is_map(made):
+        return _takes(column.key_type, made.key_type) and _takes(column.item_type, made.item_type)
     if pa.types.is_decimal(column) and pa.types.is_decimal(made):
         return bool(column.scale == made.scale and column.precision >= made.precision)
     if pa.types.is_timestamp(column) and pa.types.is_timestamp(made):

@@ -236,6 +236,8 @@ class Runner:
     ) -> None:
         """Say what would be done; neither table is made or changed."""
         there = tables.rows.peek()
+        if there is not None:
+            with_rule(rule, there.schema, first_schema(rule.body, rule.schema))
         state = TableState() if there is None else there.state
         todo = todo_of(rule, state, streams, settings.window)
         self._plan_told(todo, report)
