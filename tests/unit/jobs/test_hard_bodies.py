@@ -311,7 +311,7 @@ def test_a_column_that_a_function_makes_since_lately_is_added(
     ]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.int64(), pa.list_(pa.int32())])
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.date32(), pa.list_(pa.int32())])
 def test_a_function_that_changes_a_type_is_refused_by_the_column_s_name(
     site_of: MakeSite, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
 ) -> None:
@@ -321,9 +321,21 @@ def test_a_function_that_changes_a_type_is_refused_by_the_column_s_name(
     site.bodies[ORDERS].append(b"2")
     _function(monkeypatch, price=(kind, None))
 
-    with pytest.raises(InvalidInputError, match=r"column price of db\.t is int32, and mine:f"):
+    with pytest.raises(InvalidInputError, match=r"column price of db\.t is int, and mine:f says"):
         site.run()
     assert len(_rows(site)) == 1
+
+
+def test_a_function_that_makes_a_wider_type_makes_its_column_wider(
+    site_of: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _function(monkeypatch, price=(pa.int32(), 1))
+    site = site_of(b"1", rule=MINE)
+    site.run()
+    site.bodies[ORDERS].append(b"2")
+    _function(monkeypatch, price=(pa.int64(), 2**40))
+    site.run()
+    assert [row["price"] for row in _rows(site)] == [1, 2**40]
 
 
 def test_a_value_that_its_column_cannot_take_makes_its_message_a_dead_letter(

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from coldstream.jobs.materialise.json_columns import MisfitError, made_of, readable
-from coldstream.jobs.materialise.json_fit import fitted, kind_of, printable
+from coldstream.jobs.materialise.json_fit import fitter, kind_of, printable
 from coldstream.jobs.materialise.json_text import parse_object, texts_of
 from coldstream.jobs.materialise.kinds import name_of, stored
 from coldstream.jobs.materialise.schema import (
@@ -155,6 +155,7 @@ def _one_by_one(
     rescued: list[list[tuple[str, str]] | None] = []
     names = frozenset(known.names)
     growth = None if declared else _Growth(known)
+    fits = [fitter(field) for field in known]
     for number, body in enumerate(bodies.to_pylist()):
         text, document = "", {}
         try:
@@ -163,16 +164,16 @@ def _one_by_one(
         except ValueError as exc:
             errors[number] = printable(str(exc))[:_MAX_REASON]
         amiss = []
-        for field, column in zip(known, columns, strict=True):
-            value, complete = fitted(field, document.get(field.name))
+        for name, fit, column in zip(known.names, fits, columns, strict=True):
+            value, complete = fit(document.get(name))
             column.append(value)
             if not complete:
-                amiss.append(field)
-        saved = [field.name for field in amiss if field.name in document]
+                amiss.append(name)
+        saved = [name for name in amiss if name in document]
         saved += [name for name in document if name not in names]
         texts = texts_of(text) if saved else {}
         if amiss and misfits is Misfits.DEAD_LETTER:
-            errors.setdefault(number, _misfit(amiss[0], texts))
+            errors.setdefault(number, _misfit(known.field(amiss[0]), texts))
         if growth is not None:
             growth.add({name: document[name] for name in saved})
         rescued.append([(printable(name), texts[name]) for name in saved] or None)

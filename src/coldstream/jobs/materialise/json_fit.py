@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -42,59 +43,84 @@ TIME_NTZ = _TIME
 TIME_ZONED = _TIME + r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #: Digits that microseconds have no place for.
 TOO_FINE = r"(\.[0-9]{6})[0-9]+"
-_TEXTS = {
-    pa.date32(): re.compile(DATE),
-    TIMESTAMP: re.compile(TIME_ZONED),
-    TIMESTAMP_NTZ: re.compile(TIME_NTZ),
-}
+_DATE, _NTZ, _ZONED, _TOO_FINE = map(re.compile, (DATE, TIME_NTZ, TIME_ZONED, TOO_FINE))
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_EPOCH = {True: datetime(1970, 1, 1, tzinfo=UTC), False: datetime(1970, 1, 1)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NTZ = _EPOCH.replace(tzinfo=None)
 
 
-def fitted(field: pa.Field, value: Any) -> tuple[Any, bool]:
-    """What of `value` a column takes, as Arrow takes it, and whether that is all of it.
+#: What of a value a column takes, as Arrow takes it, and whether that is all of it.
+Fit = Callable[[Any], tuple[Any, bool]]
+
+
+def fitter(field: pa.Field) -> Fit:
+    """What a column does with a value that `json_text.parse_object` gave.
 
     Args:
         field: the column as a rule declares it, or as the table has it; one that may not be null
             does not take null.
-        value: as `json_text.parse_object` gives it.
     """
-    if value is None:
-        return None, field.nullable
-    return _fitted(value, field.type)
+    fit, nullable = _fit_of(field.type), field.nullable
+
+    def fitted(value: Any) -> tuple[Any, bool]:
+        return fit(value) if value is not None else (None, nullable)
+
+    return fitted
 
 
-def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
+def _fit_of(kind: pa.DataType) -> Fit:
     if pa.types.is_struct(kind):
-        return _struct(value, kind)
+        return partial(_struct, {field.name: fitter(field) for field in kind})
     if pa.types.is_list(kind):
-        return _list(value, kind)
+        return partial(_list, fitter(kind.value_field))
     if pa.types.is_map(kind):
-        return _map(value, kind)
-    made = _leaf(value, kind)
-    return made, made is not None
+        return partial(_map, fitter(kind.item_field))
+    take = _leaf_of(kind)
+
+    def fitted(value: Any) -> tuple[Any, bool]:
+        made = take(value)
+        return made, made is not None
+
+    return fitted
 
 
-def _leaf(value: Any, kind: pa.DataType) -> Any:
-    """The value of a column without others inside; None if it is none."""
+def _leaf_of(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What a column without others inside makes of a value; None if it does not take it."""
     if pa.types.is_string(kind):
-        return _text(value)
+        return _text
     if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
+        return _boolean
     if kind in _BITS:
-        limit = 2 ** _BITS[kind]
-        return value if type(value) is int and -limit <= value < limit else None
+        return partial(_whole, 2 ** _BITS[kind])
     if pa.types.is_floating(kind):
-        return _real(value, _MAX_FLOAT32 if kind == pa.float32() else sys.float_info.max)
+        return partial(_real, _MAX_FLOAT32 if kind == pa.float32() else sys.float_info.max)
     if pa.types.is_decimal128(kind):
-        return _decimal(value, kind)
+        return partial(_decimal, kind.precision, kind.scale)
     if kind in _UNITS:
-        whole = type(value) is int and FIRST_US <= value * _UNITS[kind] <= LAST_US
-        return value * _UNITS[kind] if whole else None
-    if kind in _TEXTS:
-        whole = isinstance(value, str) and _TEXTS[kind].fullmatch(value) is not None
-        return _time(value, kind) if whole else None
-    return None
+        return partial(_since_1970, _UNITS[kind])
+    if kind == pa.date32():
+        return _date
+    if kind in (TIMESTAMP, TIMESTAMP_NTZ):
+        return partial(_time, kind == TIMESTAMP)
+    return _nothing
+
+
+def _nothing(value: Any) -> None:
+    """A type that no value of JSON has."""
+    del value
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _whole(limit: int, value: Any) -> int | None:
+    return value if type(value) is int and -limit <= value < limit else None
+
+
+def _since_1970(unit: int, value: Any) -> int | None:
+    fits = type(value) is int and FIRST_US <= value * unit <= LAST_US
+    return value * unit if fits else None
 
 
 def _text(value: Any) -> str | None:
@@ -105,7 +131,7 @@ def _text(value: Any) -> str | None:
     return text if is_text(text) else None
 
 
-def _real(value: Any, limit: float) -> float | None:
+def _real(limit: float, value: Any) -> float | None:
     if type(value) is int:
         # A number without a point is one all the same, if a double holds it exactly.
         exact = abs(value) <= limit and int(float(value)) == value
@@ -113,7 +139,7 @@ def _real(value: Any, limit: float) -> float | None:
     return float(value) if isinstance(value, float) and abs(value) <= limit else None
 
 
-def _decimal(value: Any, kind: pa.Decimal128Type) -> Decimal | None:
+def _decimal(precision: int, scale: int, value: Any) -> Decimal | None:
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return None
@@ -127,53 +153,57 @@ def _decimal(value: Any, kind: pa.Decimal128Type) -> Decimal | None:
     except InvalidOperation:
         return None
     # Before it is written out: an exponent may stand for any number of digits.
-    if number and number.adjusted() >= kind.precision - kind.scale:
+    if number and number.adjusted() >= precision - scale:
         return None
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    lost = -exponent - kind.scale
+    lost = -exponent - scale
     if lost > 0 and any(digits[max(0, len(digits) - lost) :]):
         return None
-    return number.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT) if number else Decimal(0)
+    return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT) if number else Decimal(0)
 
 
-def _time(text: str, kind: pa.DataType) -> date | int | None:
-    """A date, or microseconds since 1970; None if there is no such day, or beyond the year 9999."""
+def _date(value: Any) -> date | None:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return None
     try:
-        if kind == pa.date32():
-            return date.fromisoformat(text)
-        at = datetime.fromisoformat(re.sub(TOO_FINE, r"\1", text))
-        return (at - _EPOCH[kind == TIMESTAMP]) // _MICROSECOND if _within(at, kind) else None
+        return date.fromisoformat(value)
+    except ValueError:  # there is no such day
+        return None
+
+
+def _time(zoned: bool, value: Any) -> int | None:
+    """Microseconds since 1970; None if there is no such day, or beyond the year 9999."""
+    if not isinstance(value, str) or not (_ZONED if zoned else _NTZ).fullmatch(value):
+        return None
+    try:
+        at = datetime.fromisoformat(_TOO_FINE.sub(r"\1", value))
+        # Also in UTC it must be a time, so this may raise as well.
+        return ((at.astimezone(UTC) - _EPOCH) if zoned else (at - _EPOCH_NTZ)) // _MICROSECOND
     except (ValueError, OverflowError):
         return None
 
 
-def _within(at: datetime, kind: pa.DataType) -> bool:
-    """Whether it is in the years 1 to 9999 in UTC as well; raises if not."""
-    return kind != TIMESTAMP or at.astimezone(UTC).year > 0
-
-
-def _struct(value: Any, kind: pa.StructType) -> tuple[Any, bool]:
+def _struct(fits: Mapping[str, Fit], value: Any) -> tuple[Any, bool]:
     if not isinstance(value, dict):
         return None, False
-    parts = {field.name: fitted(field, value.get(field.name)) for field in kind}
+    parts = {name: fit(value.get(name)) for name, fit in fits.items()}
     complete = value.keys() <= parts.keys() and all(whole for _, whole in parts.values())
     return {name: part for name, (part, _) in parts.items()}, complete
 
 
-def _list(value: Any, kind: pa.ListType) -> tuple[Any, bool]:
+def _list(fit: Fit, value: Any) -> tuple[Any, bool]:
     if not isinstance(value, list):
         return None, False
-    parts = [fitted(kind.value_field, each) for each in value]
+    parts = [fit(each) for each in value]
     return [part for part, _ in parts], all(whole for _, whole in parts)
 
 
-def _map(value: Any, kind: pa.MapType) -> tuple[Any, bool]:
+def _map(fit: Fit, value: Any) -> tuple[Any, bool]:
     if not isinstance(value, dict):
         return None, False
-    named = {name: each for name, each in value.items() if is_text(name)}
-    parts = {name: fitted(kind.item_field, each) for name, each in named.items()}
-    complete = len(named) == len(value) and all(whole for _, whole in parts.values())
+    parts = {name: fit(each) for name, each in value.items() if is_text(name)}
+    complete = len(parts) == len(value) and all(whole for _, whole in parts.values())
     return [(name, part) for name, (part, _) in parts.items()], complete
 
 

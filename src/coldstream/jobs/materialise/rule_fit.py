@@ -62,8 +62,8 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
         if not _takes(column.type, made.type):
             raise InvalidInputError(
                 f"the column {made.name} of {rule.table} is {name_of(column.type)}, and {maker}"
-                f" says {name_of(made.type)}: a column becomes wider (int to long, float to double, a"
-                f" decimal with more digits) and nothing else, so {way_out}"
+                f" says {name_of(made.type)}: a column becomes wider (int to long, float to double,"
+                f" a decimal with more digits) and nothing else, so {way_out}"
             )
     return after
 

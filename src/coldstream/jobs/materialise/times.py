@@ -1,7 +1,7 @@
 """Times that every reader of tables can hold: those from year 1 to year 9999.
 
 A stream's times are 64 bits of milliseconds, and a broker with a bad clock writes any of them. Far
-times overflow a partition of hours, and readers stop at one: Python beyond the year 9999, Athena
+times overflow a partition of hours, and readers stop at one: Python beyond the year 9999, Trino
 beyond 73326. So a table has the nearest time that all can hold; how many is told.
 """
 
