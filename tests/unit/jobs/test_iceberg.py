@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.declared import parse_declared
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
@@ -19,7 +20,16 @@ from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import Append, AppendOutcome, Table
 from coldstream.jobs.materialise.transform import columns_declared
-from coldstream_devkit.suites.table import COLUMNS, SCHEMA, STREAM, TableSite, TableSuite, written
+from coldstream_devkit.suites.table import (
+    COLUMNS,
+    SCHEMA,
+    STREAM,
+    TableSite,
+    TableSuite,
+    append_of,
+    offsets,
+    written,
+)
 from coldstream_devkit.suites.table import rows as suite_rows
 
 
@@ -107,3 +117,40 @@ def test_a_table_of_iceberg_has_every_type_that_a_rule_can_declare(site: TableSi
     assert table.append(loaded, append) is AppendOutcome.LANDED
     found = site.rows("db.json").select(declared.names).to_pylist()
     assert found == [{name: column[0].as_py() for name, column in made.items()}]
+
+
+def test_manifests_of_many_commits_become_few(
+    site: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    table = site.open("db.t")
+    table.load(SCHEMA)
+    few = {"commit.manifest.min-count-to-merge": "4"}
+    with catalog().load_table("db.t").transaction() as change:
+        change.set_properties(few)
+    for first in range(0, 100, 10):
+        append = append_of(site, table.load(SCHEMA), first, first + 10)
+        commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+    there = catalog().load_table("db.t")
+    snapshot = there.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(there.io)) < 5
+    assert offsets(site, "db.t") == list(range(100))
+    assert len(table.files(table.load(SCHEMA))) == 10
+
+
+def test_a_new_table_says_the_order_of_its_rows_and_a_file_if_it_has_it(
+    site: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    table = site.open("db.t")
+    loaded = table.load(SCHEMA)
+    files = [
+        each for some in ([0, 1, 1, 2], [4, 3]) for each in written(site, loaded, suite_rows(some))
+    ]
+    append = Append("a", files, {STREAM: Ranges.of([(0, 5)])})
+    assert table.append(loaded, append) is AppendOutcome.LANDED
+    there = catalog().load_table("db.t")
+    order = there.sort_order()
+    names = [there.schema().find_column_name(each.source_id) for each in order.fields]
+    assert names == ["stream", "offset"]
+    said = {task.file.record_count: task.file.sort_order_id for task in there.scan().plan_files()}
+    assert said == {4: order.order_id, 2: None}

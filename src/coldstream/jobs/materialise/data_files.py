@@ -39,6 +39,8 @@ def data_file(table: Table, written: WrittenFile) -> DataFile:
         table: that gets the file.
         written: the file.
     """
+    # Tables of older releases have no order: 0.
+    order = table.metadata.default_sort_order_id or None
     unit = () if written.time_unit is None else (written.time_unit,)
     return DataFile.from_args(
         content=DataFileContent.DATA,
@@ -46,7 +48,7 @@ def data_file(table: Table, written: WrittenFile) -> DataFile:
         file_format=FileFormat.PARQUET,
         partition=Record(written.stream, *unit),
         file_size_in_bytes=written.size,
-        sort_order_id=None,
+        sort_order_id=order if written.in_order else None,
         spec_id=table.metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,

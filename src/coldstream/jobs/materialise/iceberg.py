@@ -18,7 +18,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,14 +27,12 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
-    TableAlreadyExistsError,
     ValidationException,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergMetadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 
 from coldstream.errors import (
     ConflictError,
@@ -47,6 +44,7 @@ from coldstream.errors import (
 from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
     STATE_PROPERTY,
@@ -73,16 +71,11 @@ from coldstream.jobs.materialise.table import (
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.names import check_stream
 
-_RETRIES = "commit.retry.num-retries"
 _GROW_ATTEMPTS = 10
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
 #: The most streams whose next offset a summary names; beyond that the state object has to do.
 _MAX_NAMED = 100
-_TRANSFORMS: Mapping[TablePartition, Transform[Any, Any]] = {
-    TablePartition.HOUR: HourTransform(),
-    TablePartition.DAY: DayTransform(),
-}
 
 
 class KeepingFileIO(PyArrowFileIO):
@@ -183,7 +176,7 @@ class IcebergTable:
                 update = change.update_snapshot(snapshot_properties=summary)
                 removed, kept = self._replaced(loaded, append.replaces)
                 removed += self._named(loaded, append.removes)
-                with update.overwrite() if removed else update.fast_append() as files:
+                with update.overwrite() if removed else update.merge_append() as files:
                     for old in removed:
                         files.delete_data_file(old)
                     for new in (*append.files, *kept):
@@ -310,44 +303,29 @@ class IcebergTable:
             return self._created(schema)
 
     def _created(self, schema: pa.Schema) -> IcebergMetadata:
-        properties = {
-            _RETRIES: "0",
-            "write.parquet.compression-codec": "zstd",
-            "coldstream.partition": self._partition.value,
-        }
-        # Where another writer was quicker there is a table, too.
-        with suppress(TableAlreadyExistsError, CommitFailedException):
-            new = self._catalog.create_table_transaction(
-                self.name,
-                schema=schema,
-                # Never a place that another table has, or had: its files are not ours to delete.
-                location=f"{self._new_location}-{self._new_id()}",
-                properties=properties,
-            )
-            with new, new.update_spec() as spec:
-                spec.add_field(self._stream, IdentityTransform(), f"{self._stream}_identity")
-                if self._partition in _TRANSFORMS:
-                    name = f"{self._time}_{self._partition}"
-                    spec.add_field(self._time, _TRANSFORMS[self._partition], name)
+        # Never a place that another table has, or had: its files are not ours to delete.
+        location = f"{self._new_location}-{self._new_id()}"
+        columns = (self._stream, self._offset, self._time)
+        create(self._catalog, self.name, schema, location, self._partition, columns)
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:
         properties = table.metadata.properties
-        if "coldstream.partition" not in properties:
+        if PARTITION not in properties:
             raise InvalidInputError(
                 f"the table {self.name} exists and was not made by coldstream: choose another name"
             )
-        if properties["coldstream.partition"] != self._partition:
+        if properties[PARTITION] != self._partition:
             raise InvalidInputError(
-                f"the table {self.name} is partitioned by {properties['coldstream.partition']},"
+                f"the table {self.name} is partitioned by {properties[PARTITION]},"
                 f" the rule says {self._partition}"
             )
 
     def _loaded(self, table: IcebergMetadata) -> Loaded:
         self._check_ours(table)
-        if table.metadata.properties.get(_RETRIES) != "0":
+        if table.metadata.properties.get(RETRIES) != "0":
             with table.transaction() as change:
-                change.set_properties({_RETRIES: "0"})
+                change.set_properties({RETRIES: "0"})
             table = self._catalog.load_table(self.name)
         self._check_not_set_back(table)
         pointer = find_pointer(self.name, table.metadata)

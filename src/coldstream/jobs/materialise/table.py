@@ -43,6 +43,7 @@ class WrittenFile:
         first_offset: lowest offset in it.
         last_offset: highest offset in it.
         footer: the file's own metadata, as a Parquet file without rows.
+        in_order: whether its rows are in the order of offsets.
     """
 
     path: str
@@ -53,6 +54,7 @@ class WrittenFile:
     first_offset: int
     last_offset: int
     footer: bytes
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class _Open:
     rows: int = 0
     first: int = 2**63
     last: int = -1
+    in_order: bool = True
 
 
 class TableWriter:
@@ -102,6 +103,8 @@ class TableWriter:
         for unit, part in by_unit(rows, self._layout):
             opened = self._file(unit)
             offsets = part.column(self._layout.columns[1]).to_numpy()
+            rising = bool((offsets[1:] >= offsets[:-1]).all())
+            opened.in_order &= rising and int(offsets[0]) >= opened.last
             opened.first = min(opened.first, int(offsets.min()))
             opened.last = max(opened.last, int(offsets.max()))
             opened.rows += part.num_rows
@@ -156,6 +159,7 @@ class TableWriter:
             first_offset=opened.first,
             last_offset=opened.last,
             footer=footer.getvalue(),
+            in_order=opened.in_order,
         )
 
 
