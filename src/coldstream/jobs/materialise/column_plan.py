@@ -32,6 +32,8 @@ from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.
 SAMPLE_PIECES = 8
+#: Characters of a type in a line for people; the JSON has all of it.
+_MAX_TYPE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class TablePlan:
         lines = [
             (
                 each.name,
-                each.type,
+                each.type if len(each.type) <= _MAX_TYPE else f"{each.type[: _MAX_TYPE - 1]}…",
                 each.action,
                 "" if each.values is None else f"{each.values:,}",
                 "" if each.values is None else f"{each.rescued:,}",

@@ -14,6 +14,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Protocol
@@ -187,7 +188,7 @@ def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> Task
     result, seen = TaskResult(stream), 0
     for given in source.batches([], []):
         batch, _ = bounded(given)
-        done = transform_what_can_be(batch, rules)
+        done = _looked_at(batch, rules)
         result.found = merged(result.found, done.found)
         if rules.survey:
             result.survey.add(batch, done)
@@ -195,6 +196,14 @@ def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> Task
         if seen >= row_limit:
             break
     return result
+
+
+def _looked_at(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
+    """What becomes of a batch; whether rows can be written matters only to who counts them."""
+    if not rules.survey:
+        with suppress(*_OF_VALUES):
+            return transform_all(batch, rules)
+    return transform_what_can_be(batch, rules)
 
 
 def _fill(
