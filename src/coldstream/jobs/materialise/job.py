@@ -57,6 +57,7 @@ from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.report import JobReport, raised_by_worker
 from coldstream.manifest.catalog import StreamState
+from coldstream.osiris.body import BodyFormat
 from coldstream.plans.probe import is_probe
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
@@ -81,6 +82,12 @@ def old_enough(value: str) -> int:
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+BODY_FORMAT = Argument(
+    "body-format",
+    one_of(*BodyFormat),
+    "auto (what is no AMQP 1.0 is plain bytes), amqp (it is a dead letter), bytes (nothing is).",
+    "auto",
+)
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
@@ -122,8 +129,9 @@ PLAN = Argument(
 )
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, SCHEMA, MISFITS, PARTITION, START, KEEP, RULES, FROM,
-    TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS, PARTITION, START, KEEP,
+    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
+    DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -152,6 +160,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
+        BodyFormat(given[BODY_FORMAT]),
         schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
         Misfits(given[MISFITS]),
     )

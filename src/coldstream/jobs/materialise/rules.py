@@ -2,7 +2,7 @@
 
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
-                 "partition": "day", "keep": "400d",
+                 "partition": "day", "keep": "400d", "body_format": "auto",
                  "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
@@ -23,6 +23,7 @@ import pyarrow as pa
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.declared import of_document, parse_declared
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
 
@@ -56,6 +57,7 @@ class TableRule:
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
+        body_format: how messages are read, before anything is made of their bodies.
         schema: with a body of "json": the fields that it has, as `declared` makes them; None where
             the bodies themselves say so.
         misfits: what becomes of a body that does not fit `schema`.
@@ -67,6 +69,7 @@ class TableRule:
     partition: TablePartition = TablePartition.DAY
     start: str = "first"
     keep_seconds: int | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
     schema: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
 
@@ -164,6 +167,7 @@ _WORDS = {
     "partition": "partition",
     "start": "start",
     "keep": "keep_seconds",
+    "body_format": "body_format",
     "schema": "schema",
     "misfits": "misfits",
 }
@@ -216,6 +220,8 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         if type(each) is not str:
             raise InvalidInputError(f"{word} is no text")
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
+    if "body_format" in arguments:
+        arguments["body_format"] = parse_body_format(arguments["body_format"])
     for word, words in (("partition", TablePartition), ("misfits", Misfits)):
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from coldstream.columns.schema import Origin
 from coldstream.errors import ColdstreamError, InternalError
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.json_body import Misfits
@@ -31,6 +32,7 @@ from coldstream.jobs.materialise.table import WrittenFile
 from coldstream.jobs.materialise.times import bounded
 from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter, attempt
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
 #: A batch becomes a row group.
@@ -62,6 +64,7 @@ class TaskRules:
         body: as in a rule.
         rows: how the table's files are written.
         dead: the same for its dead letters.
+        body_format: as in a rule.
         declared: fields of bodies, as in a rule.
         misfits: as in a rule.
         survey: whether a task that only looks counts what it sees.
@@ -70,6 +73,7 @@ class TaskRules:
     body: str
     rows: FileLayout
     dead: FileLayout
+    body_format: BodyFormat = BodyFormat.AUTO
     declared: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
     survey: bool = False
@@ -117,6 +121,7 @@ def perform(
     *,
     now_ms: int,
     row_limit: int | None = None,
+    origin: Origin | None = None,
 ) -> TaskResult:
     """Do one task.
 
@@ -128,15 +133,17 @@ def perform(
         new_id: gives a name that is used once.
         now_ms: ms since the Unix epoch; the time of a dead letter about offsets that are lost.
         row_limit: messages to look at without writing any, to learn the fields of bodies.
+        origin: what a dead letter about lost offsets says; the stream alone by default.
     """
     if row_limit is not None:
         return _look(stream, source, rules, row_limit)
+    from_ = origin or Origin(stream)
     try:
-        return _written(stream, source, rules, files, new_id, now_ms, transform_all)
+        return _written(stream, source, rules, files, new_id, now_ms, transform_all, from_)
     except _OF_VALUES as error:
         if isinstance(error, ColdstreamError):
             raise
-    return _written(stream, source, rules, files, new_id, now_ms, transform_what_can_be)
+    return _written(stream, source, rules, files, new_id, now_ms, transform_what_can_be, from_)
 
 
 _Way = Callable[[pa.RecordBatch, TaskRules], Transformed]
@@ -171,13 +178,14 @@ def _written(
     new_id: Callable[[], str],
     now_ms: int,
     way: _Way,
+    origin: Origin,
 ) -> TaskResult:
     result = TaskResult(stream)
     with (
         TableWriter(rules.rows, stream, files, new_id) as rows,
         TableWriter(rules.dead, stream, files, new_id) as dead,
     ):
-        _fill(result, source, rules, rows, dead, now_ms, way)
+        _fill(result, source, rules, rows, dead, now_ms, way, origin)
         result.files += rows.close()
         result.dead_files += dead.close()
     return result
@@ -214,6 +222,7 @@ def _fill(
     dead: TableWriter,
     now_ms: int,
     way: _Way,
+    origin: Origin,
 ) -> None:
     gaps: list[Gap] = []
     for given in source.batches(result.covered, gaps):
@@ -231,14 +240,14 @@ def _fill(
         result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
     for gap in gaps:
         result.lost.append((gap.first_offset, gap.next_offset))
-        told = _with_schema(_gap_row(result.stream, gap, now_ms), rules.dead.schema)
+        told = _with_schema(_gap_row(origin, gap, now_ms), rules.dead.schema)
         result.dead += told.num_rows
         result.dead_files += dead.write(told)
 
 
-def _gap_row(stream: str, gap: Gap, now_ms: int) -> pa.RecordBatch:
+def _gap_row(origin: Origin, gap: Gap, now_ms: int) -> pa.RecordBatch:
     values: dict[str, Any] = {
-        "stream": stream,
+        **origin.columns(),
         "offset": gap.first_offset,
         "timestamp": now_ms * 1000,
         "error": str(gap),
