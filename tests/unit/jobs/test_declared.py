@@ -110,7 +110,7 @@ def test_an_avro_schema_is_one_too() -> None:
     schema = parse_declared(json.dumps(document))
     assert {each.name: name_of(each.type) for each in schema} == {
         "id": "long", "who": "string", "n": "int", "made": "timestamp_ms",
-        "seen": "timestamp_us", "day": "date", "price": "decimal(9,2)", "kind": "string",
+        "seen": "timestamp_us", "day": "int", "price": "decimal(9,2)", "kind": "string",
         "first": "struct<sku:string>", "lines": "list<struct<sku:string>>",
         "again": "struct<sku:string>", "labels": "map<string,double>",
     }  # fmt: skip

@@ -27,9 +27,10 @@ from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.jobs.materialise.survey import OTHERS, Survey
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
-from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.transform import first_schema, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
@@ -636,6 +637,21 @@ def test_a_plan_of_a_declared_table_tells_what_becomes_wider() -> None:
     assert told["who"] == ("new", "string", "declared; sample: text 1", 0)
     assert told["more"] == ("rescued", "", "not declared; sample: whole number 1", 1)
     assert site.rows().schema.field("n").type == pa.int32()
+
+
+def test_names_without_end_make_no_survey_without_end() -> None:
+    bodies = [
+        json.dumps({f"{n}-{m}-{'x' * 10_000}": 1 for m in range(100)}).encode() for n in range(40)
+    ]
+    source = Source(ORDERS, bodies, (0, len(bodies)))
+    survey = Survey()
+    for batch in source.batches([], []):
+        survey.add(batch, transform(batch, "json", first_schema("json")))
+    for counts in (survey.kinds, survey.rescued):
+        assert len(counts) == 2001
+        assert max(map(len, counts)) == 255
+    assert sum(survey.rescued.values()) == 4000
+    assert survey.kinds[OTHERS] == {"whole number": 2000}
 
 
 @pytest.mark.parametrize("body", ["raw", f"{__name__}:odd_ones_fail"])

@@ -32,6 +32,8 @@ from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.
 SAMPLE_PIECES = 8
+#: Characters of a type in a line for people; the JSON has all of it.
+_MAX_TYPE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class TablePlan:
         lines = [
             (
                 each.name,
-                each.type,
+                each.type if len(each.type) <= _MAX_TYPE else f"{each.type[: _MAX_TYPE - 1]}…",
                 each.action,
                 "" if each.values is None else f"{each.values:,}",
                 "" if each.values is None else f"{each.rescued:,}",
@@ -159,7 +161,7 @@ def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskR
     """For tasks that only look: nothing is written, so nowhere is good enough."""
     rows = FileLayout("", schema, rule.partition, columns_of(rule.body))
     dead = FileLayout("", dead_schema(), rule.partition, KEY_COLUMNS)
-    return TaskRules(rule.body, rows, dead, rule.schema, rule.misfits, survey, rule.body_format)
+    return TaskRules(rule.body, rows, dead, rule.body_format, rule.schema, rule.misfits, survey)
 
 
 def _columns(

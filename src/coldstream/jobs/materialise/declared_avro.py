@@ -15,8 +15,8 @@ _AVRO_TYPES = {
     "boolean": "boolean", "int": "int", "long": "long", "float": "float", "double": "double",
     "string": "string", "enum": "string",
 }  # fmt: skip
+#: The JSON of a date is a number of days, so it is an int like others.
 _AVRO_LOGICAL = {
-    ("int", "date"): "date",
     ("long", "timestamp-millis"): "timestamp_ms",
     ("long", "timestamp-micros"): "timestamp_us",
     ("string", "uuid"): "string",

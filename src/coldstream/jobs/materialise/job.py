@@ -160,9 +160,9 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
+        BodyFormat(given[BODY_FORMAT]),
         schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
         Misfits(given[MISFITS]),
-        BodyFormat(given[BODY_FORMAT]),
     )
     return check_rules([rule])
 

@@ -57,10 +57,10 @@ class TableRule:
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
+        body_format: how messages are read, before anything is made of their bodies.
         schema: with a body of "json": the fields that it has, as `declared` makes them; None where
             the bodies themselves say so.
         misfits: what becomes of a body that does not fit `schema`.
-        body_format: how messages are read, before anything is made of their bodies.
     """
 
     streams: str
@@ -69,9 +69,9 @@ class TableRule:
     partition: TablePartition = TablePartition.DAY
     start: str = "first"
     keep_seconds: int | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
     schema: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
-    body_format: BodyFormat = BodyFormat.AUTO
 
     def __post_init__(self) -> None:
         trouble = name_pattern.problem(self.streams)

@@ -314,9 +314,9 @@ class Runner:
             rule.body,
             rows,
             replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+            rule.body_format,
             rule.schema,
             rule.misfits,
-            body_format=rule.body_format,
         )
 
     def _commit(

@@ -17,6 +17,8 @@ from coldstream.jobs.materialise.transform import Transformed
 Counts = dict[str, int]
 #: Names of fields are a publisher's: more than these are counted together.
 _MAX_NAMES = 2 * MAX_FIELDS
+#: And no longer than this; a column's name is not.
+_MAX_NAME = 255
 OTHERS = ""
 
 
@@ -76,12 +78,14 @@ class Survey:
                 self._see(printable(name), _kind(value), 1)
 
     def _see(self, name: str, kind: str, count: int) -> None:
+        name = name[:_MAX_NAME]
         if name not in self.kinds and len(self.kinds) >= _MAX_NAMES:
             name = OTHERS
         _count(self.kinds.setdefault(name, {}), kind, count)
 
 
 def _count(counts: Counts, name: str, count: int) -> None:
+    name = name[:_MAX_NAME]
     if name not in counts and len(counts) >= _MAX_NAMES:
         name = OTHERS
     counts[name] = counts.get(name, 0) + count

@@ -14,6 +14,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Protocol
@@ -63,19 +64,19 @@ class TaskRules:
         body: as in a rule.
         rows: how the table's files are written.
         dead: the same for its dead letters.
+        body_format: as in a rule.
         declared: fields of bodies, as in a rule.
         misfits: as in a rule.
         survey: whether a task that only looks counts what it sees.
-        body_format: as in a rule.
     """
 
     body: str
     rows: FileLayout
     dead: FileLayout
+    body_format: BodyFormat = BodyFormat.AUTO
     declared: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
     survey: bool = False
-    body_format: BodyFormat = BodyFormat.AUTO
 
 
 @dataclass(slots=True)
@@ -136,13 +137,13 @@ def perform(
     """
     if row_limit is not None:
         return _look(stream, source, rules, row_limit)
-    whence = origin or Origin(stream)
+    from_ = origin or Origin(stream)
     try:
-        return _written(whence, source, rules, files, new_id, now_ms, transform_all)
+        return _written(stream, source, rules, files, new_id, now_ms, transform_all, from_)
     except _OF_VALUES as error:
         if isinstance(error, ColdstreamError):
             raise
-    return _written(whence, source, rules, files, new_id, now_ms, transform_what_can_be)
+    return _written(stream, source, rules, files, new_id, now_ms, transform_what_can_be, from_)
 
 
 _Way = Callable[[pa.RecordBatch, TaskRules], Transformed]
@@ -170,18 +171,19 @@ def transform_what_can_be(batch: pa.RecordBatch, rules: TaskRules) -> Transforme
 
 
 def _written(
-    origin: Origin,
+    stream: str,
     source: Source,
     rules: TaskRules,
     files: Files,
     new_id: Callable[[], str],
     now_ms: int,
     way: _Way,
+    origin: Origin,
 ) -> TaskResult:
-    result = TaskResult(origin.stream)
+    result = TaskResult(stream)
     with (
-        TableWriter(rules.rows, origin.stream, files, new_id) as rows,
-        TableWriter(rules.dead, origin.stream, files, new_id) as dead,
+        TableWriter(rules.rows, stream, files, new_id) as rows,
+        TableWriter(rules.dead, stream, files, new_id) as dead,
     ):
         _fill(result, source, rules, rows, dead, now_ms, way, origin)
         result.files += rows.close()
@@ -194,7 +196,7 @@ def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> Task
     result, seen = TaskResult(stream), 0
     for given in source.batches([], []):
         batch, _ = bounded(given)
-        done = transform_what_can_be(batch, rules)
+        done = _looked_at(batch, rules)
         result.found = merged(result.found, done.found)
         if rules.survey:
             result.survey.add(batch, done)
@@ -202,6 +204,14 @@ def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> Task
         if seen >= row_limit:
             break
     return result
+
+
+def _looked_at(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
+    """What becomes of a batch; whether rows can be written matters only to who counts them."""
+    if not rules.survey:
+        with suppress(*_OF_VALUES):
+            return transform_all(batch, rules)
+    return transform_what_can_be(batch, rules)
 
 
 def _fill(
