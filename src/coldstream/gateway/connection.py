@@ -271,13 +271,14 @@ class Connection:
     async def _leave(self) -> None:
         for subscription in list(self._deliveries):
             await self._stop(subscription)
-        transport = self._writer.transport
         self._writer.close()
         try:
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
-            transport.abort()  # it takes nothing any more
+            pass  # it takes nothing any more
+        finally:
+            self._writer.transport.abort()
 
 
 def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:

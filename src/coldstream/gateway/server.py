@@ -14,6 +14,8 @@ from coldstream.gateway.site import Site
 #: Bytes of a client's frames that are read ahead of their turn.
 _READ_AHEAD = 2**16
 _ALIVE_SECONDS = 1.0
+#: The event loop closes sockets of transports in its next rounds.
+_SOCKETS_SECONDS = 0.01
 
 
 class Server:
@@ -52,6 +54,7 @@ class Server:
             if self._clients:
                 await asyncio.wait(self._clients, timeout=5.0)
             await server.wait_closed()
+            await asyncio.sleep(_SOCKETS_SECONDS)
             if self._site.streams.broker is not None:
                 await self._site.streams.broker.close()
 
