@@ -10,7 +10,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.usecases.ours import behind
+from coldstream.remote.directories import behind
 from coldstream.usecases.scan import (
     FLOWING_MS,
     RECENT_MS,
@@ -149,7 +149,7 @@ def test_a_directory_in_which_nothing_is_ours_is_no_stream_that_the_table_lacks(
         ("/x", "0"),
         ("!1/x", "-"),
         ("a!1/x", "a-"),
-        ("a.b/x", "a/"),
+        ("a.b/x", "a.b0"),
         ("a~/x", "b"),
         ("zz~", "zz~"),
         ("~", "~"),

@@ -112,6 +112,12 @@ class MemoryObjectStore:
                 for k in keys[: min(limit, 1000)]
             ]
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        with self._lock:
+            keys = [k for k in self.objects if k.startswith(prefix) and k > start_after]
+        here = (k[len(prefix) :].partition("/") for k in keys)
+        return sorted({f"{prefix}{name}{slash}" for name, slash, _ in here})[: min(limit, 1000)]
+
     def take_over(self, other: MemoryObjectStore) -> None:
         """Hold what another store holds, instead of what is here."""
         self.objects, self._written = dict(other.objects), dict(other._written)

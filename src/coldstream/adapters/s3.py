@@ -267,6 +267,9 @@ class S3ObjectStore:
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         return self._lists().list(prefix, start_after=start_after, limit=limit)
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        return self._lists().level(prefix, start_after=start_after, limit=limit)
+
     def _lists(self) -> Lister:
         """What lists this bucket; made when it is first asked, because boto3 takes a while."""
         with self._lock:

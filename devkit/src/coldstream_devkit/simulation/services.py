@@ -121,6 +121,12 @@ class SimStore:
 
         return self._net.read(S3, "LIST", effect)
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        def effect() -> list[str]:
+            return self.inner.level(prefix, start_after=start_after, limit=limit)
+
+        return self._net.read(S3, "LIST", effect)
+
 
 class SimCatalog:
     """DynamoDB: conditional writes whose answers may be lost, and a table that may be restored.
