@@ -38,6 +38,22 @@ class Lister:
         self._client = client
         self._bucket = bucket
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        """As the port says."""
+        wanted = min(limit, 1000)
+        names: list[str] = []
+        more: dict[str, str] = {}
+        while True:
+            found = self._page(prefix, start_after, wanted - len(names), Delimiter="/", **more)
+            names += [row["Key"] for row in found.get(_ROWS, [])]
+            names += [each["Prefix"] for each in found.get("CommonPrefixes", [])]
+            token = found.get("NextContinuationToken", "")
+            if len(names) >= wanted or not found.get("IsTruncated"):
+                return sorted(names)
+            if not token or token == more.get("ContinuationToken"):
+                raise UnavailableError("S3 said that more follows, and not where", key=prefix)
+            more = {"ContinuationToken": token}
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """As the port says."""
         wanted = min(limit, 1000)
@@ -55,22 +71,6 @@ class Lister:
                 return rows
             if not more:
                 raise UnavailableError("S3 listed nothing and said that more follows", key=prefix)
-
-    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
-        """As the port says."""
-        wanted = min(limit, 1000)
-        names: list[str] = []
-        more: dict[str, str] = {}
-        while True:
-            found = self._page(prefix, start_after, wanted - len(names), Delimiter="/", **more)
-            names += [row["Key"] for row in found.get(_ROWS, [])]
-            names += [each["Prefix"] for each in found.get("CommonPrefixes", [])]
-            token = found.get("NextContinuationToken", "")
-            if len(names) >= wanted or not found.get("IsTruncated"):
-                return sorted(names)
-            if not token or token == more.get("ContinuationToken"):
-                raise UnavailableError("S3 said that more follows, and not where", key=prefix)
-            more = {"ContinuationToken": token}
 
     def _page(self, prefix: str, after: str, limit: int, **more: Any) -> Any:
         try:

@@ -36,13 +36,13 @@ class ReadOnlyStore:
         """As the port says."""
         return self._store.get_suffix(key, length)
 
-    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        """As the port says."""
-        return self._store.list(prefix, start_after=start_after, limit=limit)
-
     def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
         """As the port says."""
         return self._store.level(prefix, start_after=start_after, limit=limit)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """As the port says."""
+        return self._store.list(prefix, start_after=start_after, limit=limit)
 
     def put(self, key: str, body: Buffer, *, write_id: str) -> None:
         """Refused."""

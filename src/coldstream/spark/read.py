@@ -16,11 +16,12 @@ from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import Selection, select
 from coldstream.errors import CorruptDataError, LostRangeError
 from coldstream.reader.by_index import enough
+from coldstream.spark.metadata import fragment_rows, index_rows, stream_rows
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import Split, decode_split
 from coldstream.spark.query import QueryTask
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
-from coldstream.spark.views import chunk_rows, fragment_rows, tracking_rows
+from coldstream.spark.views import chunk_rows, tracking_rows
 
 
 def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -32,6 +33,9 @@ def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
         As `read_split`.
     """
     prepare()
+    if task.rows is Rows.STREAMS:
+        yield stream_rows(task.items, task.columns)
+        return
     yield from read_split(task, decode_split(split), connect(task.place))
 
 
@@ -61,6 +65,9 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         stream, parts = StreamRead(planned, remote), list(group)
         if task.rows is Rows.FRAGMENTS:
             yield from fragment_rows(stream, parts, task.columns)
+            continue
+        if task.rows is Rows.INDEX:
+            yield from index_rows(stream, parts, task)
             continue
         by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
         found = judged(stream.found(parts, by_index=by_index), task, planned.stream)

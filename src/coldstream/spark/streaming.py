@@ -38,6 +38,7 @@ from coldstream.spark.query import (
     PlannedStream,
     QueryTask,
     TaskWork,
+    check_start,
     lost_work,
     splits_of,
     works,
@@ -248,14 +249,16 @@ class MicroBatchReader(DataSourceStreamReader):
         root = self._snapshot(stream).root
         objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)
         if position is None:
-            position = self._start(root, objects)
+            position = self._start(stream, root, objects)
         return Backlog(stream, root, objects.groups, position)
 
-    def _start(self, root: Root, objects: StreamObjects) -> int:
+    def _start(self, stream: str, root: Root, objects: StreamObjects) -> int:
         """Where a stream that is new to the query begins."""
         spec = self._options.starting
         if self._position is not None and not isinstance(spec, Offset | Timestamp):
             spec = First()  # it appeared after the query had begun, so all of it is new
+        if self._position is None:
+            check_start(self._options, stream, root.next_offset)
         return offset_of(root, spec, objects)
 
     def _planned(

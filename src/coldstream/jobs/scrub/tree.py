@@ -152,7 +152,10 @@ def _crc_holds(data: bytes) -> bool:
 
 
 def _credible(children: Sequence[Entry], entry: Entry) -> tuple[Entry, ...]:
-    """Children of a group with a wrong number that may well be right: inside of it, and joined to another."""
+    """Children of a group with a wrong number that may well be right.
+
+    They lie inside of it, and are joined to another.
+    """
     starts = {each.next_offset for each in children} | {entry.first_offset}
     ends = {each.first_offset for each in children} | {entry.next_offset}
     level = entry.kind.level - 1
@@ -187,7 +190,7 @@ def fenced(tree: TreeTop, entries: Sequence[Entry]) -> list[Finding]:
 
 
 def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
-    """What a root that does not parse still says if it was written so, and where it does not join."""
+    """What a root that was written so, but does not parse, still says, and where it does not join."""
     empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
     short = len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE
     if short or not data.startswith(ROOT_MAGIC) or not _crc_holds(data):
