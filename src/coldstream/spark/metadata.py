@@ -114,7 +114,7 @@ def _indexes(
     entries = (
         entry
         for found in _leaves(stream, parts)
-        for entry in Entries(found.tobytes())
+        for entry in _each(found)
         if entry.kind is EntryKind.FRAGMENT
     )
     fetches = (Fetch(0, partial(_looked, stream, entry)) for entry in entries)
@@ -197,6 +197,13 @@ def _below(
     return part, entries.array(), begin
 
 
+def _each(entries: NDArray[np.void]) -> Iterator[Entry]:
+    """Entries, which need not be neighbours, as values; slow."""
+    data = entries.astype(entry_dtype()).tobytes()  # numpy may have changed the order of bytes
+    for at in range(0, len(data), ENTRY_SIZE):
+        yield Entries(data[at : at + ENTRY_SIZE])[0]
+
+
 def _asked(
     entries: NDArray[np.void], part: EntryPart, begin: int, planned: PlannedStream
 ) -> NDArray[np.bool_]:
@@ -265,8 +272,7 @@ def _fragments(entries: NDArray[np.void], stream: StreamRead, schema: pa.Schema)
             case "uid":
                 return pa.array([f"{uid:016x}" for uid in entries["uid"].tolist()])
             case _:
-                paths = map(stream.objects.fragments.path, Entries(entries.tobytes()))
-                return pa.array(list(paths))
+                return pa.array([stream.objects.fragments.path(each) for each in _each(entries)])
 
     return pa.RecordBatch.from_arrays([column(name) for name in schema.names], schema=schema)
 
@@ -313,7 +319,7 @@ def _told(entry: Entry, words: str, stream: StreamRead, schema: pa.Schema) -> pa
 
 
 def _signed(values: NDArray[np.generic]) -> pa.Array:
-    return pa.array(np.minimum(values, _MAX_INT64).astype(np.int64))
+    return pa.array(np.minimum(values.astype(np.uint64), np.uint64(_MAX_INT64)).astype(np.int64))
 
 
 def _moments(milliseconds: NDArray[np.generic]) -> pa.Array:

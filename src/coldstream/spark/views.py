@@ -1,7 +1,7 @@
 """Other views of a stream than its messages: their columns, and rows of chunks and tracking data.
 
-`metadata` has the rows of those that read no data. The column `offset` is always where a row begins,
-and a row belongs to the window if that does.
+`metadata` has the rows of those that read no data. The column `offset` is always where a row
+begins, and a row belongs to the window if that does.
 """
 
 from __future__ import annotations

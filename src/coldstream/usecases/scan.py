@@ -32,8 +32,9 @@ RECENT_MS = 3_600_000
 #: The manifest of a stream with data as young as this follows: its events arrive, and each that
 #: does makes good for those before it.
 FLOWING_MS = 600_000
-#: Directories of the bucket that one page looks at.
+#: Directories of the bucket that one page looks at, and how many times as much of what is none.
 _STREAMS_AT_ONCE = 1000
+_PASSED_AT_ONCE = 20
 _COMPLETE = ".complete"
 _TOLD = 10  # keys that a page names
 
@@ -243,17 +244,18 @@ def _in_the_bucket(
     passed = _Passed()
     looked = 0
     for rest in walk(tier.store, tier.prefix, after):
-        full = looked >= _STREAMS_AT_ONCE or len(missing) >= PAGE
-        if full or (looked and not time_left()):
+        full = looked >= _STREAMS_AT_ONCE or passed.count >= _PASSED_AT_ONCE * _STREAMS_AT_ONCE
+        late = (looked or passed.count) and not time_left()
+        if full or late or len(missing) >= PAGE:
             break
-        looked += 1
         after = behind(rest)
         name = stream_of(rest)
-        if name is None:
-            if rest != f"{_COMPLETE}/":
-                passed.add(f"{tier.prefix}stream/{rest}")
-        elif is_lost(tier, name):
-            missing.append(name)
+        if name is not None:
+            looked += 1
+            if is_lost(tier, name):
+                missing.append(name)
+        elif rest != f"{_COMPLETE}/":
+            passed.add(f"{tier.prefix}stream/{rest}")
     else:
         if mark and not missing and not found_one:
             _set_complete(tier)

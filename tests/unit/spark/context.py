@@ -21,7 +21,7 @@ from coldstream.spark.schema import arrow_schema, default_columns
 from coldstream.spark.window import Window
 from tests.support.tier import PREFIX, Tier
 
-WHERE = {"bucket": "b", "table": "t", "prefix": PREFIX}
+WHERE = {"bucket": "b", "catalog": "t", "prefix": PREFIX}
 
 
 @dataclass

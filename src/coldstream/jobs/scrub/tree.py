@@ -190,7 +190,10 @@ def fenced(tree: TreeTop, entries: Sequence[Entry]) -> list[Finding]:
 
 
 def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
-    """What a root that was written so, but does not parse, still says, and where it does not join."""
+    """What a root that does not parse still says, and where its entries do not join.
+
+    Nothing, if it is not as it was written.
+    """
     empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
     short = len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE
     if short or not data.startswith(ROOT_MAGIC) or not _crc_holds(data):
