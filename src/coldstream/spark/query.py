@@ -24,7 +24,7 @@ from coldstream.remote.roots import Snapshots, root_at
 from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.plan import EntryPart, Sizes, Split, encode_split, plan
-from coldstream.spark.streams import meant
+from coldstream.spark.streams import meant, telling_deletion
 from coldstream.spark.window import MAX_SIGNED, Window
 
 _TRIES = 3
@@ -154,7 +154,10 @@ def plan_query(
                 logger.warning("no stream matches %s: no rows", ", ".join(options.streams))
             if options.rows is Rows.STREAMS:
                 return [TaskWork(replace(task, items=tuple(items)), b"")]
-            streams = [_planned(options, item, window, remote) for item in items]
+            streams = []
+            for item in items:
+                with telling_deletion(remote.catalog, item.stream):
+                    streams.append(_planned(options, item, window, remote))
             return works(task, streams, splits_of(streams, _sizes(options, items)))
         except NotFoundError as error:
             # A group or root that was collected while we planned; the newer manifest has another.

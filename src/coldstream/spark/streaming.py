@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coldstream.adapters.place import Remote, connect
 from coldstream.errors import LostRangeError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.locate import offset_of
@@ -44,7 +44,8 @@ from coldstream.spark.query import (
     works,
 )
 from coldstream.spark.read import read
-from coldstream.spark.streams import Gone, is_gone, meant, rest_of
+from coldstream.spark.saying import sentence_first
+from coldstream.spark.streams import Gone, deleted, is_gone, is_leaving, meant, rest_of
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class MicroBatchReader(DataSourceStreamReader):
         """Before everything: no stream is known."""
         return Position().to_json()
 
+    @sentence_first()
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next batch ends; the same as before if there is nothing new.
 
@@ -107,6 +109,7 @@ class MicroBatchReader(DataSourceStreamReader):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
+    @sentence_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits between two positions, in the manifests as they are now.
 
@@ -156,7 +159,7 @@ class MicroBatchReader(DataSourceStreamReader):
         return self._snapshots.load(stream)
 
     def _there(self, stream: str) -> Snapshot | None:
-        """The stream now; None if it is gone.
+        """The stream now; None if it is gone, or is being deleted and its root is gone already.
 
         Raises:
             NotFoundError: its root is gone, but it was not deleted.
@@ -164,7 +167,7 @@ class MicroBatchReader(DataSourceStreamReader):
         try:
             snapshot = self._snapshot(stream)
         except NotFoundError:
-            if is_gone(self._remote.catalog.get(stream)):
+            if is_leaving(self._remote.catalog.get(stream)):
                 return None
             raise
         return None if is_gone(snapshot.item) else snapshot
@@ -215,6 +218,11 @@ class MicroBatchReader(DataSourceStreamReader):
                 gone[stream] = item
             else:
                 items[stream] = item  # being deleted: it can be read until it is gone
+        for stream, item in list(items.items()):
+            if item.state is StreamState.DELETING and self._there(stream) is None:
+                gone[stream] = items.pop(stream)
+                if stream not in read:
+                    raise deleted(item)
         for stream, item in sorted(gone.items()):
             self._check_read(stream, read[stream], item, items)
         return items, gone
