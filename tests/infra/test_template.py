@@ -244,6 +244,7 @@ def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
         (names.METRIC_NAMESPACE, names.METRIC_OFFSETS_LOST),
         (names.METRIC_NAMESPACE, names.METRIC_DELETES_REFUSED),
         (names.METRIC_NAMESPACE, names.METRIC_STREAMS_FAILED),
+        (names.METRIC_NAMESPACE, names.METRIC_STREAMS_WITHOUT_ITEM),
         (names.METRIC_NAMESPACE, names.METRIC_FRAGMENTS_REFUSED),
         (names.METRIC_NAMESPACE, names.METRIC_WORKFLOW_FAILURES),
         (names.METRIC_NAMESPACE, names.METRIC_SCRUB_FINDINGS),

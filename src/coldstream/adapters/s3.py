@@ -264,6 +264,9 @@ class S3ObjectStore:
                 raise
             return b""  # no range of an empty object can be satisfied
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        return self._lists().level(prefix, start_after=start_after, limit=limit)
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         return self._lists().list(prefix, start_after=start_after, limit=limit)
 
