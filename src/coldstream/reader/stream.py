@@ -83,6 +83,11 @@ class StreamReader:
             store, prefix, stream, self._settings, budget=budget, nodes=nodes
         )
 
+    @property
+    def objects(self) -> StreamObjects:
+        """How its objects are fetched."""
+        return self._objects
+
     def snapshot(self) -> Snapshot:
         """The stream as it is now.
 
@@ -99,6 +104,14 @@ class StreamReader:
         that contains it is the first to be read.
         """
         return self._begin(spec, None).position
+
+    def read(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
+        """A read from `spec` to `to` by ranges of chunks, for who writes down more than messages.
+
+        Raises:
+            As `chunks`.
+        """
+        return self._begin(spec, to)
 
     def chunks(
         self,
@@ -141,6 +154,34 @@ class StreamReader:
         begins with the whole chunk.
         """
         return self._messages(self._begin(spec, to), on_gap)
+
+    def follow(
+        self,
+        spec: OffsetSpec,
+        wait: Callable[[], bool],
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+    ) -> Generator[Message, None, None]:
+        """As `messages`, and then those that come: every offset once, in order.
+
+        Where a claim has cut off what was read already, `on_gap` is told, and the read goes on at
+        its own offset once the new history has come that far.
+
+        Args:
+            spec: where to begin.
+            wait: called at the end of what is there; says whether to look again.
+            on_gap: as of `chunks`.
+
+        Raises:
+            As `chunks`.
+        """
+        read = self._begin(spec, None)
+        while True:
+            yield from self._messages(read, on_gap)
+            if not wait():
+                return
+            for gap in read.go_on():
+                on_gap(gap)
 
     def _messages(
         self, read: RangeRead, on_gap: Callable[[Gap], None]
