@@ -69,9 +69,7 @@ class Publisher(Connection):
 
     def _create(self) -> None:
         with suppress(UnavailableError):  # it is there already, or declaring will say more
-            self._ask(
-                Key.CREATE, string(self._stream) + properties({}), stream=self._stream
-            )
+            self._ask(Key.CREATE, string(self._stream) + properties({}), stream=self._stream)
 
     def sequence(self) -> int:
         """The last publishing id that the broker has of this name, 0 for none.
@@ -138,5 +136,3 @@ class Publisher(Connection):
 
 def _refusal(fields: Fields) -> tuple[int, int]:
     return fields.number("Q"), fields.number("H")
-
-

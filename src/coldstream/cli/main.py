@@ -27,6 +27,7 @@ from coldstream.cli import (
     rebuild,
     reconcile,
     repair,
+    replay,
     restore,
     retention,
     streams,
@@ -69,6 +70,7 @@ def _options(
 app.command("streams", rich_help_panel="Look")(streams.streams)
 app.command("describe", rich_help_panel="Look")(describe.describe)
 app.command("read", rich_help_panel="Look")(read.read)
+app.command("replay", rich_help_panel="Copy")(replay.replay)
 app.command("restore", rich_help_panel="Copy")(restore.restore)
 app.command("verify", rich_help_panel="Check")(verify.verify)
 app.command("reconcile", rich_help_panel="Keep")(reconcile.reconcile)
