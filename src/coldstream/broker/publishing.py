@@ -89,7 +89,7 @@ class Publisher(Connection):
         Raises:
             UnavailableError: the connection, or the publisher on it, is of no use any more.
         """
-        parts = [struct.pack(">Bi", _PUBLISHER, len(rows))]
+        parts: list[Buffer] = [struct.pack(">Bi", _PUBLISHER, len(rows))]
         for number, entry in rows:
             parts += (struct.pack(">Q", number), entry)
             self.waiting[number] = len(entry)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
@@ -147,13 +148,21 @@ class StreamReader:
         to: Bound | None = None,
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
+        matcher: FilterMatcher | None = None,
     ) -> Generator[Message, None, None]:
         """Every message at or after `spec` and below `to`; arguments and errors as `chunks`.
 
         From an offset the messages before it in its chunk are left out, from anything else a read
         begins with the whole chunk.
+
+        Args:
+            spec: as of `chunks`.
+            to: as of `chunks`.
+            on_gap: as of `chunks`.
+            matcher: chunks whose filter says that they hold none of its values are passed over; as
+                with every RabbitMQ client, the others may hold other messages, too.
         """
-        return self._messages(self._begin(spec, to), on_gap)
+        return self._messages(self._begin(spec, to), on_gap, matcher)
 
     def follow(
         self,
@@ -161,6 +170,7 @@ class StreamReader:
         wait: Callable[[], bool],
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
+        matcher: FilterMatcher | None = None,
     ) -> Generator[Message, None, None]:
         """As `messages`, and then those that come: every offset once, in order.
 
@@ -171,25 +181,28 @@ class StreamReader:
             spec: where to begin.
             wait: called at the end of what is there; says whether to look again.
             on_gap: as of `chunks`.
+            matcher: as of `messages`.
 
         Raises:
             As `chunks`.
         """
         read = self._begin(spec, None)
         while True:
-            yield from self._messages(read, on_gap)
+            yield from self._messages(read, on_gap, matcher)
             if not wait():
                 return
             for gap in read.go_on():
                 on_gap(gap)
 
     def _messages(
-        self, read: RangeRead, on_gap: Callable[[Gap], None]
+        self, read: RangeRead, on_gap: Callable[[Gap], None], matcher: FilterMatcher | None
     ) -> Generator[Message, None, None]:
         end = read.end
         with closing(_chunks(read, on_gap)) as chunks:
             for chunk in chunks:
-                if chunk.header.chunk_type == USER:
+                if chunk.header.chunk_type == USER and (
+                    matcher is None or matcher.matches(chunk.bloom)
+                ):
                     # Behind a gap, as at the beginning, a chunk may hold some from before it.
                     yield from self._of_chunk(chunk, read.position, end)
 
