@@ -21,6 +21,7 @@ from coldstream.cli import (
     delete,
     describe,
     doctor,
+    export,
     quarantine,
     read,
     rebalance,
@@ -70,6 +71,7 @@ def _options(
 app.command("streams", rich_help_panel="Look")(streams.streams)
 app.command("describe", rich_help_panel="Look")(describe.describe)
 app.command("read", rich_help_panel="Look")(read.read)
+app.command("export", rich_help_panel="Copy")(export.export)
 app.command("replay", rich_help_panel="Copy")(replay.replay)
 app.command("restore", rich_help_panel="Copy")(restore.restore)
 app.command("verify", rich_help_panel="Check")(verify.verify)

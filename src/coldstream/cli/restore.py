@@ -76,7 +76,6 @@ def restore(stream: StreamArgument, *, options: RestoreOptions, where: Where) ->
     Examples: coldstream restore //orders --to /var/tmp/restored --dry-run
     coldstream restore //orders --to /var/tmp/restored --from 2026-03-01
     """
-    from coldstream.copies import restore as copies
     from coldstream.reader import StreamReader
 
     remote = where.connect()
@@ -84,25 +83,32 @@ def restore(stream: StreamArgument, *, options: RestoreOptions, where: Where) ->
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.dry_run:
-            wanted, root = find_target(reader, options)
+            wanted, root = _target(reader, options)
             _show_plan(reader, root, wanted, options)
-            return
-        asked = {"from": options.start, "until": options.until}
-
-        def find() -> Target:
-            return find_target(reader, options)[0]
-
-        root = reader.snapshot().root
-        with ProgressLine(
-            root.first_offset, root.next_offset, "bytes", shown=not options.quiet
-        ) as line:
-            done = copies.restore(
-                reader, asked, find, options.to, lambda at: line.tell(at.next_offset, at.size)
-            )
-    show_restored(name, done, as_json=options.as_json)
+        else:
+            restore_to(reader, options)
 
 
-def find_target(reader: StreamReader, options: RestoreOptions) -> tuple[Target, Root]:
+def restore_to(reader: StreamReader, options: RestoreOptions) -> None:
+    """Do it, and say what was done."""
+    from coldstream.copies import restore as copies
+
+    asked = {"from": options.start, "until": options.until}
+    root = reader.snapshot().root
+    with ProgressLine(
+        root.first_offset, root.next_offset, "bytes", shown=not options.quiet
+    ) as line:
+        done = copies.restore(
+            reader,
+            asked,
+            lambda: _target(reader, options)[0],
+            options.to,
+            lambda at: line.tell(at.next_offset, at.size),
+        )
+    _show(reader.stream, done, as_json=options.as_json)
+
+
+def _target(reader: StreamReader, options: RestoreOptions) -> tuple[Target, Root]:
     """What the options mean for the stream as it is now; holes that are passed over are told."""
     from coldstream.copies.restore import target
 
@@ -154,7 +160,7 @@ def _show_plan(reader: StreamReader, root: Root, wanted: Target, options: Restor
     )
 
 
-def show_restored(stream: str, done: Restored, *, as_json: bool) -> None:
+def _show(stream: str, done: Restored, *, as_json: bool) -> None:
     """Say what was written."""
     if as_json:
         print_json(

@@ -12,7 +12,15 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from coldstream.copies.runs import HistoryChangedError, fetched, holes, refuse_gap, run_of, runs
+from coldstream.copies.runs import (
+    HistoryChangedError,
+    fetched,
+    holes,
+    refuse_gap,
+    refuse_lost,
+    run_of,
+    runs,
+)
 from coldstream.copies.segment_files import SegmentWriter, Written, remove_unfinished, written
 from coldstream.copies.workplace import ForeignFilesError, Workplace, sync_directory
 from coldstream.errors import InvalidInputError, LostRangeError
@@ -215,19 +223,6 @@ def _write(
         writer.finish()
     if position < wanted.end:
         refuse_lost(position, wanted.end, reader.stream)
-
-
-def refuse_lost(first: int, next_offset: int, stream: str) -> None:
-    """Say that offsets which were there when a copy began are gone.
-
-    Raises:
-        LostRangeError: always.
-    """
-    raise LostRangeError(
-        f"offsets {first} to {next_offset - 1} are not in the remote tier any more",
-        stream=stream,
-        offset=first,
-    )
 
 
 def _check_last(reader: StreamReader, there: Written) -> None:

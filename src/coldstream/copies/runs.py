@@ -65,6 +65,19 @@ def refuse_gap(gap: Gap) -> None:
     raise LostRangeError(str(gap), offset=gap.first_offset)
 
 
+def refuse_lost(first: int, next_offset: int, stream: str) -> None:
+    """Say that offsets which were there when a copy began are gone.
+
+    Raises:
+        LostRangeError: always.
+    """
+    raise LostRangeError(
+        f"offsets {first} to {next_offset - 1} are not in the remote tier any more",
+        stream=stream,
+        offset=first,
+    )
+
+
 def run_of(piece: FetchedChunks) -> Run:
     """Where the good chunks of a piece stood; it has some."""
     records, trailer = piece.fragment.records, piece.fragment.trailer

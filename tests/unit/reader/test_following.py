@@ -53,8 +53,7 @@ def cut(at: int, *chunks: bytes) -> Change:
 def retain(first: int) -> Change:
     def change(tier: Tier, root: Root) -> Root:
         kept = [each for each in root.entries if each.next_offset > first]
-        root = tier.commit("s", replace(root, first_offset=first, entries=Entries.of(kept)))
-        return root
+        return tier.commit("s", replace(root, first_offset=first, entries=Entries.of(kept)))
 
     return change
 
