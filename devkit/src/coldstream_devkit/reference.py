@@ -20,6 +20,9 @@ from coldstream.cli.main import app
 from coldstream.cli.report import OutputError
 from coldstream.cli.rules import EndedHoldError
 from coldstream.cli.workflow import StartedBeforeError, WorkflowFailedError
+from coldstream.copies.replay import OtherHistoryError
+from coldstream.copies.runs import HistoryChangedError
+from coldstream.copies.workplace import ForeignFilesError
 from coldstream.errors import ColdstreamError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
 
@@ -33,6 +36,7 @@ SPECIAL: tuple[ColdstreamError, ...] = (
         WorkflowFailedError(""),
         StartedBeforeError(""),
     ),
+    *(ForeignFilesError(""), HistoryChangedError(""), OtherHistoryError("")),
 )
 
 _INTRODUCTION = f"""\

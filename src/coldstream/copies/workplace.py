@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from coldstream.errors import AlreadyExistsError, ConflictError
+from coldstream.errors import ConflictError, InvalidInputError
 
 _STATE, _VERSION = "state.json", 1
 _MAX_STATE = 2**20
 
 
-class ForeignFilesError(AlreadyExistsError):
+class ForeignFilesError(InvalidInputError):
     """What is there already is not this command's to change."""
 
     why = "already there"
