@@ -43,9 +43,9 @@ def test_a_replay_that_is_killed_half_way_twice_publishes_every_message_once(
 
     reached = 0
     for _ in range(2):
-        process = site.start(*words, "--rate", "500")
+        process = site.start(*words, "--rate", "150")
         try:
-            wait_until(lambda: has(node) and published(node, "copy") > reached + 300)  # noqa: B023
+            wait_until(lambda: has(node) and published(node, "copy") > reached + 50)  # noqa: B023
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=END_SECONDS)

@@ -7,14 +7,17 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from rstream import Consumer, ConsumerOffsetSpecification, MessageContext, OffsetType
 
 from coldstream.copies.restore import restore, target
-from coldstream.reader import Offset
+from coldstream.reader import First, Offset
 from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import Release
 from coldstream_devkit.stream_client import ClientError, StreamClient
 from tests.support.tier import Tier
@@ -23,10 +26,12 @@ from .conftest import Publisher, Site
 from .test_single_node import agent, remote
 
 
-def give_to_the_broker(node: BrokerNode, stream: str, files: Path) -> Path:
+def give_to_the_broker(
+    node: BrokerNode, stream: str, files: Path, arguments: Mapping[str, str] = MappingProxyType({})
+) -> Path:
     """As docs/how-to/restore-a-cluster.md says, step by step; the directory of the stream."""
     client = StreamClient(node.ports.stream)
-    client.create(stream, {})
+    client.create(stream, arguments)
     client.close()
     (directory,) = node.data_dir.glob(f"__{stream}_*")
     node.control("stop_app")
@@ -80,6 +85,14 @@ def consumed(node: BrokerNode, stream: str, count: int) -> list[tuple[int, bytes
     return found
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def has_all(directory: Path, files: dict[str, bytes]) -> bool:
+    return directory.exists() and contents(directory) == files
+
+
 def test_a_broker_boots_on_restored_files_serves_them_and_goes_on_writing(
     site: Site, node: BrokerNode, release: Release, base: Path, tmp_path: Path
 ) -> None:
@@ -95,14 +108,14 @@ def test_a_broker_boots_on_restored_files_serves_them_and_goes_on_writing(
     assert done.returncode == 0, done.stderr.decode()
     there = remote(site, stream)
     assert publisher.confirmed <= set(there)
-    before = {path.name: path.read_bytes() for path in lost.iterdir()}
+    before = contents(lost)
     node.stop()
 
     restored = site.run("restore", f"//{stream}", "--to", tmp_path)
 
     assert restored.returncode == 0, restored.stderr.decode()
     files = tmp_path / lost.name
-    assert {path.name: path.read_bytes() for path in files.iterdir()} == before
+    assert contents(files) == before
     fresh = BrokerNode(base / secrets.token_hex(4), release=release)
     try:
         fresh.start()
@@ -133,3 +146,25 @@ def test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_
     found = consumed(node, "older", 100)
     assert found[0][0] == done.first_offset
     assert done.first_offset == 445
+
+
+def test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    tier = Tier()
+    reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
+    done = restore(reader, {}, lambda: target(reader, First(), None)[0], tmp_path, lambda _: None)
+    stream = f"orders{secrets.token_hex(3)}"
+    node, *others = cluster.nodes
+
+    directory = give_to_the_broker(node, stream, done.directory, {"initial-cluster-size": "1"})
+    for other in others:
+        added = (
+            f'rabbit_stream_queue:add_replica(<<"/">>, <<"{stream}">>, \'{other.name}@localhost\').'
+        )
+        wait_until(lambda: "ok" in node.control("eval", added))  # noqa: B023
+
+    whole = contents(directory)
+    for other in others:
+        wait_until(partial(has_all, other.data_dir / directory.name, whole))
+    assert consumed(others[0], stream, 900)[-1][0] >= 899

@@ -123,7 +123,7 @@ class Publisher(Connection):
         elif key == Key.PUBLISH_ERROR:
             fields = Fields(data)
             fields.number("B")
-            number, code = fields.array(_refusal)[0]
+            number, code = next(iter(fields.array(_refusal)), (0, 0))
             if code == Code.ACCESS_REFUSED:
                 raise PermissionDeniedError(f"the broker at {self._where} refuses to publish")
             raise self._gone(f"refuses the publishing id {number} with code {code}")
