@@ -5,6 +5,9 @@ from __future__ import annotations
 import secrets
 import signal
 
+from coldstream.broker.connection import Connection, StreamUri
+from coldstream.broker.frames import OffsetType
+from coldstream.osiris.chunk import parse_chunk_header
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.stream_client import StreamClient
 
@@ -14,16 +17,13 @@ from .test_single_node import agent
 
 
 def published(node: BrokerNode, stream: str) -> int:
-    """Messages that a stream has by now."""
-    client = StreamClient(node.ports.stream)
+    """Where a stream of messages ends by now."""
+    connection = Connection(StreamUri.parse(node.stream_uri), "/")
     try:
-        client.subscribe(stream)
-        found = 0
-        while chunks := client.delivered(1):
-            found = chunks[-1].first + len(chunks[-1].bodies)
-        return found
+        header = connection.header(stream, OffsetType.LAST)
+        return 0 if header is None else parse_chunk_header(header).next_offset
     finally:
-        client.close()
+        connection.close()
 
 
 def test_a_replay_that_is_killed_half_way_twice_publishes_every_message_once(

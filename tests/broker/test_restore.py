@@ -138,7 +138,7 @@ def test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_
     tier = Tier()
     reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
     done = restore(
-        reader, {}, lambda: target(reader, Offset(450), None)[0], tmp_path, lambda _: None
+        reader, {}, lambda: target(reader, reader.read(Offset(450)))[0], tmp_path, lambda _: None
     )
 
     give_to_the_broker(node, "older", done.directory)
@@ -153,7 +153,9 @@ def test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member(
 ) -> None:
     tier = Tier()
     reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
-    done = restore(reader, {}, lambda: target(reader, First(), None)[0], tmp_path, lambda _: None)
+    done = restore(
+        reader, {}, lambda: target(reader, reader.read(First()))[0], tmp_path, lambda _: None
+    )
     stream = f"orders{secrets.token_hex(3)}"
     node, *others = cluster.nodes
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +15,14 @@ from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, Where, size_option, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, bound_of, check_order, spec_of
+from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.restore import RestoreOptions, restore_to
 
 if TYPE_CHECKING:
     from coldstream.copies.export import Exported, Format
-    from coldstream.reader import Message, StreamReader
+    from coldstream.reader import Message
 
 
 class ExportFormat(StrEnum):
@@ -107,14 +106,12 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                 ),
             )
             return
-        root = reader.snapshot().root
-        with ProgressLine(
-            root.first_offset, root.next_offset, "messages", shown=not options.quiet
-        ) as line:
+        read = read_of(reader, options.start, options.until)
+        with ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line:
             done = copies.export(
                 reader,
                 {"format": options.format.value, "from": options.start, "stream": name},
-                partial(_bounds, reader, options),
+                (read.position, read.end),
                 options.to,
                 _format(options.format, name),
                 file_size=options.file_size,
@@ -122,14 +119,6 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                 tell=lambda at: line.tell(at.next_offset, at.messages),
             )
     _show(done, options.to / name, as_json=options.as_json)
-
-
-def _bounds(reader: StreamReader, options: ExportOptions) -> tuple[int, int]:
-    root = reader.snapshot().root
-    spec, bound = spec_of(options.start, root), bound_of(options.until, root)
-    check_order(spec, bound, "--until")
-    read = reader.read(spec, bound)
-    return read.position, read.end
 
 
 def _format(wanted: ExportFormat, stream: str) -> Format:

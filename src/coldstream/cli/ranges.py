@@ -18,7 +18,8 @@ from coldstream.quantities import parse_duration
 
 if TYPE_CHECKING:
     from coldstream.manifest.root import Root
-    from coldstream.reader import Bound, OffsetSpec
+    from coldstream.reader import Bound, OffsetSpec, StreamReader
+    from coldstream.reader.follow import RangeRead
 
 #: A duration has a unit here: a number alone is an offset.
 _AGO = re.compile(r"[0-9]{1,12} ?[smhdDMY]")
@@ -67,6 +68,19 @@ def bound_of(text: str, root: Root, now_ms: int | None = None) -> Bound | None:
     from coldstream.reader import parse_bound
 
     return (_relative(text, root, now_ms) or parse_bound(text)) if text else None
+
+
+def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
+    """A read from `--from` to `--until`.
+
+    Raises:
+        InvalidInputError: they are none, or in the wrong order.
+        As `StreamReader.chunks`.
+    """
+    root = reader.snapshot().root
+    spec, bound = spec_of(start, root), bound_of(until, root)
+    check_order(spec, bound, "--until")
+    return reader.read(spec, bound)
 
 
 def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:

@@ -12,7 +12,7 @@ from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, bound_of, check_order, spec_of
+from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument, item_of
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import ENV_REPLAY_TO
@@ -121,10 +121,7 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
             raise NoTargetError(error.reason) from error
 
     with telling_deletion(remote.catalog, name):
-        root = reader.snapshot().root
-        spec, bound = spec_of(options.start, root), bound_of(options.until, root)
-        check_order(spec, bound, "--until")
-        read = reader.read(spec, bound)
+        read = read_of(reader, options.start, options.until)
         first, end = read.position, read.end
         with ProgressLine(first, end, "messages", shown=not options.quiet) as line:
             done = Replay(
@@ -170,6 +167,6 @@ def _show(done: Replayed, first: int, target: str, *, as_json: bool) -> None:
     if done.found:
         note(f"went on behind publishing id {done.found}, the last that the broker had")
     note(
-        f"{target} has all messages up to offset {done.next_offset - 1};"
-        f" {many(done.messages, 'message')} of {size(done.bytes)} were sent"
+        f"{target} has all messages up to offset {done.next_offset - 1}; sent were"
+        f" {many(done.messages, 'message')} of {size(done.bytes)}"
     )

@@ -12,7 +12,7 @@ from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, print_table, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, bound_of, check_order, spec_of
+from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
@@ -94,10 +94,8 @@ def restore_to(reader: StreamReader, options: RestoreOptions) -> None:
     from coldstream.copies import restore as copies
 
     asked = {"from": options.start, "until": options.until}
-    root = reader.snapshot().root
-    with ProgressLine(
-        root.first_offset, root.next_offset, "bytes", shown=not options.quiet
-    ) as line:
+    read = read_of(reader, options.start, options.until)
+    with ProgressLine(read.position, read.end, "bytes", shown=not options.quiet) as line:
         done = copies.restore(
             reader,
             asked,
@@ -112,10 +110,9 @@ def _target(reader: StreamReader, options: RestoreOptions) -> tuple[Target, Root
     """What the options mean for the stream as it is now; holes that are passed over are told."""
     from coldstream.copies.restore import target
 
-    root = reader.snapshot().root
-    spec, bound = spec_of(options.start, root), bound_of(options.until, root)
-    check_order(spec, bound, "--until")
-    wanted, root = target(reader, spec, bound, after_holes=options.after_holes)
+    wanted, root = target(
+        reader, read_of(reader, options.start, options.until), after_holes=options.after_holes
+    )
     for first, next_offset in wanted.holes:
         note(f"a hole: offsets {first} to {next_offset - 1} are lost; the restore begins behind it")
     return wanted, root

@@ -89,7 +89,7 @@ class Exported:
 def export(
     reader: StreamReader,
     asked: Mapping[str, str],
-    bounds: Callable[[], tuple[int, int]],
+    bounds: tuple[int, int],
     directory: Path,
     made: Format,
     *,
@@ -102,7 +102,7 @@ def export(
     Args:
         reader: of the stream.
         asked: what the files hold; the same for all runs in a directory.
-        bounds: gives the offsets at which to begin and to end, as they are now.
+        bounds: offsets at which to begin, where nothing is there yet, and to end.
         directory: that the stream's own goes into.
         made: format of the files.
         file_size: bytes after which a file ends, at the next range of chunks.
@@ -120,7 +120,7 @@ def export(
     place = directory / reader.stream
     place.mkdir(parents=True, exist_ok=True)
     with _alone(place):
-        first, end = bounds()
+        first, end = bounds
         state = _State.of(place, asked, first)
         there = _files(place, made.suffix, state.first)
         ledger = reader.snapshot().root.ledger
@@ -168,6 +168,7 @@ def _write(
         file.next_offset = end
         state.read_under(read.root.epoch)
         file.finish()
+        tell(done)
 
 
 class _File:

@@ -26,7 +26,8 @@ from coldstream.copies.workplace import ForeignFilesError, Workplace, sync_direc
 from coldstream.errors import InvalidInputError, LostRangeError
 from coldstream.manifest.root import Root
 from coldstream.plans.restore import Segment, segments
-from coldstream.reader import Bound, Offset, OffsetSpec, StreamReader
+from coldstream.reader import Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 
 _SHOWN = 5
 
@@ -92,16 +93,20 @@ class Restored:
 
 
 def target(
-    reader: StreamReader, spec: OffsetSpec, to: Bound | None, *, after_holes: bool = False
+    reader: StreamReader, read: RangeRead, *, after_holes: bool = False
 ) -> tuple[Target, Root]:
     """What to restore, and the manifest that says so.
+
+    Args:
+        reader: of the stream.
+        read: from its position to its end.
+        after_holes: begin after the last hole between them.
 
     Raises:
         HolesError: there are holes, and `after_holes` is false.
         InvalidInputError: there is nothing between the bounds.
         As `StreamReader.chunks`.
     """
-    read = reader.read(spec, to)
     root, first, end = read.root, read.position, read.end
     lost = holes(root, first, end, reader.objects)
     spans = tuple((each.first_offset, each.next_offset) for each in lost)

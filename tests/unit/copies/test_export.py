@@ -41,13 +41,10 @@ def export(
     tell: Callable[[Exported], None] = lambda _: None,
     asked: dict[str, str] | None = None,
 ) -> Exported:
-    def bounds() -> tuple[int, int]:
-        read = reader.read(Offset(first), None if end is None else Offset(end))
-        return read.position, read.end
-
+    read = reader.read(Offset(first), None if end is None else Offset(end))
     return copies.export(
-        reader, asked or {"format": kind.value}, bounds, directory, _format(kind, reader.stream),
-        file_size=file_size, on_gap=(gaps if gaps is not None else []).append, tell=tell,
+        reader, asked or {"format": kind.value}, (read.position, read.end), directory,
+        _format(kind, reader.stream), file_size=file_size, on_gap=(gaps if gaps is not None else []).append, tell=tell,
     )  # fmt: skip
 
 
