@@ -43,9 +43,15 @@ def export(
 ) -> Exported:
     read = reader.read(Offset(first), None if end is None else Offset(end))
     return copies.export(
-        reader, asked or {"format": kind.value}, (read.position, read.end), directory,
-        _format(kind, reader.stream), file_size=file_size, on_gap=(gaps if gaps is not None else []).append, tell=tell,
-    )  # fmt: skip
+        reader,
+        asked or {"format": kind.value},
+        (read.position, read.end),
+        directory,
+        _format(kind, reader.stream),
+        file_size=file_size,
+        on_gap=(gaps if gaps is not None else []).append,
+        tell=tell,
+    )
 
 
 def files(directory: Path, suffix: str) -> list[Path]:
