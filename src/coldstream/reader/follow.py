@@ -94,13 +94,13 @@ class Followed:
             return False
         return self._replace()
 
-    def renew(self) -> bool:
-        """Take the manifest as it is now, however young this one is; whether it is another one.
+    def renew(self) -> None:
+        """Take the manifest as it is now, however young this one is.
 
         Raises:
             As `Snapshots.load`.
         """
-        return self._replace()
+        self._replace()
 
     def after_missing(self, error: NotFoundError, position: int | None = None) -> None:
         """Replace the manifest because an object that it refers to is gone.
@@ -200,7 +200,8 @@ class RangeRead:
                             break
                         last = piece
                         yield piece
-                        self.position = piece.next_offset
+                        # A fragment may reach beyond the end, of which nothing was given.
+                        self.position = min(piece.next_offset, self.end)
                     else:
                         break
             except NotFoundError as error:
@@ -220,10 +221,11 @@ class RangeRead:
         Raises:
             As `Snapshots.load`.
         """
-        if self._manifest.renew():
-            self._lost_to = 0  # it was told when the read came to its end
-            self.end = max(self.end, self._manifest.root.next_offset)
-            yield from self._changed()
+        # It may be another one although it is the same as before: it was replaced on the way here.
+        self._manifest.renew()
+        self._lost_to = 0  # it was told when the read came to its end
+        self.end = max(self.end, self._manifest.root.next_offset)
+        yield from self._changed()
 
     def _changed(self) -> Generator[Gap, None, None]:
         """What the newer manifest no longer has; from now on the read ends where that does."""

@@ -186,7 +186,15 @@ class StreamReader:
         Raises:
             As `chunks`.
         """
-        read = self._begin(spec, None)
+        return self._follow(self._begin(spec, None), wait, on_gap, matcher)
+
+    def _follow(
+        self,
+        read: RangeRead,
+        wait: Callable[[], bool],
+        on_gap: Callable[[Gap], None],
+        matcher: FilterMatcher | None,
+    ) -> Generator[Message, None, None]:
         while True:
             yield from self._messages(read, on_gap, matcher)
             if not wait():
