@@ -192,6 +192,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     """A scrape that hangs keeps nobody else waiting, and many take no more than some threads."""
 
     daemon_threads = True
+    request_queue_size = 64  # With the base's 5, those who come at once try again after seconds.
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self._free = threading.BoundedSemaphore(_AT_ONCE)

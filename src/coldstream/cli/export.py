@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
+from coldstream.cli.message import BodyFormatOption
 from coldstream.cli.options import JsonOption, Where, size_option, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
@@ -22,6 +24,8 @@ from coldstream.cli.restore import RestoreOptions, restore_to
 
 if TYPE_CHECKING:
     from coldstream.copies.export import Exported, Format
+    from coldstream.manifest.catalog import CatalogItem
+    from coldstream.osiris.body import BodyFormat
     from coldstream.reader import Message
 
 
@@ -43,6 +47,7 @@ class ExportOptions:
         start: where to begin.
         until: where to end.
         file_size: bytes after which a file ends.
+        body_format: how messages are read.
         quiet: no progress.
         as_json: JSON on stdout.
     """
@@ -72,6 +77,7 @@ class ExportOptions:
             "--file-size", "A file ends behind so many bytes, between chunks.", default="128MiB"
         ),
     ] = 128 * 2**20
+    body_format: BodyFormatOption = "auto"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
     as_json: JsonOption = False
 
@@ -88,6 +94,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
     coldstream export //orders --to /var/tmp/orders --format jsonl --from 2026-03-01
     """
     from coldstream.copies import export as copies
+    from coldstream.osiris.body import parse_body_format
     from coldstream.reader import StreamReader
 
     remote = where.connect()
@@ -106,14 +113,22 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                 ),
             )
             return
+        made = file_format(
+            options.format, reader.snapshot().item, parse_body_format(options.body_format)
+        )
         read = read_of(reader, options.start, options.until)
         with ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line:
             done = copies.export(
                 reader,
-                {"format": options.format.value, "from": options.start, "stream": name},
+                {
+                    "format": options.format.value,
+                    "from": options.start,
+                    "body_format": options.body_format,
+                    "stream": name,
+                },
                 (read.position, read.end),
                 options.to,
-                _format(options.format, name),
+                made,
                 file_size=options.file_size,
                 on_gap=lambda gap: note(f"gap: {gap}"),
                 tell=lambda at: line.tell(at.next_offset, at.messages),
@@ -121,25 +136,33 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
     _show(done, options.to / name, as_json=options.as_json)
 
 
-def _format(wanted: ExportFormat, stream: str) -> Format:
+def file_format(wanted: ExportFormat, item: CatalogItem, body_format: BodyFormat) -> Format:
+    """How files are written.
+
+    Raises:
+        ConfigurationError: what it takes is not installed.
+    """
     from coldstream.copies.export import Format
 
     if wanted is ExportFormat.JSONL:
         from coldstream.copies.json_lines import JsonLines
 
-        return Format("jsonl", lambda path: JsonLines(path, _line))
+        return Format("jsonl", lambda path: JsonLines(path, partial(line, body_format)))
     try:
+        from coldstream.columns.schema import Origin
         from coldstream.copies.parquet import Parquet
     except ImportError as exc:
         raise ConfigurationError(
             f"Parquet needs a package that is not installed: {exc.name}",
             remedy="pip install 'coldstream[cli,spark]', or export with --format jsonl",
         ) from exc
-    return Format("parquet", lambda path: Parquet(path, stream))
+    origin = Origin(item.stream, item.name.vhost, item.name.queue)
+    return Format("parquet", lambda path: Parquet(path, origin, body_format))
 
 
-def _line(each: Message) -> bytes:
-    return json.dumps(message.as_json(each), ensure_ascii=False).encode()
+def line(body_format: BodyFormat, each: Message) -> bytes:
+    """A message as `read --output json` prints it."""
+    return json.dumps(message.as_json(each, body_format), ensure_ascii=False).encode()
 
 
 def _show(done: Exported, directory: Path, *, as_json: bool) -> None:

