@@ -18,7 +18,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
 from coldstream.plans.restore import Run, Segment, segments
 from coldstream.reader import First, Offset, StreamReader
-from tests.support.tier import DATA, FIXTURES, Slice, Tier, chunk, segments_of
+from tests.support.tier import DATA, FIXTURES, SMALL, Slice, Tier, chunk, segments_of
 
 WORDS = {"from": "first", "until": ""}
 
@@ -244,6 +244,29 @@ def test_history_that_was_cut_off_meanwhile_is_not_continued_in_another(tmp_path
 
     with pytest.raises(HistoryChangedError):
         restored(tier.reader("s"), tmp_path)
+
+
+@pytest.mark.parametrize("ranges", [0, 1, 4, 12, 20])
+def test_fragments_that_are_joined_meanwhile_make_the_same_files(
+    tmp_path: Path, ranges: int
+) -> None:
+    tier = Tier()
+    stream = tier.add_fixture("plain-3.10.8", chunks=3)
+    reader = tier.reader(stream, replace(SMALL, in_flight=1, refresh_seconds=0))
+    root = reader.snapshot().root
+    left = iter(range(ranges))
+
+    def meanwhile(_: Progress) -> None:
+        if next(left, None) is None and tier.key(root, stream, 0) in tier.store.objects:
+            segments = segments_of("plain-3.10.8")
+            whole = [Slice.of(each, 0, len(each)) for each in segments]
+            entries = [tier.upload(stream, each, epoch=1, floor=0) for each in whole]
+            tier.commit(stream, replace(root, entries=Entries.of(entries)))
+            tier.store.delete([tier.key(root, stream, n) for n in range(len(root.entries))])
+
+    restored(reader, tmp_path, tell=meanwhile)
+
+    assert files(tmp_path / stream) == files(DATA / "plain-3.10.8")
 
 
 def test_damage_is_told_and_nothing_of_it_gets_a_name(tmp_path: Path) -> None:
