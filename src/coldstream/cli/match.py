@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STANDARD, _OWN = "properties.", "application_properties."
 
 WhereOption = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--where",
         metavar="NAME=VALUE",
