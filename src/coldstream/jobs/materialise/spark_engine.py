@@ -17,9 +17,9 @@ import pyarrow as pa
 from coldstream.adapters.place import Place, Remote, connect
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
+from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.run import StreamNow, TaskPiece
 from coldstream.jobs.materialise.schema import READ_COLUMNS
 from coldstream.jobs.materialise.task import (
     BATCH_BYTES,
