@@ -291,7 +291,7 @@ def test_of_a_queue_that_was_declared_anew_the_live_stream_is_meant(tier: Tier, 
     assert run("read", "s1", "-o", "raw").stdout == "s1"
 
 
-@pytest.mark.parametrize("spec", ["yesterday", "-1", "99999999999999999999999"])
+@pytest.mark.parametrize("spec", ["yesterday", "-1h", "99999999999999999999999"])
 def test_a_spec_that_is_none_is_a_usage_error(tier: Tier, run: Run, spec: str) -> None:
     tier.add("s", [[chunk(0, b"0")]])
 

@@ -30,10 +30,16 @@ T = TypeVar("T")
 class Key(IntEnum):
     """Commands that are sent or understood here."""
 
+    DECLARE_PUBLISHER = 1
+    PUBLISH = 2
+    PUBLISH_CONFIRM = 3
+    PUBLISH_ERROR = 4
+    QUERY_PUBLISHER_SEQUENCE = 5
     SUBSCRIBE = 7
     DELIVER = 8
     CREDIT = 9
     UNSUBSCRIBE = 12
+    CREATE = 13
     METADATA = 15
     METADATA_UPDATE = 16
     PEER_PROPERTIES = 17
@@ -50,6 +56,7 @@ class Code(IntEnum):
 
     OK = 1
     NO_STREAM = 2
+    STREAM_EXISTS = 5
     NOT_AVAILABLE = 6
     AUTHENTICATION_FAILED = 8
     NO_VHOST = 12

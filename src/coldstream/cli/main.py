@@ -21,12 +21,15 @@ from coldstream.cli import (
     delete,
     describe,
     doctor,
+    export,
     quarantine,
     read,
     rebalance,
     rebuild,
     reconcile,
     repair,
+    replay,
+    restore,
     retention,
     streams,
     undo,
@@ -68,6 +71,9 @@ def _options(
 app.command("streams", rich_help_panel="Look")(streams.streams)
 app.command("describe", rich_help_panel="Look")(describe.describe)
 app.command("read", rich_help_panel="Look")(read.read)
+app.command("export", rich_help_panel="Copy")(export.export)
+app.command("replay", rich_help_panel="Copy")(replay.replay)
+app.command("restore", rich_help_panel="Copy")(restore.restore)
 app.command("verify", rich_help_panel="Check")(verify.verify)
 app.command("reconcile", rich_help_panel="Keep")(reconcile.reconcile)
 app.command("rebalance", rich_help_panel="Keep")(rebalance.rebalance)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coldstream.cli.complete import stream_names
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
@@ -27,6 +28,7 @@ StreamArgument = Annotated[
     typer.Argument(
         metavar="STREAM",
         parser=_named,
+        autocompletion=stream_names,
         help="Directory name, or VHOST/QUEUE (//orders for queue orders in vhost /), or the queue "
         "alone; where that is unique.",
         show_default=False,
@@ -37,6 +39,7 @@ OptionalStream = Annotated[
     typer.Argument(
         metavar="[STREAM]",
         parser=_named,
+        autocompletion=stream_names,
         help="As everywhere; all streams without it.",
         show_default=False,
     ),
