@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -140,14 +140,30 @@ def _family(kind: Any, name: str, about: str) -> Any:
     return kind(f"coldstream_{name}", about, labels=_LABELS)
 
 
+class Measured(Protocol):
+    """What a service that has a loop tells of itself."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since its loop has said anything."""
+        ...
+
+    def collect(self) -> Iterable[Metric]:
+        """As prometheus_client wants it."""
+        ...
+
+
 @contextmanager
-def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterator[int]:
+def serving(
+    metrics: Measured, port: int, address: str = LOOPBACK, *, who: str = "agent"
+) -> Iterator[int]:
     """Serve both pages while the context lasts.
 
     Args:
-        metrics: of the agent.
+        metrics: of the service.
         port: 0 for any free one.
         address: IPv4 or IPv6, of this machine.
+        who: it is.
 
     Returns:
         The port.
@@ -157,7 +173,7 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
     """
     kind = _server_of(address)
     registry = CollectorRegistry()
-    registry.register(metrics)
+    registry.register(_Registered(metrics))
     pages = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -169,7 +185,7 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
             found, words = ("404 Not Found", "there are /metrics and /healthz\n")
         elif metrics.age > _HANGS_SECONDS:
             found = "503 Service Unavailable"
-            words = f"the agent's loop has said nothing for {metrics.age:.0f} s\n"
+            words = f"the {who}'s loop has said nothing for {metrics.age:.0f} s\n"
         start(found, [("Content-Type", "text/plain; charset=utf-8")])
         return [words.encode()]
 
@@ -186,6 +202,17 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Registered(Collector):
+    """As the registry wants it: a class of its own."""
+
+    def __init__(self, metrics: Measured) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """As the service says."""
+        return self._metrics.collect()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -22,6 +22,7 @@ from coldstream.cli import (
     describe,
     doctor,
     export,
+    gateway,
     quarantine,
     read,
     rebalance,
@@ -88,6 +89,7 @@ app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.command("doctor", rich_help_panel="Run")(doctor.doctor)
 app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")
+app.add_typer(gateway.gateway_app, name="gateway", cls=Commands, rich_help_panel="Run")
 
 
 for _more in entry_points(group="coldstream.commands"):

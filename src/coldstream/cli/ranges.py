@@ -80,7 +80,7 @@ def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
     root = reader.snapshot().root
     spec, bound = spec_of(start, root), bound_of(until, root)
     check_order(spec, bound, "--until")
-    return reader.read(spec, bound)
+    return reader.begin(spec, bound)
 
 
 def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:

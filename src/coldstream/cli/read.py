@@ -190,7 +190,7 @@ def _told(
     options: ReadOptions,
 ) -> Generator[Message]:
     """The same, while it is told how far they are."""
-    read = reader.read(spec, bound)
+    read = reader.begin(spec, bound)
     end = None if options.follow else read.end
     with closing(messages), ProgressLine(read.position, end, "messages") as line:
         for count, each in enumerate(messages, 1):

@@ -146,7 +146,7 @@ def _write(
     on_gap: Callable[[Gap], None],
     tell: Callable[[Exported], None],
 ) -> None:
-    read = reader.read(Offset(done.next_offset), Offset(end))
+    read = reader.begin(Offset(done.next_offset), Offset(end))
     if read.position != done.next_offset:
         refuse_lost(done.next_offset, read.position, reader.stream)
     end = read.end

@@ -163,7 +163,7 @@ class Replay:
         self.tell(done)
 
     def _rows(self, start: int) -> Iterator[Row]:
-        read = self.reader.read(Offset(start), Offset(max(start, self.end)))
+        read = self.reader.begin(Offset(start), Offset(max(start, self.end)))
         if read.position > start:  # retention has taken it since
             self._gap(Gap(start, min(read.position, self.end), GapReason.RETENTION))
         end = read.end

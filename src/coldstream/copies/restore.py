@@ -212,7 +212,7 @@ def _write(
     position = start = wanted.first if there.next_offset is None else there.next_offset
     if start >= wanted.end:
         return
-    read = reader.read(Offset(start), Offset(wanted.end))
+    read = reader.begin(Offset(start), Offset(wanted.end))
     if read.position != start:
         refuse_lost(start, read.position, reader.stream)
     size, writer = there.size, SegmentWriter(files)
@@ -239,7 +239,7 @@ def _check_last(reader: StreamReader, there: Written) -> None:
     last = there.last
     if last is None:
         return
-    read = reader.read(Offset(last.chunk_id), Offset(last.next_offset))
+    read = reader.begin(Offset(last.chunk_id), Offset(last.next_offset))
     with closing(fetched(read, refuse_gap)) as pieces:
         found = next((next(iter(piece.checked)).header for piece in pieces), None)
     if found != last:

@@ -104,15 +104,7 @@ class StreamReader:
         For times and `last` this is the id of a chunk; an offset stays as it is, and the chunk
         that contains it is the first to be read.
         """
-        return self._begin(spec, None).position
-
-    def read(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
-        """A read from `spec` to `to` by ranges of chunks, for who writes down more than messages.
-
-        Raises:
-            As `chunks`.
-        """
-        return self._begin(spec, to)
+        return self.begin(spec, None).position
 
     def chunks(
         self,
@@ -140,7 +132,7 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return _chunks(self._begin(spec, to), on_gap)
+        return _chunks(self.begin(spec, to), on_gap)
 
     def messages(
         self,
@@ -162,7 +154,7 @@ class StreamReader:
             matcher: chunks whose filter says that they hold none of its values are passed over; as
                 with every RabbitMQ client, the others may hold other messages, too.
         """
-        return self._messages(self._begin(spec, to), on_gap, matcher)
+        return self._messages(self.begin(spec, to), on_gap, matcher)
 
     def follow(
         self,
@@ -186,7 +178,7 @@ class StreamReader:
         Raises:
             As `chunks`.
         """
-        return self._follow(self._begin(spec, None), wait, on_gap, matcher)
+        return self._follow(self.begin(spec, None), wait, on_gap, matcher)
 
     def _follow(
         self,
@@ -226,8 +218,8 @@ class StreamReader:
             error.located(stream=self.stream, offset=header.chunk_id)
             raise
 
-    def _begin(self, spec: OffsetSpec, to: Bound | None) -> RangeRead:
-        """A read in the manifest as it is now."""
+    def begin(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
+        """A read in the manifest as it is now, piece by piece; arguments and errors as `chunks`."""
         manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
         while True:
             root = manifest.root
