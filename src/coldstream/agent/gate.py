@@ -179,6 +179,7 @@ class Gate:
             max_bytes=limits.max_bytes,
             max_age_ms=limits.max_age_ms,
             super_stream=whole,
+            trouble=proof.trouble,
         )
 
     def warnings(self) -> list[str]:
@@ -282,7 +283,9 @@ class Gate:
             self._list(now)
         try:
             seen = _newest(log)
-            if seen is None or (seen == proof.seen and (proof.whole or now < proof.again_at)):
+            if seen is not None and seen == proof.seen and proof.whole:
+                return replace(proof, trouble="")  # nothing has come that could be proved
+            if seen is None or (seen == proof.seen and now < proof.again_at):
                 return proof
             if not proof.writer and proof.limit and now < proof.again_at:
                 return replace(proof, whole=False)  # another node's agent is quicker

@@ -225,6 +225,25 @@ def test_a_broker_that_does_not_answer_is_asked_ever_less_and_told_of(scene: Sce
     assert "the broker at x does not answer" in scene.gate.warnings()[0]
 
 
+def test_a_stream_of_which_all_is_proved_has_no_trouble_once_the_broker_answers_again(
+    scene: Scene,
+) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    scene.look()
+    append_chunks(log.directory, [build_chunk(100, 1, 1_790_000_001_000, [b"x"] * 5)])
+    scene.broker.headers[ORDERS] = UnavailableError("the broker at x does not answer")
+    scene.look()
+    assert scene.gate.known(STREAM).trouble == "the broker at x does not answer"
+
+    with log.index_path(0).open("r+b") as index:
+        index.truncate(8 + 29 * 10)  # a new epoch has cut it off again
+    scene.look(after=40.0)
+
+    assert scene.gate.known(STREAM).trouble == ""
+    assert scene.gate.warnings() == []
+
+
 def test_a_directory_of_no_queue_is_told_of(scene: Scene) -> None:
     scene.write(100, "__other_17")
 
