@@ -23,8 +23,9 @@ with `_` for `-`. **Flags win over the environment, that over the file, that ove
 in URIs are hidden. `coldstream agent config` alone checks, and sends nothing. `agent config` reads
 `{INSTALLED}` if there is one and no other file is named; `agent run` reads only what is named.
 
-Where an option has two names, a file may say either, but not both. A key that does not exist, a
-value of another type and a file that is no TOML are errors that name the file and the key. `--once` and `--json` are about one run, and stay on the command line.
+A key that does not exist, a value of another type and a file that is no TOML are errors that name
+the file and the key. An option of two names is a key of two names, of which a file may have one.
+`--once` and `--json` are about one run, and stay on the command line.
 Credentials, region and endpoint come from the environment, as for every AWS SDK.
 
 **SIGHUP** reads the file again. What is marked *live* is taken over by the next look at the

@@ -32,6 +32,14 @@ from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
 from coldstream.osiris.segment import index_name, segment_name
 
 _DIGITS = 20
+_TOO_FEW_FILES = (
+    "too few files may be open (LimitNOFILE, `ulimit -n`): some that are not uploaded are not held,"
+    " and local retention or a deletion may take them from under an upload"
+)
+_OVER_BUDGET = (
+    "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
+    " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
+)
 #: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
 _OF_ONE_STREAM = 64
 
@@ -95,6 +103,11 @@ class Held:
         """Bytes of held files that the broker has removed: so much of the disk is not free."""
         with self._lock:
             return sum(each.unlinked for each in self._held.values())
+
+    def words(self) -> list[str]:
+        """What a person should know of files that are not held."""
+        words = [_TOO_FEW_FILES] if self.lacking else []
+        return [*words, _OVER_BUDGET] if self.dropped else words
 
     def names(self, directory: Path) -> Sequence[str]:
         """Names of the files in a directory, and of what it has lost at its lower end.

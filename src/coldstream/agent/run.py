@@ -39,16 +39,6 @@ _MAX_GONE = 1000
 _QUEUED = 2
 
 
-_TOO_FEW_FILES = (
-    "too few files may be open (LimitNOFILE, `ulimit -n`): some that are not uploaded are not held,"
-    " and local retention or a deletion may take them from under an upload"
-)
-_OVER_BUDGET = (
-    "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
-    " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class _Result:
     """What became of an upload."""
@@ -325,11 +315,7 @@ class Agent:
                 f" uploaded (stream {stream})"
             )
         self._silent = silent
-        warnings = [*self.committed.warnings(), *self._lanes.words()]
-        if self._held.lacking:
-            warnings.append(_TOO_FEW_FILES)
-        if self._held.dropped:
-            warnings.append(_OVER_BUDGET)
+        warnings = [*self.committed.warnings(), *self._lanes.words(), *self._held.words()]
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:

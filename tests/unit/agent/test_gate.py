@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -306,3 +308,48 @@ def test_what_local_retention_keeps_follows_the_policies(scene: Scene) -> None:
     scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, 60_000))]
     scene.look(after=301)
     assert scene.gate.known(STREAM).max_age_ms == 60_000
+
+
+def test_a_management_api_that_hangs_keeps_only_the_one_waiting_who_asks_it(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 60)
+    assert scene.look() == 70
+    scene.write(50, "__new_17")
+    scene.write(50, "__newer_18")
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs() -> list[StreamQueue]:
+        asked.set()
+        assert answers.wait(60)
+        return [ORDERS, StreamQueue("/", "new")]
+
+    scene.broker.streams = hangs  # type: ignore[method-assign]
+    scene.now += 10
+    asker = threading.Thread(target=scene.gate.refresh, args=("__new_17", scene.now))
+    asker.start()
+    try:
+        assert asked.wait(60)
+        scene.delivers(log, 90)
+        # Another thread, so that a gate that waits fails the test and does not hang it.
+        others = ThreadPoolExecutor(1).submit(scene.look, STREAM, "__newer_18", after=10)
+        assert others.result(60) == 100
+        assert scene.gate.known("__newer_18").trouble == "", "its name is only being asked for"
+    finally:
+        answers.set()
+        asker.join()
+
+
+def test_a_management_api_that_fails_is_not_asked_again_at_once(scene: Scene) -> None:
+    calls: list[float] = []
+
+    def fails() -> list[StreamQueue]:
+        calls.append(scene.now)
+        raise UnavailableError("the management API does not answer")
+
+    scene.broker.streams = fails  # type: ignore[method-assign]
+    scene.write(50)
+    for _ in range(60):
+        scene.look()
+
+    assert scene.gate.known(STREAM).trouble == "the management API does not answer"
+    assert 2 <= len(calls) <= 5
