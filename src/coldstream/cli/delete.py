@@ -15,7 +15,7 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
 from coldstream.cli.output import many, note, print_json, print_table, size, when
 from coldstream.cli.over_streams import Plans, now_ms
-from coldstream.cli.resolve import OptionalStream, StreamArgument, item_of, resolve
+from coldstream.cli.resolve import StreamArgument, StreamOrGone, item_of, resolve
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -52,7 +52,7 @@ class NothingToUndeleteError(ConflictError):
 
 @with_options
 def delete(
-    stream: OptionalStream = None,
+    stream: StreamOrGone = None,
     gone: Annotated[
         bool,
         typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,15 +34,14 @@ StreamArgument = Annotated[
         show_default=False,
     ),
 ]
-OptionalStream = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[STREAM]",
-        parser=_named,
-        help="As everywhere; all streams without it.",
-        show_default=False,
-    ),
-]
+
+
+def _optional(about: str) -> Any:
+    return typer.Argument(metavar="[STREAM]", parser=_named, help=about, show_default=False)
+
+
+OptionalStream = Annotated[str | None, _optional("As everywhere; all streams without it.")]
+StreamOrGone = Annotated[str | None, _optional("As everywhere; left out with --gone only.")]
 _SHOWN = 10
 _NEAR = 3
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
