@@ -29,10 +29,9 @@ def test_the_partitions_of_a_super_stream_are_known_as_such_and_its_namesake_is_
             client.declare(name)
             client.publish([(1, b"message")])
             assert client.confirmed(60) == [1]
-    gate = Gate(
-        node.data_dir,
-        Node(StreamUri.parse(node.stream_uri), Management.parse(node.management_uri)),
-    )
+    management = Management.parse(node.management_uri)
+    assert management.sees_all()
+    gate = Gate(node.data_dir, Node(StreamUri.parse(node.stream_uri), management))
 
     with gate.looking(once=True):
         found = {
