@@ -8,7 +8,7 @@ import typer
 
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.message import LimitOption, Output
+from coldstream.cli.message import BodyFormatOption, LimitOption, Output
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.output import note
 from coldstream.cli.resolve import StreamArgument
@@ -49,6 +49,7 @@ def read(
         ),
     ] = Output.TEXT,
     limit: LimitOption = None,
+    body_format: BodyFormatOption = "auto",
     *,
     where: Where,
 ) -> None:
@@ -75,7 +76,7 @@ def read(
         if isinstance(spec, Offset):
             _tell_place(spec.value, reader.snapshot().root)
         messages = reader.messages(spec, bound, on_gap=lambda gap: _tell_gap(gap, output))
-        message.write(messages, output, limit)
+        message.write(messages, output, limit, body_format)
 
 
 def _tell_gap(gap: Gap, output: Output) -> None:

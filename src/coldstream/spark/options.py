@@ -18,6 +18,7 @@ from typing import TypeVar
 from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.quantities import SIZES, parse_size
 from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec
 from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 NAMES = (
     "stream",
+    "queue",
     "vhost",
     "bucket",
     "table",
@@ -34,6 +36,7 @@ NAMES = (
     "region",
     "endpoint",
     "columns",
+    "bodyFormat",
     "rows",
     "startingOffset",
     "endingOffset",
@@ -84,6 +87,7 @@ class Options:
         place: where they are.
         vhost: of the queues that are named; "" for any.
         columns: names; None for the default ones.
+        body_format: how messages are read.
         rows: what one row is.
         starting: where to begin.
         ending: where to end; None for the end of the manifest.
@@ -99,6 +103,7 @@ class Options:
     place: Place
     vhost: str = ""
     columns: tuple[str, ...] | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
     rows: Rows = Rows.MESSAGES
     starting: OffsetSpec = First()  # noqa: RUF009 - it is immutable
     ending: OffsetSpec | None = None
@@ -150,10 +155,11 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
 
     first: OffsetSpec = First()
     options = Options(
-        streams=read("stream", _list, ()),
+        streams=read("stream", _list, ()) or read("queue", _list, ()),
         place=_place(found, environment),
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
+        body_format=read("bodyFormat", parse_body_format, BodyFormat.AUTO),
         rows=read("rows", _rows, Rows.MESSAGES),
         starting=read("startingOffset", _spec, first),
         ending=read("endingOffset", _spec, None),
@@ -167,6 +173,8 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
         max_bytes=read("maxBytesPerTrigger", size, None),
         max_offsets=read("maxOffsetsPerTrigger", size, None),
     )
+    if found.get("stream") and found.get("queue"):
+        raise InvalidInputError("options stream and queue mean the same: give one of them")
     if not options.streams:
         raise InvalidInputError(
             "option stream is missing: a queue name, a directory, several of them separated by "

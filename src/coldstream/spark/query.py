@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.adapters.place import Place, Remote
+from coldstream.columns.schema import Origin
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
@@ -41,6 +44,7 @@ class PlannedStream:
         window: what of it is asked for.
         first_timestamp: of that manifest, ms.
         bounds: offsets that the query has without its filters; None where it has no filters.
+        name: of its queue.
     """
 
     stream: str
@@ -51,6 +55,12 @@ class PlannedStream:
     window: Window
     first_timestamp: int = 0
     bounds: tuple[int, int] | None = None
+    name: QueueName = QueueName()  # noqa: RUF009 - it is immutable
+
+    @property
+    def origin(self) -> Origin:
+        """What its rows say of it."""
+        return Origin(self.stream, self.name.vhost, self.name.queue)
 
     @property
     def alive(self) -> Window:
@@ -85,6 +95,7 @@ class QueryTask:
         fail_on_data_loss: whether offsets that exist nowhere stop the query.
         fail_on_corrupt: whether damaged chunks stop the query.
         gaps: offsets of the first stream that were gone before the task began.
+        body_format: how messages are read.
     """
 
     place: Place
@@ -94,6 +105,7 @@ class QueryTask:
     fail_on_data_loss: bool = True
     fail_on_corrupt: bool = False
     gaps: tuple[Gap, ...] = ()
+    body_format: BodyFormat = BodyFormat.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,7 @@ def plan_query(
         options.rows,
         options.fail_on_data_loss,
         options.fail_on_corrupt,
+        body_format=options.body_format,
     )
     for attempt in range(_TRIES):
         try:
@@ -205,6 +218,7 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         root.next_offset,
         asked,
         bounds=(start, end),
+        name=item.name,
     )
     stream.check_offsets()
     return Planned(stream, root, objects.groups)

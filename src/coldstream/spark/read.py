@@ -13,7 +13,7 @@ import pyarrow as pa
 from coldstream.adapters.place import Remote, connect
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
-from coldstream.columns.schema import Selection, select
+from coldstream.columns.schema import Origin, Selection, select
 from coldstream.errors import CorruptDataError, LostRangeError
 from coldstream.reader.by_index import enough
 from coldstream.spark.options import Rows
@@ -54,7 +54,9 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         # Nobody knows any more when they were written: as late as what came after them.
         lost = (Lost(gap, planned.first_timestamp, gap) for gap in task.gaps)
         yield from messages(
-            judged(lost, task, planned.stream), select(task.columns), planned.stream
+            judged(lost, task, planned.stream),
+            select(task.columns, task.body_format),
+            planned.origin,
         )
     for number, group in groupby(split.parts, key=lambda part: part.stream):
         planned = task.streams[number]
@@ -65,24 +67,26 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
         found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
         if task.rows is Rows.MESSAGES:
-            yield from messages(found, select(task.columns), planned.stream)
+            yield from messages(found, select(task.columns, task.body_format), planned.origin)
         elif task.rows is Rows.CHUNKS:
             yield from chunk_rows(found, planned, task.columns)
         else:
             yield from tracking_rows(found, planned, task.columns)
 
 
-def messages(found: Iterator[Found], selection: Selection, stream: str) -> Iterator[pa.RecordBatch]:
+def messages(
+    found: Iterator[Found], selection: Selection, origin: Origin
+) -> Iterator[pa.RecordBatch]:
     """A row for each message; for each offset that is damaged; for each gap.
 
     A batch is valid until the next one is asked for.
     """
-    decoder = Decoder(selection, stream=stream)
+    decoder = Decoder(selection, origin=origin)
     for each in found:
         if isinstance(each, Lost):
             if each.row is not None:
                 first = each.row.first_offset
-                error = CorruptDataError(str(each.row), stream=stream, offset=first)
+                error = CorruptDataError(str(each.row), stream=origin.stream, offset=first)
                 row = CorruptRange(first, first + 1, each.timestamp, error)
                 yield from decoder.unreadable(row, first, first + 1)
         else:

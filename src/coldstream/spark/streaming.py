@@ -124,6 +124,7 @@ class MicroBatchReader(DataSourceStreamReader):
             self._columns,
             fail_on_data_loss=self._options.fail_on_data_loss,
             fail_on_corrupt=self._options.fail_on_corrupt,
+            body_format=self._options.body_format,
         )
         planned: list[Planned] = []
         lost: list[TaskWork] = []
@@ -292,6 +293,7 @@ class MicroBatchReader(DataSourceStreamReader):
             root.next_offset,
             Window().between(first, next_offset),
             root.first_timestamp if snapshot else item.last_timestamp,
+            name=item.name,
         )
         planned.check_offsets()
         objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)

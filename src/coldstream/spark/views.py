@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldstream.columns.reference import clamped_us
-from coldstream.columns.schema import TIMESTAMP
+from coldstream.columns.schema import OF_STREAM, TIMESTAMP
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.entries import EntryKind
 from coldstream.osiris.chunk import ChunkType
@@ -25,7 +25,7 @@ from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 
 CHUNKS: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "next_offset": pa.int64(),
         "timestamp": TIMESTAMP,
@@ -43,7 +43,7 @@ CHUNKS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 TRACKING: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "epoch": pa.int64(),
@@ -57,7 +57,7 @@ TRACKING: Mapping[str, pa.DataType] = MappingProxyType(
 )
 FRAGMENTS: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "next_offset": pa.int64(),
         "min_timestamp": TIMESTAMP,
@@ -150,7 +150,7 @@ def _chunks(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
             if not each.first <= offset < each.next_offset:
                 continue
             yield {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": offset,
                 "next_offset": offset + fields["records"][number],
                 "timestamp": clamped_us(fields["timestamp"][number]),
@@ -178,7 +178,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
             if not each.first <= header.chunk_id < each.next_offset:
                 continue
             row = {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": header.chunk_id,
                 "timestamp": clamped_us(header.timestamp),
                 "epoch": header.epoch,
@@ -208,7 +208,7 @@ def _fragments(stream: StreamRead, parts: Sequence[EntryPart]) -> Iterator[Row]:
         if part.start > 0 or not planned.alive.offsets.contains(offset, offset + 1):
             continue  # another split has its first byte, or it begins outside
         yield {
-            "stream": planned.stream,
+            **planned.origin.columns(),
             "offset": offset,
             "next_offset": entry.next_offset,
             "min_timestamp": clamped_us(entry.min_timestamp),
@@ -227,7 +227,7 @@ def _told(each: Damaged | Lost, planned: PlannedStream) -> Iterator[Row]:
     if isinstance(each, Lost):
         if each.row is not None:
             yield {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": each.row.first_offset,
                 "next_offset": each.row.next_offset,
                 "timestamp": clamped_us(each.timestamp),
@@ -235,7 +235,7 @@ def _told(each: Damaged | Lost, planned: PlannedStream) -> Iterator[Row]:
             }
     elif each.first <= each.damage.first_offset:
         yield {
-            "stream": planned.stream,
+            **planned.origin.columns(),
             "offset": each.damage.first_offset,
             "next_offset": each.damage.next_offset,
             "timestamp": clamped_us(each.damage.timestamp),

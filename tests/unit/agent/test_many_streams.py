@@ -19,7 +19,7 @@ from .conftest import Site
 from .disturbed import Run, durable
 from .machine import Machine
 
-STREAMS = [f"__many{number}_1" for number in range(30)]
+STREAMS = [f"__many{number}_1" for number in range(12)]
 
 
 @pytest.fixture

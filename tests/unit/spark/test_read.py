@@ -14,17 +14,21 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import RetentionLimits, plan_retention
+from coldstream.reader.by_index import enough
+from coldstream.spark.options import parse_options
+from coldstream.spark.schema import default_columns
 from coldstream.spark.window import Intervals, Window
 from coldstream_devkit.messages import any_chunks
 from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
-from tests.unit.spark.context import query, reference
+from tests.unit.spark.context import MESSAGE, WHERE, query, reference
 
 STREAM = "__orders_1"
 
@@ -104,7 +108,7 @@ def test_any_stream_in_any_splits_is_read_as_the_plain_decoder_reads_it(
 
     # Not as Python values: times of any 64 bits have none.
     parsed = [next(iter_chunks(each)) for each in chunks]
-    right = pa.Table.from_batches([decode_reference(select(), parsed)])
+    right = pa.Table.from_batches([decode_reference(select(MESSAGE), parsed)])
     assert found.table().equals(right)
 
 
@@ -508,3 +512,61 @@ def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
     )
     assert all(row["key"] in tier.store.objects for row in fragments)
     assert fragments[0]["key"].startswith(PREFIX)
+
+
+def test_plain_bytes_are_bodies_unless_all_must_be_amqp_and_damage_stays_an_error() -> None:
+    tier = Tier()
+    amqp = b"\x00\x53\x75\xa0\x02hi"
+    tier.add("s", [[chunk(0, b"plain", amqp)]])
+
+    def read(body_format: str) -> list[dict[str, Any]]:
+        return query(
+            tier, stream="s", columns="body_kind,body,error", bodyFormat=body_format
+        ).rows()
+
+    plain = {"body_kind": "bytes", "body": b"plain", "error": None}
+    assert read("auto") == [plain, {"body_kind": "data", "body": b"hi", "error": None}]
+    assert read("bytes") == [plain, {"body_kind": "bytes", "body": amqp, "error": None}]
+    first, second = read("AMQP")
+    assert (first["body"], second["body"]) == (None, b"hi")
+    assert first["error"]
+    assert query(tier, stream="s").rows()[0]["error"] is None
+
+
+@pytest.mark.parametrize("rows", ["messages", "chunks", "fragments"])
+def test_rows_say_what_people_call_the_stream(rows: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+    tier.add("b", [[chunk(0, b"x")]])
+
+    found = query(tier, stream="a,b", rows=rows, columns="stream,vhost,queue").rows()
+
+    assert [(row["stream"], row["vhost"], row["queue"]) for row in found] == [
+        ("a", "shop", "orders"), ("b", None, None),
+    ]  # fmt: skip
+    assert {"vhost", "queue"} <= set(query(tier, stream="a,b", rows=rows).schema.names)
+
+
+@pytest.mark.parametrize("asked", ["orders", "shop/orders", "ord.*"])
+def test_a_stream_is_found_by_its_queue_under_either_option(asked: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+
+    for option in ("stream", "queue"):
+        assert [r["queue"] for r in query(tier, **{option: asked, "columns": "queue"}).rows()] == [
+            "orders"
+        ]
+    with pytest.raises(InvalidInputError, match="mean the same"):
+        query(tier, stream="a", queue="orders")
+
+
+def test_whoever_names_no_columns_pays_for_no_message() -> None:
+    one, several = (parse_options({**WHERE, "stream": name}, {}) for name in ("s", "a,b"))
+    everything = parse_options({**WHERE, "stream": "s", "columns": "*"}, {})
+    chunks = parse_options({**WHERE, "stream": "s", "columns": "*", "rows": "chunks"}, {})
+
+    assert default_columns(one) == ("offset", "timestamp", "chunk_id", "epoch")
+    assert default_columns(several) == ("stream", "vhost", "queue", *default_columns(one))
+    assert default_columns(everything) == tuple(COLUMNS)
+    assert default_columns(chunks)[0] == "stream"
+    assert enough(default_columns(several))

@@ -54,6 +54,7 @@ from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.report import JobReport, raised_by_worker
 from coldstream.manifest.catalog import StreamState
+from coldstream.osiris.body import BodyFormat
 from coldstream.plans.probe import is_probe
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
@@ -78,6 +79,12 @@ def old_enough(value: str) -> int:
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+BODY_FORMAT = Argument(
+    "body-format",
+    one_of(*BodyFormat),
+    "auto (what is no AMQP 1.0 is plain bytes), amqp (it is a dead letter), bytes (nothing is).",
+    "auto",
+)
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
@@ -103,8 +110,8 @@ EXPIRE: Argument[int | None] = Argument(
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP, RULES, FROM, TO,
-    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, BODY_FORMAT, PARTITION, START, KEEP, RULES, FROM,
+    TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
 )  # fmt: skip
 
 
@@ -129,6 +136,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
+        BodyFormat(given[BODY_FORMAT]),
     )
     return check_rules([rule])
 

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.schema import RESCUED, body_fields, columns_of, grown
+from coldstream.jobs.materialise.schema import (
+    NAME_COLUMNS,
+    RESCUED,
+    body_fields,
+    columns_of,
+    grown,
+)
 
 _CLASSES = (
     (pa.types.is_boolean,),
@@ -46,6 +52,7 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
             f"the table {rule.table} has no column {lacking[0]}: it was filled with another body"
             f" than {rule.body}. Fill a table of another name, or go back to that body"
         )
+    present = grown(present, pa.schema([each for each in first if each.name in NAME_COLUMNS]))
     if rule.body in _REST:
         return present
     own = body_fields(first)

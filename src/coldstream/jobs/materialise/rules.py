@@ -2,7 +2,7 @@
 
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
-                 "partition": "day", "keep": "400d"}]}
+                 "partition": "day", "keep": "400d", "body_format": "auto"}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from coldstream.errors import InvalidInputError
+from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
 
@@ -48,6 +49,7 @@ class TableRule:
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
+        body_format: how messages are read, before anything is made of their bodies.
     """
 
     streams: str
@@ -56,6 +58,7 @@ class TableRule:
     partition: TablePartition = TablePartition.DAY
     start: str = "first"
     keep_seconds: int | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
 
     def __post_init__(self) -> None:
         trouble = name_pattern.problem(self.streams)
@@ -121,8 +124,8 @@ def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        ours = (rule.body, rule.partition, rule.keep_seconds)
-        if ours != (other.body, other.partition, other.keep_seconds):
+        ours = (rule.body, rule.partition, rule.keep_seconds, rule.body_format)
+        if ours != (other.body, other.partition, other.keep_seconds, other.body_format):
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
@@ -139,6 +142,7 @@ _WORDS = {
     "partition": "partition",
     "start": "start",
     "keep": "keep_seconds",
+    "body_format": "body_format",
 }
 
 
@@ -156,6 +160,8 @@ def _rule(value: object) -> TableRule:
         if type(each) is not str:
             raise InvalidInputError(f"{word} is no text")
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
+    if "body_format" in arguments:
+        arguments["body_format"] = parse_body_format(arguments["body_format"])
     if "partition" in arguments:
         given = arguments["partition"]
         if given not in list(TablePartition):

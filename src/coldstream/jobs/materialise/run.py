@@ -344,7 +344,7 @@ class Runner:
     def _rules(
         self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
     ) -> TaskRules:
-        dead = tables.dead.load(dead_schema())
+        dead = tables.dead.grow(tables.dead.load(dead_schema()), dead_schema())
         rows = FileLayout(
             loaded.location,
             loaded.schema,
@@ -356,6 +356,7 @@ class Runner:
             rule.body,
             rows,
             replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+            rule.body_format,
         )
 
     def _commit(

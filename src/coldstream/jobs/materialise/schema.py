@@ -16,21 +16,27 @@ from coldstream.columns.schema import COLUMNS, select
 
 #: What of the decoder's columns goes into a table of raw bodies, in this order.
 RAW_COLUMNS = (
-    "stream", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body", "properties",
-    "application_properties", "message_annotations",
+    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body",
+    "properties", "application_properties", "message_annotations",
 )  # fmt: skip
 #: What the reader must give for any table.
 READ_COLUMNS = (*RAW_COLUMNS, "raw", "error")
 #: What could not go into a table.
-DEAD_COLUMNS = ("stream", "offset", "timestamp", "chunk_id", "epoch", "error", "raw")
+DEAD_COLUMNS = (
+    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "error", "raw",
+)  # fmt: skip
 #: In front of the fields of a body: our name, and the decoder's.
 ENVELOPE: Mapping[str, str] = {
     "_stream": "stream",
+    "_vhost": "vhost",
+    "_queue": "queue",
     "_offset": "offset",
     "_timestamp": "timestamp",
     "_properties": "properties",
     "_application_properties": "application_properties",
 }
+#: Columns that a table of an older release gets beside those that it has.
+NAME_COLUMNS = ("vhost", "queue", "_vhost", "_queue")
 #: Columns of the decoder with stream, offset and time.
 KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.

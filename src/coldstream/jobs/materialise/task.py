@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from coldstream.columns.schema import Origin
 from coldstream.errors import InternalError
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
@@ -22,6 +23,7 @@ from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown
 from coldstream.jobs.materialise.table import WrittenFile
 from coldstream.jobs.materialise.transform import transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
 #: A batch becomes a row group.
@@ -48,11 +50,13 @@ class TaskRules:
         body: as in a rule.
         rows: how the table's files are written.
         dead: the same for its dead letters.
+        body_format: as in a rule.
     """
 
     body: str
     rows: FileLayout
     dead: FileLayout
+    body_format: BodyFormat = BodyFormat.AUTO
 
 
 @dataclass(slots=True)
@@ -93,6 +97,7 @@ def perform(
     *,
     now_ms: int,
     row_limit: int | None = None,
+    origin: Origin | None = None,
 ) -> TaskResult:
     """Do one task.
 
@@ -104,6 +109,7 @@ def perform(
         new_id: gives a name that is used once.
         now_ms: ms since the Unix epoch; the time of a dead letter about offsets that are lost.
         row_limit: messages to look at without writing any, to learn the fields of bodies.
+        origin: what a dead letter about lost offsets says; the stream alone by default.
     """
     result = TaskResult(stream)
     with (
@@ -113,7 +119,7 @@ def perform(
         if row_limit is not None:
             _look(result, source, rules, row_limit)
             return result
-        _fill(result, source, rules, rows, dead, now_ms)
+        _fill(result, source, rules, rows, dead, now_ms, origin or Origin(stream))
         result.files += rows.close()
         result.dead_files += dead.close()
     return result
@@ -137,6 +143,7 @@ def _fill(
     rows: TableWriter,
     dead: TableWriter,
     now_ms: int,
+    origin: Origin,
 ) -> None:
     gaps: list[Gap] = []
     for batch in source.batches(result.covered, gaps):
@@ -152,14 +159,14 @@ def _fill(
         result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
     for gap in gaps:
         result.lost.append((gap.first_offset, gap.next_offset))
-        told = _with_schema(_gap_row(result.stream, gap, now_ms), rules.dead.schema)
+        told = _with_schema(_gap_row(origin, gap, now_ms), rules.dead.schema)
         result.dead += told.num_rows
         result.dead_files += dead.write(told)
 
 
-def _gap_row(stream: str, gap: Gap, now_ms: int) -> pa.RecordBatch:
+def _gap_row(origin: Origin, gap: Gap, now_ms: int) -> pa.RecordBatch:
     values: dict[str, Any] = {
-        "stream": stream,
+        **origin.columns(),
         "offset": gap.first_offset,
         "timestamp": now_ms * 1000,
         "error": str(gap),

@@ -20,6 +20,7 @@ from coldstream.jobs.materialise.schema import (
     DEAD_COLUMNS,
     ENVELOPE,
     MAX_FIELDS,
+    NAME_COLUMNS,
     RAW_COLUMNS,
     RESCUED,
     body_fields,
@@ -108,9 +109,12 @@ def _json(good: pa.RecordBatch, dead: pa.RecordBatch, schema: pa.Schema) -> Tran
     made = dict(zip(known.names, parsed.columns, strict=True))
     made[RESCUED] = parsed.rescued
     made |= {ours: good.column(theirs) for ours, theirs in ENVELOPE.items()}
-    # A table of an older release may have columns that no field of a body gets any more.
+    # A table of an older release may have columns that no field of a body gets any more, even one
+    # that is called as one of ours is now, of whatever type.
     columns = [
-        made[each.name] if each.name in made else pa.nulls(good.num_rows, each.type)
+        made[each.name]
+        if each.name in made and (each.name not in NAME_COLUMNS or pa.types.is_string(each.type))
+        else pa.nulls(good.num_rows, each.type)
         for each in schema
     ]
     rows = _batch(columns, schema)

@@ -20,7 +20,7 @@ from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE
 from coldstream.manifest.invariants import agreement
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import NODE_SIZE, Node, parse_node
-from coldstream.manifest.root import ROOT_MAGIC, ROOT_SIZE, Root, parse_root
+from coldstream.manifest.root import ROOT_MAGIC, Root, entries_begin, parse_root
 from coldstream.names import MAX_OFFSET, group_path
 from coldstream.ports import ObjectStore
 from coldstream.remote.nodes import MAX_NODE_SIZE
@@ -28,7 +28,6 @@ from coldstream.remote.roots import MAX_ROOT_SIZE
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version
-_COUNTS = struct.Struct(">III")  # claims, key length and entries in a root, behind three u64
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +185,12 @@ def fenced(tree: TreeTop, entries: Sequence[Entry]) -> list[Finding]:
 def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
     """What a root that does not hold still says, and where its entries do not join."""
     empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
-    if len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE or not data.startswith(ROOT_MAGIC):
+    if len(data) < HEADER_SIZE or not data.startswith(ROOT_MAGIC):
         return empty, []
     first, next_offset = _OFFSETS.unpack_from(data, 8)
-    claims, key_length, count = _COUNTS.unpack_from(data, HEADER_SIZE + 24)
-    begin = HEADER_SIZE + ROOT_SIZE + claims * 16 + key_length
-    if begin + count * entry_dtype().itemsize + CRC_SIZE != len(data):
+    try:
+        begin = entries_begin(data)
+    except CorruptDataError:
         return empty, []
     entries = _entries_of(data[begin:-CRC_SIZE])
     end = entries[-1].next_offset if entries else next_offset
