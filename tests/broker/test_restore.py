@@ -145,7 +145,7 @@ def test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_
     tier = Tier()
     reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
     done = restore(
-        reader, {}, lambda: target(reader, reader.read(Offset(450)))[0], tmp_path, lambda _: None
+        reader, {}, lambda: target(reader, reader.begin(Offset(450)))[0], tmp_path, lambda _: None
     )
 
     give_to_the_broker(node, "older", done.directory)

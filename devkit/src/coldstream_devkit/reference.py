@@ -16,6 +16,7 @@ from coldstream.adapters.settings import MisconfiguredError
 from coldstream.cli.delete import NothingToUndeleteError
 from coldstream.cli.deleted import DeletedError, MissingObjectError, NotLiveError
 from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
+from coldstream.cli.gone import NotThisBrokerError
 from coldstream.cli.main import app
 from coldstream.cli.report import OutputError
 from coldstream.cli.rules import EndedHoldError
@@ -33,6 +34,7 @@ SPECIAL: tuple[ColdstreamError, ...] = (
         OutputError(""),
         EndedHoldError(""),
         NothingToUndeleteError(""),
+        NotThisBrokerError(""),
         WorkflowFailedError(""),
         StartedBeforeError(""),
     ),

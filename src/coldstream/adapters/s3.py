@@ -134,12 +134,17 @@ def _region(environment: Mapping[str, str]) -> str:
         raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
 
 
+#: boto3 renews what expires ten minutes before it does, at the latest. The provider's own half hour
+#: would go on with it for twenty minutes after its end.
+_FRESH = timedelta(minutes=9)
+
+
 def _credentials() -> Boto3CredentialProvider:
     from botocore.exceptions import BotoCoreError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
-        return Boto3CredentialProvider()
+        return Boto3CredentialProvider(ttl=_FRESH)
     except BotoCoreError as exc:
         raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
     except ValueError as exc:  # what obstore raises where the whole chain has none

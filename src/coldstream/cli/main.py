@@ -60,10 +60,38 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _region(name: str | None) -> None:
+    if name:
+        os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = name
+
+
+def _profile(name: str | None) -> None:
+    """As `aws --profile`: keys of the environment, which would win over a profile, do not count."""
+    if name:
+        os.environ["AWS_PROFILE"] = name
+        for each in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            os.environ.pop(each, None)
+
+
 @app.callback()
 def _options(
     _: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        "-V",
+        callback=_version,
+        is_eager=True,
+        help="Print the version and exit.",
+    ),
+    _of_aws: str = typer.Option(
+        "", "--region", metavar="NAME", callback=_region, help="Of AWS, in place of AWS_REGION."
+    ),
+    _of_keys: str = typer.Option(
+        "",
+        "--profile",
+        metavar="NAME",
+        callback=_profile,
+        help="Of AWS's shared files, in place of AWS_PROFILE and of keys in the environment.",
     ),
 ) -> None:
     pass

@@ -42,7 +42,7 @@ def export(
     tell: Callable[[Exported], None] = lambda _: None,
     asked: dict[str, str] | None = None,
 ) -> Exported:
-    read = reader.read(Offset(first), None if end is None else Offset(end))
+    read = reader.begin(Offset(first), None if end is None else Offset(end))
     return copies.export(
         reader,
         asked or {"format": kind.value},

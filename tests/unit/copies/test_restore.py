@@ -38,7 +38,7 @@ def restored(
 ) -> Restored:
     def find() -> Target:
         bound = None if end is None else Offset(end)
-        return target(reader, reader.read(Offset(first), bound), after_holes=after_holes)[0]
+        return target(reader, reader.begin(Offset(first), bound), after_holes=after_holes)[0]
 
     return copies.restore(reader, WORDS, find, directory, tell)
 
@@ -141,7 +141,7 @@ def test_the_plan_says_what_the_restore_then_does(tmp_path: Path) -> None:
     stream = tier.add_fixture("epochs-4.3.6", chunks=2)
     reader = tier.reader(stream)
     for first, end in ((0, 2000), (50, 750), (101, 102)):
-        wanted, root = target(reader, reader.read(Offset(first), Offset(end)))
+        wanted, root = target(reader, reader.begin(Offset(first), Offset(end)))
         plan = list(planned(reader, root, wanted))
         directory = tmp_path / str(first)
 
@@ -285,7 +285,7 @@ def test_an_empty_range_is_an_error(tmp_path: Path) -> None:
     reader = tier.reader(tier.add_fixture("plain-3.10.8"))
 
     with pytest.raises(InvalidInputError):
-        target(reader, reader.read(Offset(2000)))
+        target(reader, reader.begin(Offset(2000)))
 
 
 def test_what_retention_took_between_two_runs_is_told(tmp_path: Path) -> None:
