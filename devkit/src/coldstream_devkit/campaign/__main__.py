@@ -23,17 +23,20 @@ from coldstream.errors import ColdstreamError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import NEWER, SYSTEM, Release
-from coldstream_devkit.campaign.acts import Acts
+from coldstream_devkit.campaign.acts import Acts, known
 from coldstream_devkit.campaign.agents import COLDSTREAM
 from coldstream_devkit.campaign.check import (
     Verdict,
     against_the_log,
     judge,
     kept,
+    late,
+    only_lost,
     tiered,
 )
-from coldstream_devkit.campaign.life import Kind, Life, wait_until
+from coldstream_devkit.campaign.life import Life, earliest, kinds, wait_until
 from coldstream_devkit.campaign.scene import CampaignError, Scene
+from coldstream_devkit.campaign.weather import weather
 from coldstream_devkit.local import environment, process
 from coldstream_devkit.stream_client import ClientError, StreamClient
 
@@ -49,6 +52,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="and then no longer")
     parser.add_argument("--seed", type=int, default=None, help="of every choice; any by default")
     parser.add_argument("--release", choices=_RELEASES, default="forky", help="of RabbitMQ")
+    parser.add_argument("--acts", nargs="+", choices=known(), help="only these; all by default")
     parser.add_argument("--directory", type=Path, help="for logs and the report; kept")
     return parser.parse_args(words)
 
@@ -73,8 +77,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 _play(scene, given)
                 report = _report(scene, variables)
             finally:
-                for agent in scene.agents:
-                    agent.discard()
+                scene.discard()
     except CampaignError as exc:
         _print(f"the campaign cannot go on: {exc}")
         return 2
@@ -130,12 +133,12 @@ def _tier(directory: Path) -> Iterator[dict[str, str]]:
 
 def _play(scene: Scene, given: argparse.Namespace) -> None:
     """Everything runs, and dies, until the counts are reached or the time is over."""
-    for kind in Kind:
+    for kind in kinds(scene.cluster.nodes[0].release):
         scene.create(kind)
     for agent in scene.agents:
         agent.start()
-    acts, stop = Acts(scene), Event()
-    killing = acts.killing_agents(stop)
+    acts, stop = Acts(scene, given.acts or known()), Event()
+    beside = [acts.killing_agents(stop), weather(scene, scene.rng.randrange(2**32), stop)]
     deadline = time.monotonic() + given.minutes * 60
     told = 0.0
     try:
@@ -146,7 +149,8 @@ def _play(scene: Scene, given: argparse.Namespace) -> None:
                 _print(_line(scene))
     finally:
         stop.set()
-        killing.join()
+        for thread in beside:
+            thread.join()
     _print(_line(scene))
 
 
@@ -235,29 +239,40 @@ def _behind(scene: Scene, remote: Remote) -> dict[str, int]:
 
 
 def _verdict(scene: Scene, remote: Remote, life: Life, variables: dict[str, str]) -> Verdict:
+    prefix = variables[ENV_PREFIX]
     try:
-        rows, gaps, end = tiered(remote, variables[ENV_PREFIX], life)
+        rows, gaps, end = tiered(remote, prefix, life)
     except ColdstreamError as exc:
         verdict = Verdict(life)
         verdict.defects.append(f"cannot be read: {exc}")
         return verdict
     verdict = judge(life, rows, gaps, end)
+    verdict.late = late(remote.store, prefix, life, gaps)
+    begins = []
     if not life.deleted.is_set():
+        begins = [earliest(node, life.queue) for node in scene.cluster.nodes]
         try:
             against_the_log(verdict, rows, kept(scene.cluster.nodes[0], life))
         except (OSError, ClientError) as exc:
             verdict.defects.append(f"no stock consumer can read it: {exc}")
     if end:
-        done = subprocess.run(
-            [str(COLDSTREAM), "verify", life.directory, "--deep", "--json"],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            verdict.defects.append(f"verify --deep: {done.stdout[-1500:]} {done.stderr[-500:]}")
+        described = _command(verdict, variables, "describe", life.directory, "--holes", "--json")
+        holes = json.loads(described)["holes"] if described else []
+        only_lost(verdict, gaps, [(each["first"], each["next"]) for each in holes], begins)
+        _command(verdict, variables, "verify", life.directory, "--deep", "--json")
     return verdict
+
+
+def _command(verdict: Verdict, variables: dict[str, str], *words: str) -> str:
+    """What a command of an operator prints; "" where it fails, which is a defect."""
+    done = subprocess.run(
+        [str(COLDSTREAM), *words], env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        told = f"{done.stdout[-1500:]} {done.stderr[-500:]}"
+        verdict.defects.append(f"{' '.join(words)} ends with {done.returncode}: {told}")
+        return ""
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from coldstream_devkit import faketime
 from coldstream_devkit.broker import BrokerNode
 
 COLDSTREAM = Path(sys.executable).with_name("coldstream")
@@ -31,6 +32,7 @@ class AgentProcess:
         kills: how often it was killed.
         deaths: how it ended when nobody had killed it.
         frozen: whether it is stopped just now.
+        clock: seconds by which its clock is wrong from the next start on, where libfaketime is.
     """
 
     node: BrokerNode
@@ -40,6 +42,7 @@ class AgentProcess:
     kills: int = 0
     deaths: list[str] = field(default_factory=list)
     frozen: bool = False
+    clock: int = 0
     _process: subprocess.Popen[bytes] | None = None
     _lock: Lock = field(default_factory=Lock)
 
@@ -55,11 +58,14 @@ class AgentProcess:
             "COLDSTREAM_STREAM_URI": self.node.stream_uri,
             "COLDSTREAM_MANAGEMENT_URI": self.node.management_uri,
         }
+        library = faketime.library()
+        wrong = faketime.variables(library, self.clock) if library and self.clock else {}
         with self.log.open("ab") as log:
-            log.write(f"--- {time.strftime('%H:%M:%S')} started\n".encode())
+            clock = f", its clock {self.clock:+d} s" if wrong else ""
+            log.write(f"--- {time.strftime('%H:%M:%S')} started{clock}\n".encode())
             self._process = subprocess.Popen(
                 words,
-                env={**self.environment, **told},
+                env={**self.environment, **told, **wrong},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
