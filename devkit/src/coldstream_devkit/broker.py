@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldstream_devkit import faketime
 from coldstream_devkit.broker_release import SYSTEM, Release
+from coldstream_devkit.wrong_clock import WrongClock
 
 _PLUGINS = "[rabbitmq_management,rabbitmq_stream,rabbitmq_stream_management].\n"
 _START_SECONDS = 300.0
@@ -96,7 +96,7 @@ class BrokerNode:
         cookie: of its cluster.
         release: that it runs.
         tls: listeners for TLS as well, with this certificate.
-        clock: seconds by which its clock is wrong from the next start on, where libfaketime is.
+        clock: how wrong its clock is from the next start on; None if it is right.
     """
 
     base: Path
@@ -105,7 +105,7 @@ class BrokerNode:
     cookie: str = "COLDSTREAM"
     release: Release = SYSTEM
     tls: Certificate | None = None
-    clock: int = 0
+    clock: WrongClock | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -196,21 +196,14 @@ class BrokerNode:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
 
-    def _command(self, program: str, *arguments: str, clock: int = 0) -> list[str]:
+    def _command(self, program: str, *arguments: str, clock: WrongClock | None = None) -> list[str]:
         """A command of the release, as its user."""
-        path = self.release.program / program
-        variables = {**self._environment(), **self._wrong(clock)}
+        path, variables = self.release.program / program, self._environment()
+        if clock is not None:
+            # A node in a root of its own does not see it elsewhere.
+            shutil.copy(clock.library, self.base)
+            variables |= clock.variables(self.release.inside(self.base) / clock.library.name)
         return self.release.command(self.base, variables, (path, *arguments))
-
-    def _wrong(self, clock: int) -> dict[str, str]:
-        """What makes a clock wrong; the library lies where the node's root has it, too."""
-        library = faketime.library()
-        if not clock or library is None:
-            return {}
-        copied = self.base / library.name
-        if not copied.exists():
-            shutil.copy(library, copied)
-        return faketime.variables(self.release.inside(self.base) / library.name, clock)
 
     def start(self, *, wait: bool = True) -> None:
         """Start it.

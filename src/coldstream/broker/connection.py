@@ -101,7 +101,6 @@ class Connection:
         seconds: for each answer.
 
     Attributes:
-        changed: streams that the broker has said to have changed: moved, or deleted.
         broken: whether it is of no use any more.
         properties: what the broker says of itself: `product`, `version`, `platform` and others.
         advertised: host and port of the listener as this node advertises them; None if it does not.
@@ -119,7 +118,6 @@ class Connection:
         self._correlation = self._subscription = 0
         self._deadline = time.monotonic() + seconds
         self._sent_at = time.monotonic()
-        self.changed: set[str] = set()
         self.broken = False
         context = uri.tls and uri.tls.context()
         self.properties: dict[str, str] = {}
@@ -292,13 +290,9 @@ class Connection:
             self._take(found, data)
 
     def _take(self, key: int, data: bytes) -> None:
-        """A command that the broker sends by itself."""
+        """A command that the broker sends by itself; of a stream nothing is wanted."""
         if key == Key.HEARTBEAT:
             self._send(frame(Key.HEARTBEAT, b""))
-        elif key == Key.METADATA_UPDATE:
-            fields = Fields(data)
-            fields.number("H")
-            self.changed.add(fields.string())
         elif key == Key.CLOSE:
             fields = Fields(data)
             fields.number("I")

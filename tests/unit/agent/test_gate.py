@@ -27,7 +27,6 @@ class Scripted:
 
     queues: list[StreamQueue] = field(default_factory=lambda: [ORDERS])
     headers: dict[StreamQueue, bytes | Exception | None] = field(default_factory=dict)
-    moved: set[tuple[str, str]] = field(default_factory=set)
     number: int = 0
     leader: bool | None = None
     supers: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -43,9 +42,8 @@ class Scripted:
     def leads(self, vhost: str, queue: str) -> bool | None:
         return self.leader
 
-    def changed(self) -> set[tuple[str, str]]:
-        moved, self.moved = self.moved, set()
-        return moved
+    def keep_up(self) -> None:
+        pass
 
     def streams(self) -> Sequence[StreamQueue]:
         return self.queues
@@ -161,15 +159,34 @@ def test_after_a_reconnect_nothing_counts_until_it_is_proved_again(scene: Scene)
     assert scene.look(after=40.0) == 100
 
 
-def test_a_stream_that_has_moved_is_proved_again(scene: Scene) -> None:
+@pytest.mark.parametrize("tail", [60, 120])
+def test_what_is_written_in_the_place_of_what_was_proved_does_not_count(
+    scene: Scene, tail: int
+) -> None:
+    """The cluster has lost committed chunks, and this node's broker has lived through it."""
     log = scene.write(100)
     scene.delivers(log, 90)
-    scene.look()
+    assert scene.look() == 100
+    scene.broker.headers[ORDERS] = UnavailableError("there is no running member on this node")
+    scene.write(tail, epochs=((1, 0), (2, 50)))
 
-    scene.broker.moved = {("/", "orders")}
-    scene.delivers(log, 40)
+    assert scene.look() == 0
+    assert scene.look() == 0, "nor while the broker is not asked"
+    scene.delivers(log, 50)
 
-    assert scene.look() == 50
+    assert scene.look(after=40.0) == 60
+
+
+def test_what_was_proved_counts_while_retention_takes_it_and_the_broker_does_not_answer(
+    scene: Scene,
+) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    assert scene.look() == 100
+    scene.broker.headers[ORDERS] = UnavailableError("the broker at x does not answer")
+    append_chunks(log.directory, [build_chunk(100, 1, 1_790_000_001_000, [b"x"] * 5)])
+
+    assert scene.look() == 100
 
 
 def test_what_was_proved_stays_so_while_the_stream_is_deleted(scene: Scene) -> None:

@@ -74,8 +74,13 @@ def main(words: Sequence[str] | None = None) -> int:
             scene = Scene.of(cluster, variables, directory, seed)
             began = time.monotonic()
             try:
-                _play(scene, given)
-                report = _report(scene, variables)
+                remote = connect(
+                    bucket=variables[ENV_BUCKET],
+                    table=variables[ENV_TABLE],
+                    prefix=variables[ENV_PREFIX],
+                )
+                _play(scene, remote, given)
+                report = _report(scene, remote, variables)
             finally:
                 scene.discard()
     except CampaignError as exc:
@@ -131,12 +136,24 @@ def _tier(directory: Path) -> Iterator[dict[str, str]]:
         process.stop(state)
 
 
-def _play(scene: Scene, given: argparse.Namespace) -> None:
+def _begun(scene: Scene, remote: Remote) -> None:
+    """Wait until the tier has every stream: what retention takes before is nobody's promise."""
+
+    def all_there() -> bool:
+        there = {item.stream for item in remote.catalog.streams()}
+        return all(run.life.directory in there for run in scene.running.values())
+
+    if not wait_until(all_there, _SETTLE_SECONDS, 2):
+        raise CampaignError("the agents begin not every stream")
+
+
+def _play(scene: Scene, remote: Remote, given: argparse.Namespace) -> None:
     """Everything runs, and dies, until the counts are reached or the time is over."""
     for kind in kinds(scene.cluster.nodes[0].release):
         scene.create(kind)
     for agent in scene.agents:
         agent.start()
+    _begun(scene, remote)
     acts, stop = Acts(scene, given.acts or known()), Event()
     beside = [acts.killing_agents(stop), weather(scene, scene.rng.randrange(2**32), stop)]
     deadline = time.monotonic() + given.minutes * 60
@@ -170,11 +187,8 @@ def _line(scene: Scene) -> str:
     )
 
 
-def _report(scene: Scene, variables: dict[str, str]) -> dict[str, Any]:
+def _report(scene: Scene, remote: Remote, variables: dict[str, str]) -> dict[str, Any]:
     """Let everything settle, end the agents, compare."""
-    remote = connect(
-        bucket=variables[ENV_BUCKET], table=variables[ENV_TABLE], prefix=variables[ENV_PREFIX]
-    )
     defects = _settle(scene, remote)
     for agent in scene.agents:
         agent.look()

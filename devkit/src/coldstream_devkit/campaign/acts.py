@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from coldstream_devkit import faketime
 from coldstream_devkit.campaign import loss, nodes
 from coldstream_devkit.campaign.life import Kind, wait_until
 from coldstream_devkit.campaign.scene import Scene
 
 _RECOVERY_SECONDS = 120.0
 _SPARED_SECONDS = 20.0
-_CLOCKS = (0, 0, 0, nodes.DAY, -nodes.DAY)
+_RIGHT = 0.6
 
 
 def freeze_an_agent(scene: Scene) -> None:
@@ -45,12 +44,8 @@ _ACTS: Mapping[Callable[[Scene], None], int] = {
 
 
 def known() -> list[str]:
-    """Names of the acts that can be done here."""
-    return [act.__name__ for act in _ACTS if act is not nodes.set_a_clock_wrong or _clocks()]
-
-
-def _clocks() -> bool:
-    return faketime.library() is not None
+    """Names of all acts."""
+    return [act.__name__ for act in _ACTS]
 
 
 @dataclass(slots=True)
@@ -95,13 +90,13 @@ class Acts:
 
         One of them is spared, ever another: where none lives for long, retention wins.
         """
-        rng, agents = self.scene.rng, self.scene.agents
+        rng, agents, clocks = self.scene.rng, self.scene.agents, self.scene.clocks
 
         def run() -> None:
             while not stop.wait(rng.uniform(self.least_pause, self.most_pause)):
                 spared = int(time.monotonic() / _SPARED_SECONDS) % len(agents)
                 agent = rng.choice(agents[:spared] + agents[spared + 1 :])
-                agent.clock = rng.choice(_CLOCKS)
+                agent.clock = None if rng.random() < _RIGHT else rng.choice(clocks)
                 agent.kill()
                 for each in agents:
                     each.look()

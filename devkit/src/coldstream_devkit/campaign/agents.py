@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from coldstream_devkit import faketime
 from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.wrong_clock import WrongClock
 
 COLDSTREAM = Path(sys.executable).with_name("coldstream")
 
@@ -32,7 +32,7 @@ class AgentProcess:
         kills: how often it was killed.
         deaths: how it ended when nobody had killed it.
         frozen: whether it is stopped just now.
-        clock: seconds by which its clock is wrong from the next start on, where libfaketime is.
+        clock: how wrong its clock is from the next start on; None if it is right.
     """
 
     node: BrokerNode
@@ -42,7 +42,7 @@ class AgentProcess:
     kills: int = 0
     deaths: list[str] = field(default_factory=list)
     frozen: bool = False
-    clock: int = 0
+    clock: WrongClock | None = None
     _process: subprocess.Popen[bytes] | None = None
     _lock: Lock = field(default_factory=Lock)
 
@@ -58,11 +58,11 @@ class AgentProcess:
             "COLDSTREAM_STREAM_URI": self.node.stream_uri,
             "COLDSTREAM_MANAGEMENT_URI": self.node.management_uri,
         }
-        library = faketime.library()
-        wrong = faketime.variables(library, self.clock) if library and self.clock else {}
+        clock = self.clock
+        wrong = clock.variables(clock.library) if clock is not None else {}
         with self.log.open("ab") as log:
-            clock = f", its clock {self.clock:+d} s" if wrong else ""
-            log.write(f"--- {time.strftime('%H:%M:%S')} started{clock}\n".encode())
+            how = f", its clock {clock.seconds:+d} s" if clock is not None else ""
+            log.write(f"--- {time.strftime('%H:%M:%S')} started{how}\n".encode())
             self._process = subprocess.Popen(
                 words,
                 env={**self.environment, **told, **wrong},

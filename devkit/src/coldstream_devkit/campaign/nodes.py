@@ -10,8 +10,6 @@ from coldstream_devkit.broker import BrokerError, BrokerNode
 from coldstream_devkit.campaign.life import wait_until
 from coldstream_devkit.campaign.scene import CampaignError, Scene
 
-DAY = 86_400
-
 
 def kill_a_leader(scene: Scene) -> None:
     """Kill a node that leads streams, and start it again when others lead them."""
@@ -29,12 +27,12 @@ def kill_a_follower(scene: Scene) -> None:
 def set_a_clock_wrong(scene: Scene) -> None:
     """Kill a node, and start it again with a clock that is wrong by a day, or right again."""
     node = scene.rng.choice(scene.cluster.nodes)
-    clock = scene.rng.choice([each for each in (-DAY, 0, DAY) if each != node.clock])
+    clock = scene.rng.choice([each for each in scene.clocks if each != node.clock] or [None])
 
     def wrong() -> None:
         node.clock = clock
         scene.counts["clocks of nodes set"] += 1
-        scene.say(f"the clock of {node.name} is {clock:+d} s wrong")
+        scene.say(f"the clock of {node.name} is {clock.seconds if clock else 0:+d} s wrong")
 
     kill(scene, node, wrong)
 

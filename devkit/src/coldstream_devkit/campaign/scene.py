@@ -16,8 +16,10 @@ from coldstream_devkit.campaign.life import ARGUMENTS, Kind, Life, leader_of, wa
 from coldstream_devkit.campaign.link import Link
 from coldstream_devkit.campaign.traffic import Publisher, Tap
 from coldstream_devkit.stream_client import ClientError, StreamClient
+from coldstream_devkit.wrong_clock import WrongClock, build
 
 _ENDPOINT = "AWS_ENDPOINT_URL"
+_DAY = 86_400
 
 
 class CampaignError(RuntimeError):
@@ -41,6 +43,7 @@ class Scene:
         cluster: of three nodes.
         agents: one beside each.
         links: between each agent and AWS.
+        clocks: each that may be set; None is right.
         log: what was done and when.
         rng: of whatever is chosen.
         counts: what was done how often.
@@ -51,6 +54,7 @@ class Scene:
     cluster: Cluster
     agents: list[AgentProcess]
     links: list[Link]
+    clocks: list[WrongClock | None]
     log: Path
     rng: random.Random
     counts: Counter[str] = field(default_factory=Counter)
@@ -75,8 +79,12 @@ class Scene:
                 for name, value in environment.items()
             }
             agents.append(AgentProcess(node, through, directory / f"agent-{node.name}.log"))
+        clocks: list[WrongClock | None] = [None]
+        library = build(directory)
+        if library is not None:
+            clocks += [WrongClock(library.resolve(), seconds) for seconds in (-_DAY, _DAY)]
         rng = random.Random(seed)
-        return cls(cluster, agents, links, directory / "acts.log", rng)
+        return cls(cluster, agents, links, clocks, directory / "acts.log", rng)
 
     def discard(self) -> None:
         """End agents and links."""
