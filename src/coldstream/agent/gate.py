@@ -28,6 +28,7 @@ from coldstream.agent.committed import Known
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.log import StreamLog
+from coldstream.broker.connection import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError
@@ -289,6 +290,8 @@ class Gate:
             if not proof.writer and proof.limit and now < proof.again_at:
                 return replace(proof, whole=False)  # another node's agent is quicker
             return self._proved(log, proof, seen, now)
+        except NoMemberError as exc:
+            return _failed(proof, exc.reason, now)
         except UnavailableError as exc:
             # Ten thousand streams must not wait for its answer one after the other.
             self._silences += 1

@@ -92,6 +92,10 @@ class StreamUri:
         return f"{self.host}:{self.port}"
 
 
+class NoMemberError(UnavailableError):
+    """The node has no running member of this one stream just now; all else is as it should be."""
+
+
 class Connection:
     """Logged in to one virtual host of one node.
 
@@ -179,8 +183,8 @@ class Connection:
 
         Raises:
             NotFoundError: the node knows no such stream.
-            UnavailableError: the node has no running member of it, or the connection failed; make
-                another one then.
+            NoMemberError: the node has no running member of it.
+            UnavailableError: the connection failed; make another one then.
             PermissionDeniedError: the user may not read it.
         """
         self._subscription = (self._subscription + 1) % 256
@@ -273,6 +277,8 @@ class Connection:
             raise PermissionDeniedError(words)
         if code in (Code.NO_STREAM, Code.NO_VHOST):
             raise NotFoundError(words)
+        if code == Code.NOT_AVAILABLE:
+            raise NoMemberError(words)
         raise UnavailableError(words)
 
     def _await(self, key: Key, correlation: int) -> Fields:

@@ -10,6 +10,7 @@ import pytest
 
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
+from coldstream.broker.connection import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import NotFoundError, UnavailableError
@@ -167,7 +168,7 @@ def test_what_is_written_in_the_place_of_what_was_proved_does_not_count(
     log = scene.write(100)
     scene.delivers(log, 90)
     assert scene.look() == 100
-    scene.broker.headers[ORDERS] = UnavailableError("there is no running member on this node")
+    scene.broker.headers[ORDERS] = NoMemberError("there is no running member on this node")
     scene.write(tail, epochs=((1, 0), (2, 50)))
 
     assert scene.look() == 0
@@ -240,6 +241,19 @@ def test_a_broker_that_does_not_answer_is_asked_ever_less_and_told_of(scene: Sce
 
     assert scene.broker.asked <= 11
     assert "the broker at x does not answer" in scene.gate.warnings()[0]
+
+
+def test_a_stream_without_a_running_member_keeps_no_other_one_waiting(scene: Scene) -> None:
+    invoices, other = StreamQueue("/", "invoices"), "__invoices_1795444148462839327"
+    scene.broker.queues.append(invoices)
+    scene.delivers(scene.write(100), 60)
+    scene.write(100, other)
+    scene.broker.headers[invoices] = NoMemberError("the broker has no running member")
+
+    for _ in range(5):
+        scene.look(other)
+        assert scene.look(after=0.0) == 70
+    assert "of 1 streams nothing new is proved" in scene.gate.warnings()[0]
 
 
 def test_a_directory_of_no_queue_is_told_of(scene: Scene) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.broker.connection import Connection, StreamUri
+from coldstream.broker.connection import Connection, NoMemberError, StreamUri
 from coldstream.broker.frames import Code, Fields, Key, OffsetType, frame, string, subscribe
 from coldstream.broker.tls import Tls
 from coldstream.errors import (
@@ -155,6 +155,21 @@ def test_a_stream_that_is_not_there_is_told_and_the_connection_stays(
         connection.header("invoices", OffsetType.LAST)
 
     assert connection.header("orders", OffsetType.LAST) == CHUNK[:48]
+
+
+def test_a_node_without_a_member_of_a_stream_is_no_broken_connection(
+    connect: Callable[[Answer], Connection],
+) -> None:
+    def refusing(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body, code=Code.NOT_AVAILABLE)]
+        return serving(key, body)
+
+    connection = connect(refusing)
+
+    with pytest.raises(NoMemberError, match="code 6"):
+        connection.header("orders", OffsetType.LAST)
+    assert not connection.broken
 
 
 def test_what_the_broker_sends_by_itself_is_taken_at_any_time(
