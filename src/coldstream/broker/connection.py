@@ -92,6 +92,10 @@ class StreamUri:
         return f"{self.host}:{self.port}"
 
 
+class NoMemberError(UnavailableError):
+    """The node has no running member of this one stream just now; all else is as it should be."""
+
+
 class Connection:
     """Logged in to one virtual host of one node.
 
@@ -101,7 +105,6 @@ class Connection:
         seconds: for each answer.
 
     Attributes:
-        changed: streams that the broker has said to have changed: moved, or deleted.
         broken: whether it is of no use any more.
         properties: what the broker says of itself: `product`, `version`, `platform` and others.
         advertised: host and port of the listener as this node advertises them; None if it does not.
@@ -119,7 +122,6 @@ class Connection:
         self._correlation = self._subscription = 0
         self._deadline = time.monotonic() + seconds
         self._sent_at = time.monotonic()
-        self.changed: set[str] = set()
         self.broken = False
         context = uri.tls and uri.tls.context()
         self.properties: dict[str, str] = {}
@@ -181,8 +183,8 @@ class Connection:
 
         Raises:
             NotFoundError: the node knows no such stream.
-            UnavailableError: the node has no running member of it, or the connection failed; make
-                another one then.
+            NoMemberError: the node has no running member of it.
+            UnavailableError: the connection failed; make another one then.
             PermissionDeniedError: the user may not read it.
         """
         self._subscription = (self._subscription + 1) % 256
@@ -275,6 +277,8 @@ class Connection:
             raise PermissionDeniedError(words)
         if code in (Code.NO_STREAM, Code.NO_VHOST):
             raise NotFoundError(words)
+        if code == Code.NOT_AVAILABLE:
+            raise NoMemberError(words)
         raise UnavailableError(words)
 
     def _await(self, key: Key, correlation: int) -> Fields:
@@ -292,13 +296,9 @@ class Connection:
             self._take(found, data)
 
     def _take(self, key: int, data: bytes) -> None:
-        """A command that the broker sends by itself."""
+        """A command that the broker sends by itself; of a stream nothing is wanted."""
         if key == Key.HEARTBEAT:
             self._send(frame(Key.HEARTBEAT, b""))
-        elif key == Key.METADATA_UPDATE:
-            fields = Fields(data)
-            fields.number("H")
-            self.changed.add(fields.string())
         elif key == Key.CLOSE:
             fields = Fields(data)
             fields.number("I")
