@@ -5,6 +5,7 @@ from __future__ import annotations
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import IConstruct
 
@@ -30,15 +31,38 @@ def most(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     return own(scope, name, **dimensions).with_(statistic="Maximum")
 
 
-def throttled(table: dynamodb.ITable) -> cloudwatch.Metric:
-    """How many writes to a table were throttled."""
-    return cloudwatch.Metric(
-        namespace="AWS/DynamoDB",
-        metric_name="WriteThrottleEvents",
-        dimensions_map={"TableName": table.table_name},
-        statistic="Sum",
+def total(label: str, *metrics: cloudwatch.IMetric, period: Duration) -> cloudwatch.IMetric:
+    """The sum of metrics, of which any may have no value. An alarm pays for each of them."""
+    named = {f"m{number}": metric for number, metric in enumerate(metrics)}
+    return cloudwatch.MathExpression(
+        expression=" + ".join(f"FILL({name}, 0)" for name in named),
+        using_metrics=named,
+        label=label,
+        period=period,
+    )
+
+
+def throttled(table: dynamodb.ITable) -> cloudwatch.IMetric:
+    """How many reads and writes of a table were throttled."""
+    return total(
+        "throttled reads and writes",
+        *(
+            cloudwatch.Metric(
+                namespace="AWS/DynamoDB",
+                metric_name=name,
+                dimensions_map={"TableName": table.table_name},
+                statistic="Sum",
+                period=FIVE_MINUTES,
+            )
+            for name in ("ReadThrottleEvents", "WriteThrottleEvents")
+        ),
         period=FIVE_MINUTES,
     )
+
+
+def behind(function: lambda_.IFunction) -> cloudwatch.Metric:
+    """How old the newest record was that a function got of the stream that it follows, in ms."""
+    return function.metric("IteratorAge", period=FIVE_MINUTES, statistic="Maximum")
 
 
 def waiting(queue: sqs.IQueue) -> cloudwatch.Metric:

@@ -16,6 +16,7 @@ from infra.catalog import CatalogTable
 from infra.claim import Claim
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
+from infra.failures import report_machines
 from infra.glue import Jobs
 from infra.glue_job import Code
 from infra.people import People
@@ -24,7 +25,7 @@ from infra.storage import Storage
 from infra.warehouse import Warehouse
 from infra.workflows.delete import Delete
 from infra.workflows.rebalance import rebalance
-from infra.workflows.scanning import WORKFLOWS, ScanWorkflow
+from infra.workflows.scanning import WORKFLOWS, ScanWorkflow, looked_at_minutes
 
 # W3005: the CDK makes each function depend on its role as well as on the role's policy: once more
 # than needed, and harmless. E3601: it takes no substitution within the ARN of a state's resource;
@@ -58,9 +59,13 @@ class ColdstreamStack(Stack):
         job_code: Code,
         description: str,
     ) -> None:
-        super().__init__(scope, id, description=description, termination_protection=True)
+        super().__init__(
+            scope, id, description=description, termination_protection=settings.protected
+        )
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
-        catalog = CatalogTable(self, "Catalog", name=settings.table_name)
+        catalog = CatalogTable(
+            self, "Catalog", name=settings.table_name, protected=settings.protected
+        )
         commit_queue = CommitQueue(
             self,
             "CommitQueue",
@@ -96,15 +101,22 @@ class ColdstreamStack(Stack):
         warehouse = Warehouse(
             self, "Warehouse", name=settings.warehouse_name, database=settings.database
         )
-        Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
+        jobs = Jobs(
+            self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report
+        )
+        report_machines(self, machines=machines, report=shared.report)
         alarms = Alarms(
             self,
             "Alarms",
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
+            claim=claim.function,
             machines={name: machines[name] for name in names.WORKFLOWS},
             every_minutes={name: row.every_minutes(settings) for name, row in WORKFLOWS.items()},
+            looked_at_minutes=looked_at_minutes(settings),
+            jobs_every_minutes=jobs.every_minutes,
             report=shared.report,
+            tombstone=delete.tombstone,
             table=catalog.table,
             missed_tombstones=delete.missed,
             email=settings.alarm_email,
@@ -150,7 +162,6 @@ class ColdstreamStack(Stack):
                 names.ENV_BRANCHING: str(settings.branching),
                 names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
                 names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
-                names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
                 names.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
                 names.ENV_RECONCILE_IDLE_MINUTES: str(settings.reconcile_idle_interval_minutes),
             },
