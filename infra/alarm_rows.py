@@ -16,7 +16,7 @@ from constructs import IConstruct
 from coldstream import names
 from infra.commit import CommitQueue
 from infra.config import LONGEST_INTERVAL_MINUTES
-from infra.metrics import FIVE_MINUTES, behind, oldest, own, throttled, total, waiting
+from infra.metrics import FIVE_MINUTES, behind, oldest, own, throttled, waiting
 
 #: With an anchor for each alarm.
 RUNBOOK = "docs/how-to/alarms.md"
@@ -129,19 +129,20 @@ def of_functions(
     commit_runs: lambda_.IFunction,
     claim: lambda_.IFunction,
     report: lambda_.IFunction,
-    table: dynamodb.ITable,
 ) -> Iterator[Row]:
-    """Functions that fail or are throttled, and the table."""
+    """Functions that fail or are throttled."""
     yield Row(
         "ReportErrors",
-        total(
-            "errors and throttles of report",
-            report.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
-            report.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
-            period=FIVE_MINUTES,
-        ),
-        "The function that tells of failed workflows and jobs has failed itself, or was"
-        " throttled. Look at the failed executions in the console of Step Functions.",
+        report.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
+        "The function that tells of failed workflows and jobs has failed itself. Look"
+        " at the failed executions in the console of Step Functions.",
+    )
+    yield Row(
+        "ReportThrottled",
+        report.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
+        "The function that tells of failed workflows and jobs was throttled: what it was to tell"
+        " may come late, or not at all.",
+        section="ReportErrors",
     )
     yield Row(
         "ClaimErrors",
@@ -150,26 +151,29 @@ def of_functions(
         " of an hour. They try again, and say so; until then no new writer can upload.",
         periods=3,
     )
-    yield Row(
-        "CommitsThrottled",
-        total(
-            "throttled commits and claims",
-            commit_runs.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
-            claim.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
-            period=FIVE_MINUTES,
-        ),
-        "For a quarter of an hour the functions commit_runs or claim have been throttled: the"
-        " account's concurrency is too small, or something else uses it up. Events wait; none is"
-        " lost.",
-        periods=3,
-    )
-    yield Row(
-        "CatalogThrottled",
-        throttled(table),
-        "For a quarter of an hour DynamoDB has throttled reads or writes of the table: commits"
-        " are tried again and are late.",
-        periods=3,
-    )
+    for name, function in {"Claims": claim, "Commits": commit_runs}.items():
+        yield Row(
+            f"{name}Throttled",
+            function.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
+            "For a quarter of an hour the function has been throttled: the account's"
+            " concurrency is too small, or something else uses it up. Events and agents wait; no"
+            " event is lost.",
+            periods=3,
+            section="CommitsThrottled",
+        )
+
+
+def of_table(table: dynamodb.ITable) -> Iterator[Row]:
+    """The table's own throttling."""
+    for name in ("Read", "Write"):
+        yield Row(
+            f"Catalog{name}sThrottled",
+            throttled(table, f"{name}ThrottleEvents"),
+            f"For a quarter of an hour DynamoDB has throttled {name.lower()}s of the table: commits"
+            " are tried again and are late.",
+            periods=3,
+            section="CatalogThrottled",
+        )
 
 
 def of_deletions(missed_tombstones: sqs.IQueue, tombstone: lambda_.IFunction) -> Iterator[Row]:

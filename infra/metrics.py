@@ -31,31 +31,13 @@ def most(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     return own(scope, name, **dimensions).with_(statistic="Maximum")
 
 
-def total(label: str, *metrics: cloudwatch.IMetric, period: Duration) -> cloudwatch.IMetric:
-    """The sum of metrics, of which any may have no value. An alarm pays for each of them."""
-    named = {f"m{number}": metric for number, metric in enumerate(metrics)}
-    return cloudwatch.MathExpression(
-        expression=" + ".join(f"FILL({name}, 0)" for name in named),
-        using_metrics=named,
-        label=label,
-        period=period,
-    )
-
-
-def throttled(table: dynamodb.ITable) -> cloudwatch.IMetric:
-    """How many reads and writes of a table were throttled."""
-    return total(
-        "throttled reads and writes",
-        *(
-            cloudwatch.Metric(
-                namespace="AWS/DynamoDB",
-                metric_name=name,
-                dimensions_map={"TableName": table.table_name},
-                statistic="Sum",
-                period=FIVE_MINUTES,
-            )
-            for name in ("ReadThrottleEvents", "WriteThrottleEvents")
-        ),
+def throttled(table: dynamodb.ITable, name: str) -> cloudwatch.Metric:
+    """How many reads (`ReadThrottleEvents`) or writes (`Write…`) of a table were throttled."""
+    return cloudwatch.Metric(
+        namespace="AWS/DynamoDB",
+        metric_name=name,
+        dimensions_map={"TableName": table.table_name},
+        statistic="Sum",
         period=FIVE_MINUTES,
     )
 

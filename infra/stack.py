@@ -19,6 +19,7 @@ from infra.config import Settings
 from infra.failures import report_machines
 from infra.glue import Jobs
 from infra.glue_job import Code
+from infra.logs import save_queries
 from infra.people import People
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
@@ -90,8 +91,9 @@ class ColdstreamStack(Stack):
             for name in WORKFLOWS
         }
         storage.deny_deletes_but_by([scanning["collect"].function, delete.function])
+        rebalancing, rebalance_step = rebalance(self, site=site, shared=shared)
         machines = {
-            "rebalance": rebalance(self, site=site, shared=shared),
+            "rebalance": rebalancing,
             "delete": delete.machine,
             **{name: each.machine for name, each in scanning.items()},
         }
@@ -120,6 +122,19 @@ class ColdstreamStack(Stack):
             table=catalog.table,
             missed_tombstones=delete.missed,
             email=settings.alarm_email,
+        )
+        committing = [commit_runs.function, claim.function, scanning["reconcile"].function]
+        others = [shared.scan, rebalance_step, delete.function, delete.tombstone, shared.report]
+        others += [each.function for name, each in scanning.items() if name != "reconcile"]
+        save_queries(
+            Construct(self, "Logs"),
+            {
+                "failures": [*committing, *others],
+                "commits": committing,
+                "claims": [claim.function],
+                "holes": committing,
+                "workflows": [shared.report],
+            },
         )
         # Whoever works with a deployment, the CLI first of all, finds it by these.
         for name, value in {
