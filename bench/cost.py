@@ -3,7 +3,8 @@
 Real functions and machines run; the server counts requests, transitions and invocations. Each
 schedule is started once for every scenario, and counted as often as it comes in a month. What grows
 with streams is measured as the difference that some streams make, and taken for as many as the
-scenario has. Lambda's time is this machine's wall time, at the function's memory.
+scenario has. Lambda's time is this machine's wall time, at the memory that each function has in the
+template. What only AWS or an agent asks for is added by its own rules (`bench.cost_added`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 import boto3
 
 from bench import report
+from bench.cost_added import alarm_metrics, deployed_memory_gb, polls, template_alarms, words
 from bench.prices import FREE, MONTH_HOURS, PRICES
 from bench.site import context, site
 from coldstream import names
@@ -38,7 +40,6 @@ from coldstream.usecases.scan import ScanFor, scan
 from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
-MEMORY_GB = 0.5
 #: How often each schedule comes a month, with the settings of cdk.json.
 RUNS = {
     "reconcile": MONTH_HOURS * 12,
@@ -70,15 +71,25 @@ def counted(act: Callable[[], object]) -> Counter[str]:
     return Counter({name: value for name, value in after.items() if value > 0})
 
 
-def dollars(found: Counts) -> dict[str, float]:
-    """The price of what was counted, by service."""
+def dollars(found: Counts, memory_gb: Mapping[str, float]) -> dict[str, float]:
+    """The price of what was counted, by service.
+
+    Args:
+        found: what was counted.
+        memory_gb: of each function, by its module's name.
+
+    Raises:
+        KeyError: something was counted that has no price, or a function that has no memory.
+    """
     sums: dict[str, float] = {}
     for name, value in found.items():
         service = name.partition(".")[0]
         if name.startswith("lambda.") and name != "lambda.Invoke":
-            seconds = name.endswith(".seconds")
+            function = name.split(".")[1]
             price = (
-                PRICES["lambda.gb_seconds"] * MEMORY_GB if seconds else PRICES["lambda.requests"]
+                PRICES["lambda.gb_seconds"] * memory_gb[function]
+                if name.endswith(".seconds")
+                else PRICES["lambda.requests"]
             )
         elif name in FREE or _is_of_the_bench(name):
             continue
@@ -127,6 +138,20 @@ class Tier:
         self._machines = boto3.client("stepfunctions")
         self._prefix = os.environ[names.ENV_WORKFLOWS]
         self._made = 0
+        self.memory_gb = deployed_memory_gb()
+
+    def dollars(self, found: Counts) -> dict[str, float]:
+        """The price of what was counted, by service."""
+        return dollars(found, self.memory_gb)
+
+    def monthly(self, runs: Mapping[str, Counts]) -> dict[str, float]:
+        """Dollars a month of the schedules, by schedule and service."""
+        parts: dict[str, float] = {}
+        for name, found in runs.items():
+            for service, value in self.dollars(found).items():
+                parts[f"{name}: {service}"] = value * RUNS[name]
+            parts[f"{name}: scheduler"] = PRICES["scheduler.invocations"] * RUNS[name]
+        return parts
 
     def run(self, workflow: str) -> None:
         """Run a machine as its schedule starts it, to its end."""
@@ -205,11 +230,10 @@ def piece(
 
 def fixed() -> dict[str, float]:
     """What is paid for although nothing happens."""
-    cloudwatch = boto3.client("cloudwatch")
-    alarms = sum(
-        len(page["MetricAlarms"]) for page in cloudwatch.get_paginator("describe_alarms").paginate()
-    )
-    return {"alarms": alarms * PRICES["alarm"]}
+    return {
+        "alarms": alarm_metrics(template_alarms()) * PRICES["alarm"],
+        "commit_runs: sqs, idle polls": polls(),
+    }
 
 
 def own_metrics() -> float:
@@ -231,16 +255,6 @@ def told_of_test_event() -> float:
     return 0.0
 
 
-def monthly(runs: Mapping[str, Counts]) -> dict[str, float]:
-    """Dollars a month of the schedules, by schedule and service."""
-    parts: dict[str, float] = {}
-    for name, found in runs.items():
-        for service, value in dollars(found).items():
-            parts[f"{name}: {service}"] = value * RUNS[name]
-        parts[f"{name}: scheduler"] = PRICES["scheduler.invocations"] * RUNS[name]
-    return parts
-
-
 def slope(
     more: Mapping[str, Counts], base: Mapping[str, Counts], many: int, of: int
 ) -> dict[str, Counts]:
@@ -255,7 +269,7 @@ def slope(
     return {name: one(more[name], base[name]) for name in more}
 
 
-def looks(there: Context, streams: int, of: int) -> dict[str, float]:
+def looks(tier: Tier, streams: int, of: int) -> dict[str, float]:
     """Dollars a month for reconcile's look through the bucket, once an hour, with `streams`.
 
     It is a part of one run in twelve, so the runs that are counted leave it out (`Tier.run`).
@@ -265,16 +279,16 @@ def looks(there: Context, streams: int, of: int) -> dict[str, float]:
         cursor: str | None = "missing:"  # where such a run is behind the table
         while cursor is not None:
             page = scan(
-                there, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor=cursor
+                tier.there, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor=cursor
             )
             cursor = page.cursor
 
     started = time.perf_counter()
     found = counted(look)
-    found["lambda.reconcile.seconds"] = time.perf_counter() - started  # type: ignore[assignment]
+    found["lambda.scan.seconds"] = time.perf_counter() - started  # type: ignore[assignment]
     return {
         f"reconcile's look at the bucket: {service}": value * MONTH_HOURS * streams / of
-        for service, value in dollars(found).items()
+        for service, value in tier.dollars(found).items()
     }
 
 
@@ -295,21 +309,23 @@ def main() -> None:
         before = told_of_test_event()
         base = tier.schedules()
         always = fixed()
-        Bill("idle", {**always, **monthly(base), "metrics": own_metrics() - before}).show(6)
+        Bill("idle", {**always, **tier.monthly(base), "metrics": own_metrics() - before}).show(6)
 
         tier.idle(streams)
         tier.run("collect")  # the first one makes its record
         some = tier.schedules()
-        of_many = monthly(slope(some, base, 10_000, streams))
-        of_many |= looks(there, 10_000, streams)
+        of_many = tier.monthly(slope(some, base, 10_000, streams))
+        of_many |= looks(tier, 10_000, streams)
         # An agent looks every half hour whether what it has uploaded is still there.
         of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS * 2 * PRICES["dynamodb.GetItem"]
+        of_many["agents: heartbeats"] = words(10_000, moving=False)
         # No event comes to streams at rest, so the commit function reports nothing.
         Bill("10000-idle", {**always, **of_many, "metrics": own_metrics() - before}).show(60)
 
         quiet = {name: some[name] for name in ("reconcile", "retention", "collect")}
-        parts = {**always, **monthly(slope(quiet, base, 1000, streams))}
-        parts |= looks(there, 1000, streams)
+        parts = {**always, **tier.monthly(slope(quiet, base, 1000, streams))}
+        parts |= looks(tier, 1000, streams)
+        parts["agents: heartbeats and words"] = words(1000, moving=True)
         parts |= commits(tier, paced)
         parts |= consolidations(tier, some["consolidate"], flowing, small)
         Bill("1000-busy", {**parts, "metrics": own_metrics()}).show(250)
@@ -339,7 +355,7 @@ def commits(tier: Tier, paced: int) -> dict[str, float]:
     per_fragment = {key: value / paced for key, value in found.items()}
     messages = 3 * PRICES["sqs.messages"]  # sent, received, deleted: in the worst case one by one
 
-    parts = {f"commits: {k}": v * fragments for k, v in dollars(per_fragment).items()}
+    parts = {f"commits: {k}": v * fragments for k, v in tier.dollars(per_fragment).items()}
     parts["commits: sqs"] = messages * fragments
     # After an upload an agent looks at the item five times a second until the manifest follows.
     parts["agents: dynamodb"] = 10 * PRICES["dynamodb.GetItem"] * fragments
@@ -364,7 +380,7 @@ def consolidations(tier: Tier, idle: Counts, flowing: int, small: int) -> dict[s
     if left != {1}:
         raise RuntimeError(f"an hour's fragments did not become one: {left}")
     many = slope({"consolidate": merged}, {"consolidate": idle}, 1000, flowing)
-    return monthly(many)
+    return tier.monthly(many)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,17 @@ from coldstream import names
 from coldstream.plans.turns import is_in_turn
 from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
 from functions._heartbeats import tell_heartbeats
-from functions._runtime import logger, metrics, now_ms, remote, setting, tell, time_left, tracer
+from functions._runtime import (
+    count_for,
+    logger,
+    metrics,
+    now_ms,
+    remote,
+    setting,
+    tell,
+    time_left,
+    tracer,
+)
 from functions._steps import policies, work_items
 
 _MINUTE_MS = 60_000
@@ -51,6 +61,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     )
     for error in page.damaged:
         tell(error)
+    if page.damaged:
+        # No step ever sees these: nobody else says that the run leaves them undone.
+        count_for(workflow, names.METRIC_STREAMS_FAILED, len(page.damaged))
     if page.foreign:
         logger.warning(
             "objects that lie where a stream's directory should be: passed over",
@@ -64,7 +77,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "work": [{"stream": stream} for stream in page.streams],
         "cursor": page.cursor,
         "more": page.cursor is not None,
-        "failed": failed,
+        "failed": failed + len(page.damaged),
     }
 
 

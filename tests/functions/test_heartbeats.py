@@ -31,19 +31,21 @@ def word(node: str, *, ago_ms: int = 0, **more: int) -> Heartbeat:
 
 
 def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
-    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2))
+    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2), word("d", racing=1))
 
     scan.handler(RECONCILE, Invocation())
 
     assert site.metrics() == {
-        names.METRIC_AGENTS: 3,
+        names.METRIC_AGENTS: 4,
         names.METRIC_AGENTS_SILENT: 1,
         names.METRIC_AGENTS_TROUBLED: 1,
-        names.METRIC_STREAMS_BEHIND: 2,
+        names.METRIC_AGENTS_RACING: 1,
+        names.METRIC_STREAMS_BEHIND: 3,
     }
     assert {(each["message"], each["node"]) for each in site.logged("WARNING")} == {
         ("an agent is silent", "b"),
         ("an agent has streams that fail or stand still", "c"),
+        ("local retention is about to take what is not published", "d"),
     }
 
 
