@@ -193,7 +193,7 @@ bootstrap: setup node_modules/.stamp ## Once for an account and region: what eve
 
 .PHONY: deploy
 deploy: setup node_modules/.stamp ## Deploy to AWS, with AWS_REGION and your credentials (CDK="-c ...")
-	npx cdk deploy $(CDK)
+	$(BIN)/python -m infra.deploy $(CDK)
 
 .PHONY: diff
 diff: setup node_modules/.stamp ## What `make deploy` would change (CDK="-c ...")

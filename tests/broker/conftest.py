@@ -27,6 +27,7 @@ _ONE_RELEASE = {
     "test_every_confirmed_message_comes_back_identical_and_nothing_stays": SYSTEM,
     "test_whoever_interrupts_it_finds_nothing_running_afterwards": FORKY,
     "test_without_a_broker_nothing_is_uploaded_and_it_is_said": SYSTEM,
+    "test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_begins": FORKY,
     "test_tracking_data_between_messages_is_no_gap": SYSTEM,
     "test_a_stream_without_a_remote_tier_is_read_from_the_broker": SYSTEM,
     "test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_for": FORKY,

@@ -187,6 +187,21 @@ def test_describe_lists_holes(tier: Tier, run: Run) -> None:
     (row,) = document["holes"]
     assert (row["first"], row["next"], row["offsets"]) == (1, 5, 4)
     assert (document["size"]["holes"], document["size"]["fragments"]) == (1, 2)
+    assert (document["offsets"]["count"], document["offsets"]["lost"]) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["small", "//small", "smal", "__small"])
+def test_a_name_that_none_has_is_answered_with_those_that_are_alike(
+    tier: Tier, run: Run, name: str
+) -> None:
+    tier.add("__small_1745252105682952932", [[chunk(0, b"0")]], name=QueueName("c", "", ""))
+    tier.add("__smalls_7", [[chunk(0, b"0")]], name=QueueName("c", "/", "smalls"))
+
+    result = run("read", name)
+
+    assert result.exit_code == 66
+    assert "did you mean __small" in result.stderr
+    assert "did you mean" not in run("read", "zzz").stderr
 
 
 def test_describe_says_that_it_has_not_looked_below_groups_unless_it_is_told_to(
@@ -291,7 +306,7 @@ def test_of_a_queue_that_was_declared_anew_the_live_stream_is_meant(tier: Tier, 
     assert run("read", "s1", "-o", "raw").stdout == "s1"
 
 
-@pytest.mark.parametrize("spec", ["yesterday", "-1", "99999999999999999999999"])
+@pytest.mark.parametrize("spec", ["yesterday", "-1h", "99999999999999999999999"])
 def test_a_spec_that_is_none_is_a_usage_error(tier: Tier, run: Run, spec: str) -> None:
     tier.add("s", [[chunk(0, b"0")]])
 

@@ -225,6 +225,23 @@ def test_the_unit_does_nothing_to_the_broker() -> None:
     assert broker == {"After", "SupplementaryGroups"}
 
 
+def test_the_unit_lets_a_credential_process_run_and_finds_its_profile() -> None:
+    """`aws_signing_helper`, of IAM Roles Anywhere: a program of its own, a profile in ~/.aws."""
+    found = unit()
+
+    assert not {"NoExecPaths", "InaccessiblePaths", "MemoryDenyWriteExecute"} & found.keys()
+    assert "@process" not in " ".join(found["SystemCallFilter"])
+    assert "AF_INET" in found["RestrictAddressFamilies"][-1]
+    assert found["EnvironmentFile"] == ["-/etc/coldstream/agent.env"], "which has AWS_PROFILE"
+    assert "--home /var/lib/coldstream" in (PACKAGING / "debian/postinst").read_text()
+
+
+def test_ten_thousand_streams_may_be_held() -> None:
+    (files,) = unit()["LimitNOFILE"]
+
+    assert int(files) // 2 >= 2 * 10_000 + 10_000, "half is held, two of each, and what waits"
+
+
 def test_the_unit_of_the_gateway_takes_its_users_again_and_needs_no_broker() -> None:
     found = unit("coldstream-gateway.service")
 

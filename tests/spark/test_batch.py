@@ -235,13 +235,17 @@ def test_streams_are_found_by_queue_directory_list_and_pattern(
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is for streaming reads"),
         ({"bucket": "", "prefix": "no"}, "option prefix: not a key prefix"),
         ({"asOfVersion": "99"}, "there is no version 99 yet"),
+        ({"startingOffset": "99999"}, "99999 lies beyond the end, the next offset .* is 1500"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_in_words(
     spark: SparkSession, plain: Stream, options: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=words) as caught:
         load(spark, "plain", **options).collect()
+
+    assert "Traceback" not in str(caught.value), "one sentence, not the calls that led to it"
+    assert str(caught.value).index("coldstream.errors") < 100
 
 
 def test_chunks_tracking_and_fragments_are_tables_too(
@@ -258,6 +262,27 @@ def test_chunks_tracking_and_fragments_are_tables_too(
     item = site.tier.catalog.get(stream.name)
     assert item is not None
     assert sum(row["size"] for row in fragments) == item.total_size
+
+
+def test_metadata_tables_say_by_catalog_manifest_and_index_what_reading_says(
+    spark: SparkSession, fixtures: dict[str, Stream], site: Site
+) -> None:
+    stream = fixtures["dedup-4.3.6"]
+    item = site.tier.catalog.get(stream.name)
+    assert item is not None
+
+    read = load(spark, stream.name, rows="chunks", columns="offset,timestamp,size").collect()
+    told = load(spark, stream.name, table="chunks", columns="offset,timestamp,size").collect()
+    everything = spark.read.format("rabbitmq_stream").option("table", "streams").load()
+    rows = {row["stream"]: row for row in everything.collect()}
+    one = load(spark, stream.name, table="fragments").groupBy("stream").sum("size", "records")
+
+    assert sorted(told) == sorted(read)
+    assert rows.keys() >= {each.name for each in fixtures.values()}
+    assert rows[stream.name]["next_offset"] == item.next_offset
+    assert [tuple(row)[:2] for row in one.collect()] == [(stream.name, item.total_size)]
+    late = load(spark, stream.name, table="chunks").filter(f"offset >= {read[3]['offset']}")
+    assert late.count() == len(read) - 3
 
 
 def test_nothing_to_read_is_no_rows(spark: SparkSession, plain: Stream) -> None:

@@ -33,12 +33,16 @@ _LABELS = ("stream", "vhost", "queue")
 _OF_AGENT = {
     "agent_held_bytes": "Of files that the broker has removed and that are kept until durable",
     "agent_held_budget_bytes": "That such files may take",
+    "agent_held_lacking_files": "Not durable and not held, because too many files are open",
     "agent_uploads_in_flight": "Uploads under way",
     "agent_uploads_allowed": "Uploads that may be under way, as link and S3 are",
     "agent_fragment_limit_bytes": "Of the next fragments at the most, as the link is",
     "agent_upload_bytes_per_second": "That large uploads have come to of late, all together",
     "agent_store_refusals": "Uploads that S3 has refused or not answered, in a row",
     "agent_store_refuses": "1 while S3 has refused so often that it is only asked now and then",
+}
+_AGENT_COUNTERS = {
+    "agent_held_dropped_segments": "Removed by the broker and let go, for want of budget",
 }
 _GAUGES = {
     "stream_committed_offset": "One past the last offset that is known to be committed",
@@ -49,6 +53,7 @@ _GAUGES = {
     "stream_writer": "1 if the stream's writer is on this node, so that this agent uploads",
     "stream_lag_seconds": "For how long the oldest committed chunk waits to be published",
     "stream_lag_bytes": "Of the local log that are not published",
+    "stream_unproved_seconds": "For how long it has local data that the broker does not prove",
     "stream_failing": "1 while the stream waits after an error",
     "stream_standstill_seconds": "For how long it makes no progress; 0 if it does",
     "stream_gone": "1 once the stream's directory is gone",
@@ -101,6 +106,8 @@ class AgentMetrics(Collector):
         figures = self._figures()
         for figure, about in _OF_AGENT.items():
             yield _gauge(figure, about, figures[figure])
+        for figure, about in _AGENT_COUNTERS.items():
+            yield CounterMetricFamily(f"coldstream_{figure}", about, value=figures[figure])
         gauges = [_family(GaugeMetricFamily, *each) for each in _GAUGES.items()]
         counters = [_family(CounterMetricFamily, *each) for each in _COUNTERS.items()]
         headroom = _family(GaugeMetricFamily, *_HEADROOM)
@@ -123,6 +130,7 @@ def _values(row: Progress) -> Iterator[float]:
     yield marks.writer
     yield marks.lag_seconds
     yield marks.lag_bytes
+    yield marks.unproved_seconds
     yield row.error is not None
     yield row.standstill.seconds if row.standstill else 0
     yield row.gone is not None

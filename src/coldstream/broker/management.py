@@ -112,6 +112,19 @@ class Management:
                 found.append(StreamQueue(vhost, queue, limits))
         return found
 
+    def sees_all(self) -> bool:
+        """Whether the user sees the queues of all virtual hosts: has the tag for it.
+
+        Raises:
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        told = self._get("/api/whoami")
+        tags = told.get("tags") if isinstance(told, dict) else None
+        words = tags.split(",") if isinstance(tags, str) else tags
+        return isinstance(words, list) and not {"monitoring", "administrator"}.isdisjoint(
+            word for word in words if isinstance(word, str)
+        )
+
     def super_streams(self) -> dict[tuple[str, str], str]:
         """The super stream of each partition, by (virtual host, queue).
 

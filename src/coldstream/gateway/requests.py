@@ -148,7 +148,7 @@ AnyRequest = Request | Unknown | Silent | Tuned | Credit | Store | Publish
 
 _REFUSABLE = (
     Key.DECLARE_PUBLISHER,
-    Key.QUERY_PUBLISHER,
+    Key.QUERY_PUBLISHER_SEQUENCE,
     Key.DELETE_PUBLISHER,
     Key.CREATE,
     Key.DELETE,

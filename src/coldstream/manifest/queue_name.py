@@ -24,11 +24,15 @@ class QueueName:
         point or grapheme, as its release has it. So many names fit one directory.
         """
         made, _, nanoseconds = stream.rpartition("_")
-        odd = "".join(
+        return nanoseconds.isdigit() and re.fullmatch(self.made_pattern, made) is not None
+
+    @property
+    def made_pattern(self) -> str:
+        """What a broker may have made of the name: a regular expression, literal for ASCII."""
+        return "".join(
             each if not _ODD.match(each) else "_" if each.isascii() else "_{0,4}"
             for each in f"{self.vhost}_{self.queue}"
         )
-        return nanoseconds.isdigit() and re.fullmatch(odd, made) is not None
 
     def filled(self, other: QueueName) -> QueueName:
         """This name, with those parts of another one that this has not."""

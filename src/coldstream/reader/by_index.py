@@ -93,11 +93,13 @@ class ChunkLayout:
         chunk_ids: of each chunk, and the offset after the last.
         positions: of each chunk, bytes from the first.
         timestamps: of each chunk, ms.
+        size: bytes of all chunks.
     """
 
     chunk_ids: list[int]
     positions: list[int]
     timestamps: list[int]
+    size: int
 
 
 def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> ChunkLayout | None:
@@ -151,4 +153,4 @@ def _layout(
                 positions.append(position)
                 timestamps.append(timestamp)
                 position += numbers[1][number + 1] - numbers[1][number]
-    return ChunkLayout([*ids, next_offset], positions, timestamps)
+    return ChunkLayout([*ids, next_offset], positions, timestamps, position)

@@ -46,6 +46,19 @@ def test_every_look_may_cut_while_uploads_keep_up_however_many_wait_for_their_tu
     assert all(durable(site, name) for name in STREAMS)
 
 
+def test_more_streams_than_files_are_uploaded_all_the_same_and_it_is_told(
+    run: Run, site: Site
+) -> None:
+    run.agent._held._most = len(STREAMS)  # of twice as many that should be held
+    run.happens = {6: lambda: None}
+
+    run.go()
+
+    assert all(durable(site, name) for name in STREAMS)
+    assert run.agent.figures()["agent_held_lacking_files"] == 0, "it holds nothing any more"
+    assert any("LimitNOFILE" in each for each in run.agent.warnings)
+
+
 def test_all_streams_are_reported_once_a_poll_and_not_at_every_look(run: Run) -> None:
     times: list[float] = []
     report = run.agent.report

@@ -23,7 +23,7 @@ from tests.support.tier import PREFIX, Tier
 
 #: All columns but those of the stream, and the bytes of messages as they came.
 MESSAGE = tuple(name for name in COLUMNS if name not in (*OF_STREAM, "raw"))
-WHERE = {"bucket": "b", "table": "t", "prefix": PREFIX}
+WHERE = {"bucket": "b", "catalog": "t", "prefix": PREFIX}
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import RetentionLimits, plan_retention
@@ -494,7 +495,8 @@ def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
 
     seen = query(tier, stream=stream, rows="chunks").rows()
     tracked = query(tier, stream=stream, rows="tracking").rows()
-    fragments = query(tier, stream=stream, rows="fragments").rows()
+    columns = "size,key"
+    fragments = query(tier, stream=stream, rows="fragments", columns=columns).rows()
 
     assert [row["offset"] for row in seen] == [each.header.chunk_id for each in parsed]
     assert [row["size"] for row in seen] == [len(each) for each in chunks]
@@ -570,3 +572,64 @@ def test_whoever_names_no_columns_pays_for_no_message() -> None:
     assert default_columns(everything) == tuple(COLUMNS)
     assert default_columns(chunks)[0] == "stream"
     assert enough(default_columns(several))
+
+
+def test_an_offset_to_start_from_that_lies_beyond_the_end_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(10), 3))
+    tier.add("__b_1", in_groups(small_chunks(20), 3))
+
+    assert query(tier, stream="__a_1", startingOffset="30").rows() == [], "the next one there is"
+    with pytest.raises(
+        LostRangeError, match=r"31 lies beyond the end, the next .* is 30"
+    ) as caught:
+        query(tier, stream="__a_1", startingOffset="31")
+    assert (caught.value.stream, caught.value.offset) == ("__a_1", 31)
+    assert not caplog.records
+
+    assert query(tier, stream="__a_1", startingOffset="31", failOnDataLoss="false").rows() == []
+    several = query(tier, stream="__a_1,__b_1", startingOffset="31", columns="offset").rows()
+    assert len(several) == 29
+    assert [("31 lies beyond" in each.message) for each in caplog.records] == [True, True]
+
+
+def test_an_end_before_the_start_is_refused_whatever_they_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(10), 3))
+    tier.add("__b_1", in_groups(small_chunks(20), 3))
+
+    for start, end in (("9", "8"), ("next", "29"), ("timestamp:10050", "first")):
+        with pytest.raises(InvalidInputError, match=f"endingOffset: {end} is offset"):
+            query(tier, stream="__a_1", startingOffset=start, endingOffset=end)
+    assert query(tier, stream="__a_1", startingOffset="9", endingOffset="9").rows() == []
+    several = query(tier, stream="__.*", startingOffset="next", endingOffset="30").rows()
+    assert several == []
+    assert [each.args[1] for each in caplog.records if each.args] == ["__b_1"]
+
+
+def test_a_pattern_that_matches_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert query(Tier(), stream="order.*").rows() == []
+    assert "no stream matches order.*" in caplog.text
+
+
+def test_a_batch_whose_objects_are_deleted_says_so_and_not_which_object_is_missing() -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(30), 3))
+    asked = query(tier, stream="__a_1")
+    item = tier.catalog.items["__a_1"]
+    tier.store.objects.clear()
+
+    with pytest.raises(NotFoundError) as lost:
+        asked.rows()
+    assert "deleted" not in str(lost.value)
+    for state in (StreamState.DELETING, StreamState.DELETED):
+        tier.catalog.items["__a_1"] = replace(item, state=state)
+        with pytest.raises(NotFoundError, match="the stream was deleted") as caught:
+            asked.rows()
+        assert (caught.value.stream, caught.value.key) == ("__a_1", None)
+    with pytest.raises(NotFoundError, match="deleted"):
+        query(tier, stream="__a_1")
