@@ -118,7 +118,7 @@ class Management:
         Raises:
             UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
         """
-        told = self._get("/api/whoami")
+        told = self.get("/api/whoami")
         tags = told.get("tags") if isinstance(told, dict) else None
         words = tags.split(",") if isinstance(tags, str) else tags
         return isinstance(words, list) and not {"monitoring", "administrator"}.isdisjoint(

@@ -127,11 +127,13 @@ class Publisher(Connection):
             if code == Code.ACCESS_REFUSED:
                 raise PermissionDeniedError(f"the broker at {self._where} refuses to publish")
             raise self._gone(f"refuses the publishing id {number} with code {code}")
+        elif key == Key.METADATA_UPDATE:
+            fields = Fields(data)
+            fields.number("H")
+            if fields.string() == self._stream:
+                raise self._gone(f"says that the stream {self._stream!r} has moved, or is deleted")
         else:
             super()._take(key, data)
-            if self._stream in self.changed:
-                self.changed.clear()
-                raise self._gone(f"says that the stream {self._stream!r} has moved, or is deleted")
 
 
 def _refusal(fields: Fields) -> tuple[int, int]:
