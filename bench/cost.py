@@ -31,9 +31,12 @@ from bench.site import context, site
 from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
+from coldstream.plans.policy import PolicySet
+from coldstream.plans.turns import is_in_turn
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.scan import ScanFor, scan
 from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
@@ -45,6 +48,7 @@ RUNS = {
     "collect": MONTH_HOURS / 24,
 }
 FLUSH_SECONDS = 300
+EVERY_MS = 300_000  # from one run of reconcile to the next; it looks at idle streams every twelfth
 MIB = 2**20
 
 Counts = Mapping[str, float]
@@ -151,6 +155,8 @@ class Tier:
 
     def run(self, workflow: str) -> None:
         """Run a machine as its schedule starts it, to its end."""
+        while workflow == "reconcile" and _in_the_bucket_now():
+            time.sleep(1)  # `looks` counts what this run would do once an hour
         started = self._machines.start_execution(
             stateMachineArn=self._prefix + workflow,
             input=json.dumps({"reason": names.REASON_SCHEDULE}),
@@ -263,6 +269,34 @@ def slope(
     return {name: one(more[name], base[name]) for name in more}
 
 
+def looks(tier: Tier, streams: int, of: int) -> dict[str, float]:
+    """Dollars a month for reconcile's look through the bucket, once an hour, with `streams`.
+
+    It is a part of one run in twelve, so the runs that are counted leave it out (`Tier.run`).
+    """
+
+    def look() -> None:
+        cursor: str | None = "missing:"  # where such a run is behind the table
+        while cursor is not None:
+            page = scan(
+                tier.there, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor=cursor
+            )
+            cursor = page.cursor
+
+    started = time.perf_counter()
+    found = counted(look)
+    found["lambda.scan.seconds"] = time.perf_counter() - started  # type: ignore[assignment]
+    return {
+        f"reconcile's look at the bucket: {service}": value * MONTH_HOURS * streams / of
+        for service, value in tier.dollars(found).items()
+    }
+
+
+def _in_the_bucket_now() -> bool:
+    """Whether a run of reconcile that began now would look through the bucket."""
+    return is_in_turn("", now_ms=time.time_ns() // 10**6, every_ms=EVERY_MS, idle_ms=12 * EVERY_MS)
+
+
 def main() -> None:
     """Count, price, print."""
     quick = report.quick(__doc__)
@@ -281,6 +315,7 @@ def main() -> None:
         tier.run("collect")  # the first one makes its record
         some = tier.schedules()
         of_many = tier.monthly(slope(some, base, 10_000, streams))
+        of_many |= looks(tier, 10_000, streams)
         # An agent looks every half hour whether what it has uploaded is still there.
         of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS * 2 * PRICES["dynamodb.GetItem"]
         of_many["agents: heartbeats"] = words(10_000, moving=False)
@@ -289,6 +324,7 @@ def main() -> None:
 
         quiet = {name: some[name] for name in ("reconcile", "retention", "collect")}
         parts = {**always, **tier.monthly(slope(quiet, base, 1000, streams))}
+        parts |= looks(tier, 1000, streams)
         parts["agents: heartbeats and words"] = words(1000, moving=True)
         parts |= commits(tier, paced)
         parts |= consolidations(tier, some["consolidate"], flowing, small)

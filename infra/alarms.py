@@ -48,6 +48,13 @@ _REPORTED = {
         " stream, the epoch and the offsets. If no broker has failed over, an agent's credentials"
         " may be stolen: see docs/security.md.",
     ),
+    "StreamsWithoutItem": (
+        names.METRIC_STREAMS_WITHOUT_ITEM,
+        "The bucket has a stream that the table lacks: its item was lost, so that nobody can read"
+        " it and nothing watches over it. The log of the function scan or of the job names it."
+        " reconcile gives it the newest root of the bucket back; `coldstream reconcile --dry-run`"
+        " shows whether it did, and the log of the function reconcile why it could not.",
+    ),
     "StreamsFailed": (
         names.METRIC_STREAMS_FAILED,
         "A Glue job left streams out: its log names them, with the offset and the key.",

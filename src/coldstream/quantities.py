@@ -69,6 +69,6 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(seconds: int) -> str:
-    """A duration in the largest unit from days down that leaves no rest."""
-    unit = next(each for each in _WRITTEN if seconds % _SECONDS[each] == 0)
+    """A duration in the largest unit from days down that leaves no rest; no time is `0s`."""
+    unit = next(each for each in _WRITTEN if seconds % _SECONDS[each] == 0) if seconds else "s"
     return f"{seconds // _SECONDS[unit]}{unit}"

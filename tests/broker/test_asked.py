@@ -8,13 +8,17 @@ from dataclasses import replace
 import pytest
 
 from coldstream.agent.gate import Gate
-from coldstream.broker.connection import StreamUri
+from coldstream.broker.connection import Connection, StreamUri
+from coldstream.broker.frames import OffsetType
 from coldstream.broker.management import Management, StreamQueue
 from coldstream.broker.node import Node, StreamMembers
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.stream_client import StreamClient
 
 from .conftest import Publisher
+
+_METADATA_UPDATE = 16
 
 
 def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerNode) -> None:
@@ -48,3 +52,35 @@ def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerN
     gate.refresh(directory, time.monotonic())
     assert gate.limit(directory) == 0
     asked.close()
+
+
+def test_a_broker_tells_of_a_deleted_stream_only_who_subscribes_to_it_just_then(
+    node: BrokerNode,
+) -> None:
+    """So the gate does not listen for it, and proves anew what has changed."""
+    client, subscriber = StreamClient(node.ports.stream), StreamClient(node.ports.stream)
+    client.create("a", {})
+    client.declare("a")
+    client.publish([(1, b"x")])
+    assert client.confirmed(30) == [1]
+    subscriber.subscribe("a")
+    told: list[int] = []
+
+    class Watched(Connection):
+        def _take(self, key: int, data: bytes) -> None:
+            told.append(key)
+            super()._take(key, data)
+
+    asked = Watched(StreamUri.parse(node.stream_uri), "/")
+    assert asked.header("a", OffsetType.LAST) is not None
+
+    client.delete("a")
+    while not subscriber.moved:
+        subscriber.delivered(1)
+    with pytest.raises(NotFoundError):
+        asked.header("a", OffsetType.LAST)  # its answer comes behind whatever was told
+    asked.poll()
+
+    assert _METADATA_UPDATE not in told
+    for each in (client, subscriber, asked):
+        each.close()

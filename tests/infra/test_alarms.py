@@ -54,6 +54,7 @@ def test_what_needs_a_person_raises_an_alarm(assembly: Assembly) -> None:
                 names.METRIC_OFFSETS_LOST,
                 names.METRIC_DELETES_REFUSED,
                 names.METRIC_STREAMS_FAILED,
+                names.METRIC_STREAMS_WITHOUT_ITEM,
                 names.METRIC_FRAGMENTS_REFUSED,
                 names.METRIC_WORKFLOW_FAILURES,
                 names.METRIC_SCRUB_FINDINGS,

@@ -62,3 +62,7 @@ def test_a_rule_may_say_its_size_as_a_number_or_in_words() -> None:
     for said in ("1099511627776", '"1TiB"', '"1t"'):
         document = f'{{"rules": [{{"name": "a", "max-length-bytes": {said}}}]}}'
         assert parse_policies(document).rules[0].max_bytes == 2**40
+
+
+def test_no_time_is_no_days() -> None:
+    assert duration_text(0) == "0s"

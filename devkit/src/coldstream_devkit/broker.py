@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldstream_devkit.broker_release import SYSTEM, Release
+from coldstream_devkit.wrong_clock import WrongClock
 
 _PLUGINS = "[rabbitmq_management,rabbitmq_stream,rabbitmq_stream_management].\n"
 _START_SECONDS = 300.0
@@ -95,6 +96,7 @@ class BrokerNode:
         cookie: of its cluster.
         release: that it runs.
         tls: listeners for TLS as well, with this certificate.
+        clock: how wrong its clock is from the next start on; None if it is right.
     """
 
     base: Path
@@ -103,6 +105,7 @@ class BrokerNode:
     cookie: str = "COLDSTREAM"
     release: Release = SYSTEM
     tls: Certificate | None = None
+    clock: WrongClock | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -193,10 +196,14 @@ class BrokerNode:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
 
-    def _command(self, program: str, *arguments: str) -> list[str]:
+    def _command(self, program: str, *arguments: str, clock: WrongClock | None = None) -> list[str]:
         """A command of the release, as its user."""
-        path = self.release.program / program
-        return self.release.command(self.base, self._environment(), (path, *arguments))
+        path, variables = self.release.program / program, self._environment()
+        if clock is not None:
+            # A node in a root of its own does not see it elsewhere.
+            shutil.copy(clock.library, self.base)
+            variables |= clock.variables(self.release.inside(self.base) / clock.library.name)
+        return self.release.command(self.base, variables, (path, *arguments))
 
     def start(self, *, wait: bool = True) -> None:
         """Start it.
@@ -211,7 +218,7 @@ class BrokerNode:
             self.prepare()
         with (self.base / "log" / "stdout").open("ab") as out:
             self._process = subprocess.Popen(
-                self._command("rabbitmq-server"),
+                self._command("rabbitmq-server", clock=self.clock),
                 cwd=self.base,
                 env=self._environment(),
                 stdout=out,
@@ -240,10 +247,16 @@ class BrokerNode:
         Raises:
             BrokerError: it fails, or a node that hangs does not answer it.
         """
-        command = ("rabbitmqctl", "-q", "-n", f"{self.name}@localhost", *arguments)
+        return self._run("rabbitmqctl", *arguments)
+
+    def streams(self, *arguments: str) -> str:
+        """Run rabbitmq-streams; what it prints, and raises, is as of `control`."""
+        return self._run("rabbitmq-streams", *arguments)
+
+    def _run(self, program: str, *arguments: str) -> str:
         try:
             done = subprocess.run(
-                self._command(*command),
+                self._command(program, "-q", "-n", f"{self.name}@localhost", *arguments),
                 env=self._environment(),
                 cwd=self.base,
                 capture_output=True,
@@ -252,9 +265,9 @@ class BrokerNode:
                 timeout=_CONTROL_SECONDS,
             )
         except subprocess.TimeoutExpired as exc:
-            raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: no answer") from exc
+            raise BrokerError(f"{program} {' '.join(arguments)}: no answer") from exc
         if done.returncode:
-            raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr[-2000:]}")
+            raise BrokerError(f"{program} {' '.join(arguments)}: {done.stderr[-2000:]}")
         return done.stdout
 
     def flush(self) -> None:

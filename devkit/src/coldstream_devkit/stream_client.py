@@ -125,6 +125,14 @@ class StreamClient:
         rows = b"".join(struct.pack(">Q", number) + binary(body) for number, body in messages)
         self._send(_PUBLISH, struct.pack(">Bi", 0, len(messages)) + rows)
 
+    def publish_filtered(self, messages: Sequence[tuple[int, str, bytes]]) -> None:
+        """Send messages with their publishing ids and filter values; 4.x only."""
+        rows = b"".join(
+            struct.pack(">Q", number) + string(value) + binary(body)
+            for number, value, body in messages
+        )
+        self._send(_PUBLISH, struct.pack(">Bi", 0, len(messages)) + rows, version=2)
+
     def publish_together(self, number: int, bodies: Sequence[bytes]) -> None:
         """Send messages as one entry, compressed with gzip, under one publishing id."""
         raw = b"".join(struct.pack(">I", len(body)) + body for body in bodies)
@@ -204,10 +212,10 @@ class StreamClient:
         elif key == _CLOSE:
             raise ClientError("the broker closes the connection")
 
-    def _send(self, key: int, body: bytes) -> None:
+    def _send(self, key: int, body: bytes, *, version: int = 1) -> None:
         try:
             self._socket.settimeout(self._seconds)
-            self._socket.sendall(struct.pack(">IHH", len(body) + 4, key, 1) + body)
+            self._socket.sendall(struct.pack(">IHH", len(body) + 4, key, version) + body)
         except OSError as exc:
             raise ClientError(f"the broker hung up: {exc}") from exc
 

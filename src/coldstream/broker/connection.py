@@ -92,6 +92,10 @@ class StreamUri:
         return f"{self.host}:{self.port}"
 
 
+class NoMemberError(UnavailableError):
+    """The node has no running member of this one stream just now; all else is as it should be."""
+
+
 class Connection:
     """Logged in to one virtual host of one node.
 
@@ -101,7 +105,6 @@ class Connection:
         seconds: for each answer.
 
     Attributes:
-        changed: streams that the broker has said to have changed: moved, or deleted.
         broken: whether it is of no use any more.
         properties: what the broker says of itself: `product`, `version`, `platform` and others.
         advertised: host and port of the listener as this node advertises them; None if it does not.
@@ -119,7 +122,6 @@ class Connection:
         self._correlation = self._subscription = 0
         self._deadline = time.monotonic() + seconds
         self._sent_at = time.monotonic()
-        self.changed: set[str] = set()
         self.broken = False
         context = uri.tls and uri.tls.context()
         self.properties: dict[str, str] = {}
@@ -168,7 +170,7 @@ class Connection:
             self._deadline = time.monotonic() + _INSTANT
             try:
                 key, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 return
             self._skip(left)
             self._take(key, data)
@@ -181,8 +183,8 @@ class Connection:
 
         Raises:
             NotFoundError: the node knows no such stream.
-            UnavailableError: the node has no running member of it, or the connection failed; make
-                another one then.
+            NoMemberError: the node has no running member of it.
+            UnavailableError: the connection failed; make another one then.
             PermissionDeniedError: the user may not read it.
         """
         self._subscription = (self._subscription + 1) % 256
@@ -246,7 +248,7 @@ class Connection:
         while True:
             try:
                 key, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 return None
             if key != Key.DELIVER:
                 self._take(key, data)
@@ -275,6 +277,8 @@ class Connection:
             raise PermissionDeniedError(words)
         if code in (Code.NO_STREAM, Code.NO_VHOST):
             raise NotFoundError(words)
+        if code == Code.NOT_AVAILABLE:
+            raise NoMemberError(words)
         raise UnavailableError(words)
 
     def _await(self, key: Key, correlation: int) -> Fields:
@@ -283,7 +287,7 @@ class Connection:
         while True:
             try:
                 found, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 raise self._gone(f"does not answer {key.name}") from None
             self._skip(left)
             fields = Fields(data)
@@ -292,13 +296,9 @@ class Connection:
             self._take(found, data)
 
     def _take(self, key: int, data: bytes) -> None:
-        """A command that the broker sends by itself."""
+        """A command that the broker sends by itself; of a stream nothing is wanted."""
         if key == Key.HEARTBEAT:
             self._send(frame(Key.HEARTBEAT, b""))
-        elif key == Key.METADATA_UPDATE:
-            fields = Fields(data)
-            fields.number("H")
-            self.changed.add(fields.string())
         elif key == Key.CLOSE:
             fields = Fields(data)
             fields.number("I")
@@ -322,7 +322,7 @@ class Connection:
         """Key and fields of the next frame, and how many bytes of a Deliver are left to be read.
 
         Raises:
-            _TooLateError: none came before the deadline, not even its begin.
+            TooLateError: none came before the deadline, not even its begin.
             UnavailableError: the connection is of no use any more.
         """
         size = struct.unpack(">I", self._read(4, first=True))[0]
@@ -352,7 +352,7 @@ class Connection:
                 block = self._socket.recv(size - len(data))
             except TimeoutError:
                 if idle:
-                    raise _TooLateError from None
+                    raise TooLateError from None
                 raise self._gone("stops in a frame") from None
             except OSError as exc:
                 raise self._gone(f"hung up: {exc}") from exc
@@ -375,5 +375,5 @@ def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
     return name, code, leader, fields.array(lambda each: each.number("H"))
 
 
-class _TooLateError(Exception):
+class TooLateError(Exception):
     """No frame came in time; nothing of one was read."""

@@ -15,7 +15,7 @@ from coldstream.osiris.chunk import parse_chunk_header
 
 @dataclass(slots=True)
 class Node:
-    """What the gate and the members ask; used by one thread.
+    """What the gate and the members ask; used by one thread, but for what management answers.
 
     Args:
         uri: of the stream port.
@@ -65,16 +65,12 @@ class Node:
             self._drop_if_broken(vhost, connection)
         return [Node(self.uri.at(host, port), seconds=self.seconds) for host, port in found]
 
-    def changed(self) -> set[tuple[str, str]]:
-        """(vhost, queue) of streams to which something has happened since the last call."""
-        found: set[tuple[str, str]] = set()
+    def keep_up(self) -> None:
+        """As `Connection.poll`, of each connection; a broken one is made anew when it is needed."""
         for vhost, connection in list(self._connections.items()):
-            with suppress(UnavailableError):  # it is made anew when it is needed: that is told
+            with suppress(UnavailableError):  # the generation tells of it
                 connection.poll()
-            found |= {(vhost, queue) for queue in connection.changed}
-            connection.changed.clear()
             self._drop_if_broken(vhost, connection)
-        return found
 
     def streams(self) -> Sequence[StreamQueue]:
         """As `Management.streams`; none without one."""

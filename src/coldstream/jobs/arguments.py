@@ -50,8 +50,8 @@ GLUE_OWN = frozenset(
         "customer-driver-env-vars", "customer-executor-env-vars", "datalake-formats",
         "disable-proxy", "disable-proxy-v2", "encryption-type", "executor-cores", "extra-files",
         "extra-jars", "extra-py-files", "job-bookmark-from", "job-bookmark-option",
-        "job-bookmark-to", "job-language", "mode", "python-modules-installer-option",
-        "scriptLocation",
+        "job-bookmark-to",
+        "job-language", "mode", "python-modules-installer-option", "scriptLocation",
         "spark-event-logs-path", "user-jars-first", "use-postgres-driver",
         "write-shuffle-files-to-s3", "write-shuffle-spills-to-s3",
     }

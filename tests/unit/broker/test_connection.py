@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.broker.connection import Connection, StreamUri
+from coldstream.broker.connection import Connection, NoMemberError, StreamUri
 from coldstream.broker.frames import Code, Fields, Key, OffsetType, frame, string, subscribe
 from coldstream.broker.tls import Tls
 from coldstream.errors import (
@@ -157,10 +157,25 @@ def test_a_stream_that_is_not_there_is_told_and_the_connection_stays(
     assert connection.header("orders", OffsetType.LAST) == CHUNK[:48]
 
 
+def test_a_node_without_a_member_of_a_stream_is_no_broken_connection(
+    connect: Callable[[Answer], Connection],
+) -> None:
+    def refusing(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body, code=Code.NOT_AVAILABLE)]
+        return serving(key, body)
+
+    connection = connect(refusing)
+
+    with pytest.raises(NoMemberError, match="code 6"):
+        connection.header("orders", OffsetType.LAST)
+    assert not connection.broken
+
+
 def test_what_the_broker_sends_by_itself_is_taken_at_any_time(
     connect: Callable[[Answer], Connection],
 ) -> None:
-    update = frame(Key.METADATA_UPDATE, struct.pack(">H", 6) + string("orders"))
+    update = struct.pack(">IHHH", 14, 16, 1, 6) + string("orders")  # MetadataUpdate
 
     def chatty(key: int, body: bytes) -> list[bytes]:
         return [frame(Key.HEARTBEAT, b""), update, *serving(key, body)]
@@ -169,7 +184,7 @@ def test_what_the_broker_sends_by_itself_is_taken_at_any_time(
 
     assert connection.header("orders", OffsetType.LAST) == CHUNK[:48]
     connection.poll()
-    assert connection.changed == {"orders"}
+    assert not connection.broken
 
 
 def test_members_are_the_leader_and_its_replicas_and_one_without_a_node_is_an_error(

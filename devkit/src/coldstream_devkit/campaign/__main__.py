@@ -23,23 +23,26 @@ from coldstream.errors import ColdstreamError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import NEWER, SYSTEM, Release
-from coldstream_devkit.campaign.acts import Acts
+from coldstream_devkit.campaign.acts import Acts, known
 from coldstream_devkit.campaign.agents import COLDSTREAM
 from coldstream_devkit.campaign.check import (
     Verdict,
     against_the_log,
     judge,
     kept,
+    late,
+    only_lost,
     tiered,
 )
-from coldstream_devkit.campaign.life import Kind, Life, wait_until
+from coldstream_devkit.campaign.life import Life, earliest, kinds, wait_until
 from coldstream_devkit.campaign.scene import CampaignError, Scene
+from coldstream_devkit.campaign.weather import weather
 from coldstream_devkit.local import environment, process
 from coldstream_devkit.stream_client import ClientError, StreamClient
 
 ROOT = Path(__file__).resolve().parents[4]
 _RELEASES = {"system": SYSTEM, **{each.suite: each for each in NEWER}}
-_SETTLE_SECONDS = 420.0
+_SETTLE_SECONDS = 300.0  # without any progress
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -49,6 +52,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="and then no longer")
     parser.add_argument("--seed", type=int, default=None, help="of every choice; any by default")
     parser.add_argument("--release", choices=_RELEASES, default="forky", help="of RabbitMQ")
+    parser.add_argument("--acts", nargs="+", choices=known(), help="only these; all by default")
     parser.add_argument("--directory", type=Path, help="for logs and the report; kept")
     return parser.parse_args(words)
 
@@ -70,11 +74,15 @@ def main(words: Sequence[str] | None = None) -> int:
             scene = Scene.of(cluster, variables, directory, seed)
             began = time.monotonic()
             try:
-                _play(scene, given)
-                report = _report(scene, variables)
+                remote = connect(
+                    bucket=variables[ENV_BUCKET],
+                    table=variables[ENV_TABLE],
+                    prefix=variables[ENV_PREFIX],
+                )
+                _play(scene, remote, given)
+                report = _report(scene, remote, variables)
             finally:
-                for agent in scene.agents:
-                    agent.discard()
+                scene.discard()
     except CampaignError as exc:
         _print(f"the campaign cannot go on: {exc}")
         return 2
@@ -128,14 +136,26 @@ def _tier(directory: Path) -> Iterator[dict[str, str]]:
         process.stop(state)
 
 
-def _play(scene: Scene, given: argparse.Namespace) -> None:
+def _begun(scene: Scene, remote: Remote) -> None:
+    """Wait until the tier has every stream: what retention takes before is nobody's promise."""
+
+    def all_there() -> bool:
+        there = {item.stream for item in remote.catalog.streams()}
+        return all(run.life.directory in there for run in scene.running.values())
+
+    if not wait_until(all_there, _SETTLE_SECONDS, 2):
+        raise CampaignError("the agents begin not every stream")
+
+
+def _play(scene: Scene, remote: Remote, given: argparse.Namespace) -> None:
     """Everything runs, and dies, until the counts are reached or the time is over."""
-    for kind in Kind:
+    for kind in kinds(scene.cluster.nodes[0].release):
         scene.create(kind)
     for agent in scene.agents:
         agent.start()
-    acts, stop = Acts(scene), Event()
-    killing = acts.killing_agents(stop)
+    _begun(scene, remote)
+    acts, stop = Acts(scene, given.acts or known()), Event()
+    beside = [acts.killing_agents(stop), weather(scene, scene.rng.randrange(2**32), stop)]
     deadline = time.monotonic() + given.minutes * 60
     told = 0.0
     try:
@@ -146,7 +166,8 @@ def _play(scene: Scene, given: argparse.Namespace) -> None:
                 _print(_line(scene))
     finally:
         stop.set()
-        killing.join()
+        for thread in beside:
+            thread.join()
     _print(_line(scene))
 
 
@@ -166,11 +187,8 @@ def _line(scene: Scene) -> str:
     )
 
 
-def _report(scene: Scene, variables: dict[str, str]) -> dict[str, Any]:
+def _report(scene: Scene, remote: Remote, variables: dict[str, str]) -> dict[str, Any]:
     """Let everything settle, end the agents, compare."""
-    remote = connect(
-        bucket=variables[ENV_BUCKET], table=variables[ENV_TABLE], prefix=variables[ENV_PREFIX]
-    )
     defects = _settle(scene, remote)
     for agent in scene.agents:
         agent.look()
@@ -217,9 +235,14 @@ def _settle(scene: Scene, remote: Remote) -> list[str]:
         run.tap.ending.set()
         run.tap.join(30)
     _print(f"{time.strftime('%H:%M:%S')} settling")
-    began = time.monotonic()
-    if not wait_until(lambda: not _behind(scene, remote), _SETTLE_SECONDS, 2):
-        defects.append(f"not uploaded after {_SETTLE_SECONDS:.0f} s: {_behind(scene, remote)}")
+    began = moved = time.monotonic()
+    behind: dict[str, int] = {}
+    while (now := _behind(scene, remote)) and time.monotonic() - moved < _SETTLE_SECONDS:
+        if now != behind:
+            behind, moved = now, time.monotonic()
+        time.sleep(2)
+    if now:
+        defects.append(f"not uploaded, and nothing came for {_SETTLE_SECONDS:.0f} s: {now}")
     scene.say(f"settled after {time.monotonic() - began:.0f} s")
     return defects
 
@@ -235,29 +258,40 @@ def _behind(scene: Scene, remote: Remote) -> dict[str, int]:
 
 
 def _verdict(scene: Scene, remote: Remote, life: Life, variables: dict[str, str]) -> Verdict:
+    prefix = variables[ENV_PREFIX]
     try:
-        rows, gaps, end = tiered(remote, variables[ENV_PREFIX], life)
+        rows, gaps, end = tiered(remote, prefix, life)
     except ColdstreamError as exc:
         verdict = Verdict(life)
         verdict.defects.append(f"cannot be read: {exc}")
         return verdict
     verdict = judge(life, rows, gaps, end)
+    verdict.late = late(remote.store, prefix, life, gaps)
+    begins = []
     if not life.deleted.is_set():
+        begins = [earliest(node, life.queue) for node in scene.cluster.nodes]
         try:
             against_the_log(verdict, rows, kept(scene.cluster.nodes[0], life))
         except (OSError, ClientError) as exc:
             verdict.defects.append(f"no stock consumer can read it: {exc}")
     if end:
-        done = subprocess.run(
-            [str(COLDSTREAM), "verify", life.directory, "--deep", "--json"],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            verdict.defects.append(f"verify --deep: {done.stdout[-1500:]} {done.stderr[-500:]}")
+        described = _command(verdict, variables, "describe", life.directory, "--holes", "--json")
+        holes = json.loads(described)["holes"] if described else []
+        only_lost(verdict, gaps, [(each["first"], each["next"]) for each in holes], begins)
+        _command(verdict, variables, "verify", life.directory, "--deep", "--json")
     return verdict
+
+
+def _command(verdict: Verdict, variables: dict[str, str], *words: str) -> str:
+    """What a command of an operator prints; "" where it fails, which is a defect."""
+    done = subprocess.run(
+        [str(COLDSTREAM), *words], env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        told = f"{done.stdout[-1500:]} {done.stderr[-500:]}"
+        verdict.defects.append(f"{' '.join(words)} ends with {done.returncode}: {told}")
+        return ""
+    return done.stdout
 
 
 if __name__ == "__main__":

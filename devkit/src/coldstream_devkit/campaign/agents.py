@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 
 from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.wrong_clock import WrongClock
 
 COLDSTREAM = Path(sys.executable).with_name("coldstream")
 
@@ -31,6 +32,7 @@ class AgentProcess:
         kills: how often it was killed.
         deaths: how it ended when nobody had killed it.
         frozen: whether it is stopped just now.
+        clock: how wrong its clock is from the next start on; None if it is right.
     """
 
     node: BrokerNode
@@ -40,6 +42,7 @@ class AgentProcess:
     kills: int = 0
     deaths: list[str] = field(default_factory=list)
     frozen: bool = False
+    clock: WrongClock | None = None
     _process: subprocess.Popen[bytes] | None = None
     _lock: Lock = field(default_factory=Lock)
 
@@ -55,11 +58,14 @@ class AgentProcess:
             "COLDSTREAM_STREAM_URI": self.node.stream_uri,
             "COLDSTREAM_MANAGEMENT_URI": self.node.management_uri,
         }
+        clock = self.clock
+        wrong = clock.variables(clock.library) if clock is not None else {}
         with self.log.open("ab") as log:
-            log.write(f"--- {time.strftime('%H:%M:%S')} started\n".encode())
+            how = f", its clock {clock.seconds:+d} s" if clock is not None else ""
+            log.write(f"--- {time.strftime('%H:%M:%S')} started{how}\n".encode())
             self._process = subprocess.Popen(
                 words,
-                env={**self.environment, **told},
+                env={**self.environment, **told, **wrong},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -13,6 +13,8 @@ from rstream import Consumer, ConsumerOffsetSpecification, MessageContext, Offse
 
 from coldstream.adapters.place import Remote
 from coldstream.errors import NotFoundError
+from coldstream.names import data_prefix, parse_data_key
+from coldstream.ports import ObjectStore
 from coldstream.reader.gap import Gap
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
@@ -21,6 +23,7 @@ from coldstream_devkit.campaign.life import Kind, Life
 
 Rows = dict[int, tuple[int, bytes]]
 _SHOWN = 5
+_PAGE = 1000
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Verdict:
         unjudged: messages of the tier that the tap could not know.
         lost_by_broker: confirmed messages that no broker ever delivered.
         holes: offsets that were declared lost.
-        before: messages that local retention took before the first agent could claim the stream.
+        late: objects that hold some of these; they came when it was too late, and are kept.
         defects: sentences.
     """
 
@@ -44,7 +47,7 @@ class Verdict:
     unjudged: int = 0
     lost_by_broker: int = 0
     holes: int = 0
-    before: int = 0
+    late: int = 0
     defects: list[str] = field(default_factory=list)
 
     def row(self) -> dict[str, object]:
@@ -61,7 +64,7 @@ class Verdict:
             "not seen by the tap": self.unjudged,
             "confirmed but lost by the broker": self.lost_by_broker,
             "offsets in holes": self.holes,
-            "gone before the first claim": self.before,
+            "objects over holes": self.late,
             "contradictions of brokers": self.life.contradictions[:_SHOWN],
             "defects": self.defects,
         }
@@ -91,7 +94,7 @@ def judge(life: Life, rows: Rows, gaps: list[Gap], end: int) -> Verdict:
     verdict = Verdict(life, tiered=len(rows))
     verdict.holes = sum(gap.next_offset - gap.first_offset for gap in gaps)
     _as_delivered(verdict, rows, gaps, end)
-    _as_confirmed(verdict, rows, end)
+    _as_confirmed(verdict, rows, gaps, end)
     return verdict
 
 
@@ -109,10 +112,6 @@ def _as_delivered(verdict: Verdict, rows: Rows, gaps: list[Gap], end: int) -> No
     holes = [(gap.first_offset, gap.next_offset) for gap in gaps]
     missing = [offset for offset in life.delivered if offset not in rows]
     behind = [offset for offset in missing if offset >= end]
-    if life.kind is Kind.SHORT and rows:
-        begin = min(rows)
-        verdict.before = sum(offset < begin for offset in missing)
-        holes.append((0, begin))
     lost = [each for each in missing if each < end and not _within(each, holes)]
     _tell(defects, lost, "were delivered by a broker and are not in the tier")
     if life.deleted.is_set():
@@ -121,17 +120,21 @@ def _as_delivered(verdict: Verdict, rows: Rows, gaps: list[Gap], end: int) -> No
         _tell(defects, behind, "were delivered by a broker and never reached the tier")
 
 
-def _as_confirmed(verdict: Verdict, rows: Rows, end: int) -> None:
+def _as_confirmed(verdict: Verdict, rows: Rows, gaps: list[Gap], end: int) -> None:
     """Every confirmed message once, with its bytes, in the order in which the broker has them."""
     life, defects = verdict.life, verdict.defects
     numbers = Counter(number for number, _ in rows.values())
     _tell(defects, [n for n, count in numbers.items() if count > 1], "are there more than once")
     alien = [o for o, (number, digest) in rows.items() if life.digests.get(number) != digest]
     _tell(defects, alien, "were never sent so")
-    delivered = {number for number, _ in life.delivered.values()}
+    offsets = {number: offset for offset, (number, _) in life.delivered.items()}
     lost = life.confirmed - numbers.keys()
-    verdict.lost_by_broker = len(lost - delivered)
-    if not life.deleted.is_set() and life.kind is not Kind.SHORT:
+    verdict.lost_by_broker = len(lost - offsets.keys())
+    if life.kind is Kind.SHORT:
+        # Offsets that are declared lost are; and what the tap missed may be in them, too.
+        holes = [(gap.first_offset, gap.next_offset) for gap in gaps]
+        lost = {n for n in lost if n in offsets and not _within(offsets[n], holes)}
+    if not life.deleted.is_set():
         _tell(defects, sorted(lost), "(numbers) were confirmed and are not in the tier")
     if life.kind is Kind.NAMED:
         order = [number for _, (number, _) in sorted(rows.items())]
@@ -179,6 +182,45 @@ async def _kept(node: BrokerNode, life: Life) -> Rows:
         with contextlib.suppress(Exception):
             await asyncio.wait_for(consumer.close(), 3)
     return rows
+
+
+def only_lost(
+    verdict: Verdict, gaps: list[Gap], told: list[tuple[int, int]], begins: list[int | None]
+) -> None:
+    """See that what is declared lost is exactly what every member has lost, and that it is told.
+
+    Args:
+        verdict: gets the defects.
+        gaps: that a reader was told of.
+        told: holes that the command line describes.
+        begins: offset of the oldest chunk that each member has; None for one that has none.
+    """
+    found = [(gap.first_offset, gap.next_offset) for gap in gaps]
+    if found != told:
+        verdict.defects.append(f"a reader is told of {found}, an operator of {told}")
+    kept_yet = [
+        f"[{first}, {next_offset}) is a hole, and a member has {begin} yet"
+        for first, next_offset in found
+        for begin in begins
+        if begin is not None and begin < next_offset
+    ]
+    verdict.defects += kept_yet[:_SHOWN]
+
+
+def late(objects: ObjectStore, prefix: str, life: Life, gaps: list[Gap]) -> int:
+    """How many fragments in the bucket hold offsets of holes."""
+    below, behind, count = data_prefix(prefix, life.directory), "", 0
+    while True:
+        page = objects.list(below, start_after=behind)
+        for info in page:
+            key = parse_data_key(info.key, prefix)
+            count += key.kind == "fragment" and any(
+                key.first_offset < gap.next_offset and gap.first_offset < key.next_offset
+                for gap in gaps
+            )
+        if len(page) < _PAGE:
+            return count
+        behind = page[-1].key
 
 
 def against_the_log(verdict: Verdict, rows: Rows, log: Rows) -> None:

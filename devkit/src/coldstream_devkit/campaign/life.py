@@ -11,6 +11,7 @@ from enum import StrEnum
 from threading import Event
 
 from coldstream_devkit.broker import BrokerNode
+from coldstream_devkit.broker_release import Release
 from coldstream_devkit.stream_client import ClientError, StreamClient
 
 _SEGMENT = {"stream-max-segment-size-bytes": "300000"}
@@ -24,12 +25,19 @@ class Kind(StrEnum):
     TOGETHER = "together"  # sub-batches of gzip, and consumers that store offsets
     SHORT = "short"  # local retention takes what is old
     REBORN = "reborn"  # deleted and created anew
+    FILTERED = "filtered"  # a filter value for each message, so that chunks have bloom filters
 
 
 ARGUMENTS: Mapping[Kind, Mapping[str, str]] = {
     **dict.fromkeys(Kind, _SEGMENT),
-    Kind.SHORT: {**_SEGMENT, "max-length-bytes": "8000000"},
+    Kind.SHORT: {**_SEGMENT, "max-length-bytes": "3000000"},
+    Kind.FILTERED: {**_SEGMENT, "stream-filter-size-bytes": "32"},
 }
+
+
+def kinds(release: Release) -> list[Kind]:
+    """Kinds that a release knows: 3.10 has no filters."""
+    return [kind for kind in Kind if release.suite or kind is not Kind.FILTERED]
 
 
 @dataclass(slots=True)
@@ -96,6 +104,21 @@ def leader_of(nodes: Sequence[BrokerNode], stream: str) -> BrokerNode | None:
         if found is not None:
             return found
     return None
+
+
+def earliest(node: BrokerNode, stream: str) -> int | None:
+    """Offset of the first chunk of messages that a node has of a stream; None if it has none."""
+    try:
+        client = StreamClient(node.ports.stream, seconds=2)
+    except ClientError:
+        return None
+    try:
+        client.subscribe(stream)
+        return next((chunk.first for chunk in client.delivered(2)), None)
+    except ClientError:
+        return None
+    finally:
+        client.close()
 
 
 def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.3) -> bool:

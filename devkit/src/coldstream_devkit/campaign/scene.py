@@ -8,12 +8,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.agents import AgentProcess
 from coldstream_devkit.campaign.life import ARGUMENTS, Kind, Life, leader_of, wait_until
+from coldstream_devkit.campaign.link import Link
 from coldstream_devkit.campaign.traffic import Publisher, Tap
 from coldstream_devkit.stream_client import ClientError, StreamClient
+from coldstream_devkit.wrong_clock import WrongClock, build
+
+_ENDPOINT = "AWS_ENDPOINT_URL"
+_DAY = 86_400
 
 
 class CampaignError(RuntimeError):
@@ -36,6 +42,8 @@ class Scene:
     Attributes:
         cluster: of three nodes.
         agents: one beside each.
+        links: between each agent and AWS.
+        clocks: each that may be set; None is right.
         log: what was done and when.
         rng: of whatever is chosen.
         counts: what was done how often.
@@ -45,6 +53,8 @@ class Scene:
 
     cluster: Cluster
     agents: list[AgentProcess]
+    links: list[Link]
+    clocks: list[WrongClock | None]
     log: Path
     rng: random.Random
     counts: Counter[str] = field(default_factory=Counter)
@@ -56,13 +66,32 @@ class Scene:
     def of(
         cls, cluster: Cluster, environment: Mapping[str, str], directory: Path, seed: int
     ) -> Scene:
-        """Agents for a cluster, not started yet."""
-        agents = [
-            AgentProcess(node, environment, directory / f"agent-{node.name}.log")
-            for node in cluster.nodes
-        ]
+        """Agents for a cluster, not started yet, and links, which are."""
+        target = urlsplit(environment[_ENDPOINT]).port
+        assert target is not None, environment[_ENDPOINT]
+        links = [Link(target) for _ in cluster.nodes]
+        agents = []
+        for node, link in zip(cluster.nodes, links, strict=True):
+            link.start()
+            # The URL of the queue has the port, too.
+            through = {
+                name: value.replace(f":{target}", f":{link.port}")
+                for name, value in environment.items()
+            }
+            agents.append(AgentProcess(node, through, directory / f"agent-{node.name}.log"))
+        clocks: list[WrongClock | None] = [None]
+        library = build(directory)
+        if library is not None:
+            clocks += [WrongClock(library.resolve(), seconds) for seconds in (-_DAY, _DAY)]
         rng = random.Random(seed)
-        return cls(cluster, agents, directory / "acts.log", rng)
+        return cls(cluster, agents, links, clocks, directory / "acts.log", rng)
+
+    def discard(self) -> None:
+        """End agents and links."""
+        for agent in self.agents:
+            agent.discard()
+        for link in self.links:
+            link.close()
 
     def say(self, words: str) -> None:
         """Write down what was done."""

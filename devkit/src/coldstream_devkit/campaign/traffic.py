@@ -100,7 +100,10 @@ class Publisher:
             client.publish_together(rows[0][0], [body for _, body in rows])
         else:
             self._waiting.update((number, [(number, body)]) for number, body in rows)
-            client.publish(rows)
+            if self.life.kind is Kind.FILTERED:
+                client.publish_filtered([(n, f"value {n % 7}", body) for n, body in rows])
+            else:
+                client.publish(rows)
         if self.life.kind is Kind.TOGETHER and time.monotonic() - self._stored_at > 1.0:
             self._stored_at = time.monotonic()
             client.store_offset(self.life.queue, _CONSUMER, rng.randrange(self._next))
