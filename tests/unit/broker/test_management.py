@@ -21,6 +21,6 @@ from coldstream.broker.management import Management
 def test_only_some_tags_show_the_queues_of_all_virtual_hosts(
     monkeypatch: pytest.MonkeyPatch, answer: object, sees: bool
 ) -> None:
-    monkeypatch.setattr(Management, "_get", lambda _, path: {"/api/whoami": answer}[path])
+    monkeypatch.setattr(Management, "get", lambda _, path: {"/api/whoami": answer}[path])
 
     assert Management.parse("http://tier:secret@127.0.0.1:1").sees_all() is sees
