@@ -136,7 +136,7 @@ def plan_undo(
     false = [each for each in claims if each[0] in false_claims]
     sources: tuple[Source, ...] = ()
     if offset is None:
-        _check_named(stream, claims, set(false_claims))
+        _check_named(stream, claims, set(false_claims), root.shift)
         offset, sources = _what_was_cut(context, stream, record, false)
     elif to is not None:
         _check_boundary(context, stream, root, offset, to)
@@ -179,7 +179,20 @@ def _drawn(context: Context, item: CatalogItem) -> int:
     return epoch
 
 
-def _check_named(stream: str, claims: Sequence[tuple[int, int]], named: set[int]) -> None:
+def _last_undo(claims: Sequence[int], shift: int) -> int | None:
+    """The epoch of the claim by which the last undo landed; None if none has.
+
+    It is above all before it by more than an agent may leap, and is the least such from what it has
+    set as the shift on. A long ledger drops claims that have cut nothing, so one that follows may
+    seem to leap as far.
+    """
+    leaps = (epoch for before, epoch in pairwise(claims) if epoch - before > MAX_LEAP)
+    return next((epoch for epoch in leaps if shift and epoch >= shift - 1), None)
+
+
+def _check_named(
+    stream: str, claims: Sequence[tuple[int, int]], named: set[int], shift: int
+) -> None:
     """All claims from the first false one on are named, and none of them was an undo.
 
     Raises:
@@ -192,13 +205,13 @@ def _check_named(stream: str, claims: Sequence[tuple[int, int]], named: set[int]
         raise InvalidInputError(
             f"no claim of epoch {unknown[0]}; the newest ones are {newest}", stream=stream
         )
-    for before, epoch in pairwise(known):
-        if epoch > min(named) and epoch - before > MAX_LEAP:
-            raise InvalidInputError(
-                f"what was false before epoch {epoch} is undone already, by that very claim: no"
-                " agent's epoch is so far above the one before it",
-                stream=stream,
-            )
+    undone = _last_undo(known, shift)
+    if undone is not None and undone > min(named):
+        raise InvalidInputError(
+            f"what was false before epoch {undone} is undone already, by that very claim: no"
+            " agent's epoch is so far above the one before it",
+            stream=stream,
+        )
     later = [epoch for epoch in known if epoch > min(named) and epoch not in named]
     if later:
         raise InvalidInputError(

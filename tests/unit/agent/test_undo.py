@@ -20,7 +20,7 @@ from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.rebuild import rebuild
-from coldstream.usecases.undo import plan_undo, undo
+from coldstream.usecases.undo import _last_undo, plan_undo, undo
 from coldstream_devkit.generator import append_chunks, build_chunk
 
 from .conftest import Site, no_pause
@@ -394,3 +394,21 @@ def test_a_hole_that_a_thief_declared_far_above_is_undone_with_what_he_put_behin
     assert error_of(site) is None
     assert remote_is_local(site)
     assert load(site.context(), STREAM).root.next_offset == 260
+
+
+@pytest.mark.parametrize(
+    ("claims", "shift", "expected"),
+    [
+        ([1, 500, 1400], 0, None),
+        # What lies between was dropped from a long ledger, since it had cut nothing.
+        ([1, 500, 2400], 0, None),
+        ([1, 500, 5000], 4999, 5000),
+        ([1, 500, 5000, 5900, 7100], 4999, 5000),
+        ([1, 500, 5000, 9000, 9100], 8990, 9000),
+        ([1, 500], 4999, None),
+    ],
+)
+def test_an_undo_is_known_by_its_leap_and_a_shortened_ledger_is_none(
+    claims: list[int], shift: int, expected: int | None
+) -> None:
+    assert _last_undo(claims, shift) == expected
