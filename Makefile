@@ -103,8 +103,16 @@ fuzz-kernel: setup ## Random chunks through the C kernel under AddressSanitizer 
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc COLDSTREAM_KERNEL=$(KERNEL_FUZZ) \
 	  $(BIN)/python -m coldstream_devkit.fuzz_columns --seconds $(FUZZ_SECONDS)
 
+.PHONY: js-client
+js-client: ## The stock JavaScript client, for tests/gateway/test_js_client.py (npm)
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/gateway/js
+
+.PHONY: fuzz-gateway
+fuzz-gateway: setup ## Hostile frames of clients through the gateway's decoding and decisions (INPUTS=1000000)
+	$(BIN)/python -m coldstream_devkit.fuzz_gateway --inputs $(or $(INPUTS),1000000) $(if $(SEED),--seed $(SEED))
+
 # All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
-BENCHES := decode upload agent fleet read scrub import scale spark materialise cost
+BENCHES := decode upload agent fleet read gateway scrub import scale spark materialise cost
 .PHONY: bench-quick
 bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
 bench-quick: BENCH := --quick
@@ -128,6 +136,10 @@ bench-fleet: setup ## Ten thousand stream directories: time to durable, idle pas
 .PHONY: bench-read
 bench-read: setup ## Sequential read against plain range GETs of the same objects
 	$(BIN)/python -m bench.read $(BENCH)
+
+.PHONY: bench-gateway
+bench-gateway: setup ## The gateway to a raw reader against range GETs and the broker (apt-get install rabbitmq-server)
+	$(BIN)/python -m bench.gateway $(BENCH)
 
 .PHONY: bench-scrub
 bench-scrub: setup ## Scrub in a worker against plain range GETs of the same objects
@@ -181,7 +193,7 @@ bootstrap: setup node_modules/.stamp ## Once for an account and region: what eve
 
 .PHONY: deploy
 deploy: setup node_modules/.stamp ## Deploy to AWS, with AWS_REGION and your credentials (CDK="-c ...")
-	npx cdk deploy $(CDK)
+	$(BIN)/python -m infra.deploy $(CDK)
 
 .PHONY: diff
 diff: setup node_modules/.stamp ## What `make deploy` would change (CDK="-c ...")

@@ -5,7 +5,8 @@
     cdk deploy -c coldstream:stack-name=prod -c coldstream:prefix=prod/     another cluster's stack
     CDK_OUTDIR=build/cdk.out python app.py       synthesise only, without the CDK's own CLI
 
-Synthesis reads this checkout and nothing else: no account, no network, no git, no clock.
+Synthesis reads this checkout and nothing else: no account, no git, no clock. The network it needs
+the first time, for the packages of uv.lock; they are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cdk_nag import AwsSolutionsChecks  # noqa: E402
 from coldstream.errors import InvalidInputError  # noqa: E402
 from infra import glue_bundle  # noqa: E402
 from infra.bundle import BundleError, build  # noqa: E402
-from infra.config import Settings, default_context  # noqa: E402
+from infra.config import Settings, default_context, refuse_move  # noqa: E402
 from infra.glue_job import Code  # noqa: E402
 from infra.stack import ColdstreamStack  # noqa: E402
 
@@ -32,6 +33,7 @@ def main() -> None:
     """Synthesise the app; cdk-nag is always on, and a finding makes this fail."""
     app = cdk.App(context=default_context(ROOT), analytics_reporting=False)
     settings = Settings.from_context(app.node.get_all_context())
+    refuse_move(settings, Settings.from_context(default_context(ROOT)))
     stack = ColdstreamStack(
         app,
         settings.stack_name,

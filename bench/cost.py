@@ -3,7 +3,8 @@
 Real functions and machines run; the server counts requests, transitions and invocations. Each
 schedule is started once for every scenario, and counted as often as it comes in a month. What grows
 with streams is measured as the difference that some streams make, and taken for as many as the
-scenario has. Lambda's time is this machine's wall time, at the function's memory.
+scenario has. Lambda's time is this machine's wall time, at the memory that each function has in the
+template. What only AWS or an agent asks for is added by its own rules (`bench.cost_added`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from urllib.parse import urlsplit
 import boto3
 
 from bench import report
+from bench.cost_added import alarm_metrics, deployed_memory_gb, polls, template_alarms, words
 from bench.prices import FREE, MONTH_HOURS, PRICES
 from bench.site import context, site
 from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
+from coldstream.plans.policy import PolicySet
+from coldstream.plans.turns import is_in_turn
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.scan import ScanFor, scan
 from coldstream_devkit.claims import claim
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
-MEMORY_GB = 0.5
 #: How often each schedule comes a month, with the settings of cdk.json.
 RUNS = {
     "reconcile": MONTH_HOURS * 12,
@@ -44,6 +48,7 @@ RUNS = {
     "collect": MONTH_HOURS / 24,
 }
 FLUSH_SECONDS = 300
+EVERY_MS = 300_000  # from one run of reconcile to the next; it looks at idle streams every twelfth
 MIB = 2**20
 
 Counts = Mapping[str, float]
@@ -66,15 +71,25 @@ def counted(act: Callable[[], object]) -> Counter[str]:
     return Counter({name: value for name, value in after.items() if value > 0})
 
 
-def dollars(found: Counts) -> dict[str, float]:
-    """The price of what was counted, by service."""
+def dollars(found: Counts, memory_gb: Mapping[str, float]) -> dict[str, float]:
+    """The price of what was counted, by service.
+
+    Args:
+        found: what was counted.
+        memory_gb: of each function, by its module's name.
+
+    Raises:
+        KeyError: something was counted that has no price, or a function that has no memory.
+    """
     sums: dict[str, float] = {}
     for name, value in found.items():
         service = name.partition(".")[0]
         if name.startswith("lambda.") and name != "lambda.Invoke":
-            seconds = name.endswith(".seconds")
+            function = name.split(".")[1]
             price = (
-                PRICES["lambda.gb_seconds"] * MEMORY_GB if seconds else PRICES["lambda.requests"]
+                PRICES["lambda.gb_seconds"] * memory_gb[function]
+                if name.endswith(".seconds")
+                else PRICES["lambda.requests"]
             )
         elif name in FREE or _is_of_the_bench(name):
             continue
@@ -123,9 +138,25 @@ class Tier:
         self._machines = boto3.client("stepfunctions")
         self._prefix = os.environ[names.ENV_WORKFLOWS]
         self._made = 0
+        self.memory_gb = deployed_memory_gb()
+
+    def dollars(self, found: Counts) -> dict[str, float]:
+        """The price of what was counted, by service."""
+        return dollars(found, self.memory_gb)
+
+    def monthly(self, runs: Mapping[str, Counts]) -> dict[str, float]:
+        """Dollars a month of the schedules, by schedule and service."""
+        parts: dict[str, float] = {}
+        for name, found in runs.items():
+            for service, value in self.dollars(found).items():
+                parts[f"{name}: {service}"] = value * RUNS[name]
+            parts[f"{name}: scheduler"] = PRICES["scheduler.invocations"] * RUNS[name]
+        return parts
 
     def run(self, workflow: str) -> None:
         """Run a machine as its schedule starts it, to its end."""
+        while workflow == "reconcile" and _in_the_bucket_now():
+            time.sleep(1)  # `looks` counts what this run would do once an hour
         started = self._machines.start_execution(
             stateMachineArn=self._prefix + workflow,
             input=json.dumps({"reason": names.REASON_SCHEDULE}),
@@ -199,11 +230,10 @@ def piece(
 
 def fixed() -> dict[str, float]:
     """What is paid for although nothing happens."""
-    cloudwatch = boto3.client("cloudwatch")
-    alarms = sum(
-        len(page["MetricAlarms"]) for page in cloudwatch.get_paginator("describe_alarms").paginate()
-    )
-    return {"alarms": alarms * PRICES["alarm"]}
+    return {
+        "alarms": alarm_metrics(template_alarms()) * PRICES["alarm"],
+        "commit_runs: sqs, idle polls": polls(),
+    }
 
 
 def own_metrics() -> float:
@@ -225,16 +255,6 @@ def told_of_test_event() -> float:
     return 0.0
 
 
-def monthly(runs: Mapping[str, Counts]) -> dict[str, float]:
-    """Dollars a month of the schedules, by schedule and service."""
-    parts: dict[str, float] = {}
-    for name, found in runs.items():
-        for service, value in dollars(found).items():
-            parts[f"{name}: {service}"] = value * RUNS[name]
-        parts[f"{name}: scheduler"] = PRICES["scheduler.invocations"] * RUNS[name]
-    return parts
-
-
 def slope(
     more: Mapping[str, Counts], base: Mapping[str, Counts], many: int, of: int
 ) -> dict[str, Counts]:
@@ -249,6 +269,34 @@ def slope(
     return {name: one(more[name], base[name]) for name in more}
 
 
+def looks(tier: Tier, streams: int, of: int) -> dict[str, float]:
+    """Dollars a month for reconcile's look through the bucket, once an hour, with `streams`.
+
+    It is a part of one run in twelve, so the runs that are counted leave it out (`Tier.run`).
+    """
+
+    def look() -> None:
+        cursor: str | None = "missing:"  # where such a run is behind the table
+        while cursor is not None:
+            page = scan(
+                tier.there, ScanFor.RECONCILE, PolicySet(), now_ms=0, target_size=1, cursor=cursor
+            )
+            cursor = page.cursor
+
+    started = time.perf_counter()
+    found = counted(look)
+    found["lambda.scan.seconds"] = time.perf_counter() - started  # type: ignore[assignment]
+    return {
+        f"reconcile's look at the bucket: {service}": value * MONTH_HOURS * streams / of
+        for service, value in tier.dollars(found).items()
+    }
+
+
+def _in_the_bucket_now() -> bool:
+    """Whether a run of reconcile that began now would look through the bucket."""
+    return is_in_turn("", now_ms=time.time_ns() // 10**6, every_ms=EVERY_MS, idle_ms=12 * EVERY_MS)
+
+
 def main() -> None:
     """Count, price, print."""
     quick = report.quick(__doc__)
@@ -261,19 +309,23 @@ def main() -> None:
         before = told_of_test_event()
         base = tier.schedules()
         always = fixed()
-        Bill("idle", {**always, **monthly(base), "metrics": own_metrics() - before}).show(6)
+        Bill("idle", {**always, **tier.monthly(base), "metrics": own_metrics() - before}).show(6)
 
         tier.idle(streams)
         tier.run("collect")  # the first one makes its record
         some = tier.schedules()
-        of_many = monthly(slope(some, base, 10_000, streams))
+        of_many = tier.monthly(slope(some, base, 10_000, streams))
+        of_many |= looks(tier, 10_000, streams)
         # An agent looks every half hour whether what it has uploaded is still there.
         of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS * 2 * PRICES["dynamodb.GetItem"]
+        of_many["agents: heartbeats"] = words(10_000, moving=False)
         # No event comes to streams at rest, so the commit function reports nothing.
         Bill("10000-idle", {**always, **of_many, "metrics": own_metrics() - before}).show(60)
 
         quiet = {name: some[name] for name in ("reconcile", "retention", "collect")}
-        parts = {**always, **monthly(slope(quiet, base, 1000, streams))}
+        parts = {**always, **tier.monthly(slope(quiet, base, 1000, streams))}
+        parts |= looks(tier, 1000, streams)
+        parts["agents: heartbeats and words"] = words(1000, moving=True)
         parts |= commits(tier, paced)
         parts |= consolidations(tier, some["consolidate"], flowing, small)
         Bill("1000-busy", {**parts, "metrics": own_metrics()}).show(250)
@@ -303,7 +355,7 @@ def commits(tier: Tier, paced: int) -> dict[str, float]:
     per_fragment = {key: value / paced for key, value in found.items()}
     messages = 3 * PRICES["sqs.messages"]  # sent, received, deleted: in the worst case one by one
 
-    parts = {f"commits: {k}": v * fragments for k, v in dollars(per_fragment).items()}
+    parts = {f"commits: {k}": v * fragments for k, v in tier.dollars(per_fragment).items()}
     parts["commits: sqs"] = messages * fragments
     # After an upload an agent looks at the item five times a second until the manifest follows.
     parts["agents: dynamodb"] = 10 * PRICES["dynamodb.GetItem"] * fragments
@@ -328,7 +380,7 @@ def consolidations(tier: Tier, idle: Counts, flowing: int, small: int) -> dict[s
     if left != {1}:
         raise RuntimeError(f"an hour's fragments did not become one: {left}")
     many = slope({"consolidate": merged}, {"consolidate": idle}, 1000, flowing)
-    return monthly(many)
+    return tier.monthly(many)
 
 
 if __name__ == "__main__":

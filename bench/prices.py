@@ -20,16 +20,16 @@ PRICES: Mapping[str, float] = MappingProxyType(
         "s3.CompleteMultipartUpload": 5e-6,
         "s3.GetObject": 0.4e-6,
         "s3.HeadObject": 0.4e-6,
-        "dynamodb.PutItem": 0.625e-6,
+        "dynamodb.PutItem": 0.625e-6,  # for each KB of the item, as the next one
         "dynamodb.UpdateItem": 0.625e-6,
         "dynamodb.GetItem": 0.125e-6,
         "dynamodb.scanned": 0.125e-6 / 8,  # an item; half a unit is 4 KB, an item 1 KB at most
-        "sqs.messages": 0.4e-6,
+        "sqs.messages": 0.4e-6,  # a request, also one that finds nothing
         "states.Transition": 25e-6,
         "lambda.requests": 0.2e-6,
         "lambda.gb_seconds": 13.3334e-6,  # arm64
         "scheduler.invocations": 1e-6,
-        "alarm": 0.10,  # a month
+        "alarm": 0.10,  # a month, for each metric that it looks at
         "metric": 0.30,  # a month
         "logs.bytes": 0.50e-9,
     }

@@ -30,7 +30,7 @@ from bench import synthetic_stream as synthetic
 from bench.memory import peak
 from bench.report import ratio
 from bench.scale import alone
-from bench.spark_data import Made, make, make_petabyte
+from bench.spark_data import Made, make, make_all_groups, make_petabyte
 from coldstream.adapters.directory import DirectoryStore
 from coldstream.adapters.place import connect
 from coldstream.fragment import Buffer
@@ -50,14 +50,15 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is read: bytes of each stream, and of what the slow side gets."""
+    """How much is read: bytes of each stream, and of what the slow side gets, and fragments."""
 
     stream: int
     naive: int
+    fragments: int
 
 
-FULL = Extent(stream=2**32, naive=64 * 2**20)
-QUICK = Extent(stream=2**26, naive=2**23)
+FULL = Extent(stream=2**32, naive=64 * 2**20, fragments=2**24)
+QUICK = Extent(stream=2**26, naive=2**23, fragments=2**14)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +304,53 @@ def planning(context: Context) -> None:
         ratio(f"spark-plan-{name}-seconds", whole, "<= 15")
 
 
+def metadata(context: Context) -> None:
+    """A petabyte by stream and hour, from the catalog's items and from the manifest's fragments."""
+    from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+    fragments = context.extent.fragments
+    made = make_petabyte(context.work / "metadata", fragments, Window())
+    make_all_groups(made.bucket, made)
+    reader = context.spark.read.format("rabbitmq_stream").options(**made.options)
+    hour = F.date_trunc("hour", "min_timestamp").alias("hour")
+
+    def streams() -> Any:
+        return reader.option("table", "streams").load().agg(F.sum("size")).collect()[0][0]
+
+    def by_hour() -> Any:
+        frame = reader.option("table", "fragments").load()
+        hours = (
+            frame.groupBy("stream", hour)
+            .agg(
+                F.count("*").alias("fragments"),
+                F.sum("records").alias("records"),
+                F.sum("size").alias("size"),
+                F.min("offset"),
+                F.max("next_offset"),
+                F.min("min_timestamp"),
+                F.max("max_timestamp"),
+            )
+            .collect()
+        )
+        assert sum(row["fragments"] for row in hours) == fragments
+        return sum(row["size"] for row in hours)
+
+    for name, ask, goal in (("streams", streams, 5), ("fragments", by_hour, 60)):
+        seconds = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            assert ask() == made.size
+            seconds.append(time.perf_counter() - began)
+        print(f"  {made.size / 2**50:.3f} PiB, {fragments:,} fragments, {name}: {seconds}")
+        ratio(f"spark-metadata-{name}-seconds", statistics.median(seconds), f"<= {goal}")
+
+
 PARTS: dict[str, Callable[[Context], None]] = {
     "parquet": against_parquet,
     "binaryfile": against_naive,
     "slice": slice_of_time,
     "plan": planning,
+    "metadata": metadata,
 }
 
 

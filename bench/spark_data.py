@@ -120,6 +120,18 @@ def make_petabyte(bucket: Path, fragments: int, window: Window) -> Made:
     return Made(bucket, synthetic.STREAM, root.next_offset, root.total_size, root)
 
 
+def make_all_groups(bucket: Path, made: Made) -> None:
+    """Every group of a petabyte's manifest: 58 kB for 1,024 fragments."""
+    below = [entry for entry in made.root.entries if entry.kind.level]
+    while below:
+        entry = below.pop()
+        node = synthetic.node(entry)
+        key = group_path(PREFIX, synthetic.STREAM, entry.first_offset, entry.uid, entry.kind)
+        _write(bucket, key, node.encode())
+        if entry.kind.level > 1:
+            below += node.entries
+
+
 def _size(chunks: list[Chunk]) -> int:
     return chunks[-1].header.size * len(chunks)  # all but the last are equally long
 

@@ -24,7 +24,7 @@ def _heartbeats() -> DynamoHeartbeats:
 
 
 def tell_heartbeats() -> None:
-    """Log and count silent and troubled agents; a failure is logged and stops nothing."""
+    """Log and count silent, troubled and racing agents; a failure is logged and stops nothing."""
     try:
         found = _heartbeats().all()
     except ColdstreamError as error:
@@ -41,10 +41,13 @@ def tell_heartbeats() -> None:
         logger.warning("an agent is silent", node=node)
     for node in agents.troubled:
         logger.warning("an agent has streams that fail or stand still", node=node)
+    for node in agents.racing:
+        logger.warning("local retention is about to take what is not published", node=node)
     for name, value in {
         names.METRIC_AGENTS: agents.agents,
         names.METRIC_AGENTS_SILENT: len(agents.silent) + len(found) - len(heard),
         names.METRIC_AGENTS_TROUBLED: len(agents.troubled),
+        names.METRIC_AGENTS_RACING: len(agents.racing),
         names.METRIC_STREAMS_BEHIND: agents.behind,
     }.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
@@ -27,6 +28,9 @@ tracer = Tracer(service=SERVICE)
 metrics = Metrics(namespace=names.METRIC_NAMESPACE, service=SERVICE)
 
 _LAST_MS = 10_000
+
+# The runtime's own, and AWS says nowhere which: a difference from what was tested shows here.
+logger.info("started", boto3=boto3.__version__)
 
 
 @cache
@@ -77,6 +81,18 @@ def tell(error: ColdstreamError, *, message_id: str | None = None) -> None:
 
 def _writable(text: str | None) -> str | None:
     return None if text is None else text.encode(errors="backslashreplace").decode()
+
+
+def count_for(workflow: str, name: str, value: int) -> None:
+    """Count something in the metric of one workflow, at once and beside those of the handler."""
+    with single_metric(
+        name=name,
+        unit=MetricUnit.Count,
+        value=value,
+        namespace=names.METRIC_NAMESPACE,
+        default_dimensions={names.METRIC_DIMENSION_SERVICE: SERVICE},
+    ) as of_workflow:
+        of_workflow.add_dimension(name=names.METRIC_DIMENSION_WORKFLOW, value=workflow)
 
 
 def setting(name: str) -> int:

@@ -23,7 +23,7 @@ from coldstream.errors import (
 )
 from coldstream.names import check_stream
 from coldstream.plans.policy import PolicySet
-from functions._runtime import aws_client, logger, metrics, tell
+from functions._runtime import aws_client, count_for, logger, metrics, tell
 
 WorkItem = Mapping[str, Any]
 
@@ -139,9 +139,18 @@ def answer(event: Mapping[str, Any], left: list[dict[str, Any]], totals: Totals)
     return {"left": left, **totals, "failed": totals["failed"] + int(event.get("failed", 0))}
 
 
-def report(workflow: str, values: Mapping[str, int]) -> None:
-    """Count what a step did in the metrics, and log it."""
+def report(workflow: str, values: Mapping[str, int], *, failed: int = 0) -> None:
+    """Count what a step did in the metrics, and log it.
+
+    Args:
+        workflow: the step's.
+        values: by the metric's name.
+        failed: streams that it left undone. They are counted for the workflow alone, whose alarm
+            knows how often it comes round, and only if there are any: a metric costs money.
+    """
+    if failed:
+        count_for(workflow, names.METRIC_STREAMS_FAILED, failed)
     for name, value in values.items():
         unit = MetricUnit.Bytes if name.startswith("Bytes") else MetricUnit.Count
         metrics.add_metric(name=name, unit=unit, value=value)
-    logger.info("step", extra={"workflow": workflow, **values})
+    logger.info("step", extra={"workflow": workflow, **values, "failed": failed})

@@ -69,8 +69,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_GARBAGE_BYTES: totals["garbage_bytes"],
             names.METRIC_GARBAGE_DELETED: totals["deleted"],
             names.METRIC_DELETES_REFUSED: totals["refused"],
-            names.METRIC_STREAMS_FAILED: totals["failed"],
         },
+        failed=totals["failed"],
     )
     return answer(event, left, totals)
 

@@ -58,7 +58,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_FRAGMENTS_CONSOLIDATED: totals["fragments"] if took else 0,
             names.METRIC_BYTES_CONSOLIDATED: totals["bytes"] if took else 0,
             names.METRIC_CONFLICTS: totals["conflicts"],
-            names.METRIC_STREAMS_FAILED: totals["failed"],
         },
+        failed=totals["failed"],
     )
     return answer(event, left, totals)

@@ -38,7 +38,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_REBALANCES: totals["landed"],
             names.METRIC_GROUPS_WRITTEN: totals["groups"] if totals["landed"] else 0,
             names.METRIC_CONFLICTS: totals["conflicts"],
-            names.METRIC_STREAMS_FAILED: totals["failed"],
         },
+        failed=totals["failed"],
     )
     return answer(event, left, totals)

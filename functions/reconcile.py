@@ -54,9 +54,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_FRAGMENTS_COMMITTED: totals["fragments"],
             names.METRIC_BYTES_COMMITTED: totals["bytes"],
             names.METRIC_FRAGMENTS_REFUSED: totals["refused"],
-            names.METRIC_STREAMS_FAILED: totals["failed"],
             **hole_metrics(holes),
         },
+        failed=totals["failed"],
     )
     return answer(event, left, totals)
 

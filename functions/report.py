@@ -1,14 +1,14 @@
-"""A Catch of a state machine -> here: log and count what the machine gives up."""
+"""A Catch of a state machine, an event of one or of a job -> here: log and count the failure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aws_lambda_powertools.metrics import MetricUnit, single_metric
+from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
-from functions._runtime import logger, metrics, tracer
+from functions._runtime import SERVICE, count_for, logger, metrics, tracer
 
 # Step Functions takes causes of 32 KiB, and a stack trace says what it has to say at its end.
 _LONGEST_CAUSE = 4000
@@ -19,7 +19,7 @@ _LONGEST_CAUSE = 4000
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Count the failure twice: for the alarm, and for each workflow by its name."""
-    workflow = str(event["workflow"])
+    workflow = _name(str(event["workflow"]))
     error = event.get("error") or {}
     logger.error(
         f"the workflow {workflow} gives up",
@@ -32,12 +32,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     )
     name = names.METRIC_WORKFLOW_FAILURES
     metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
-    with single_metric(
-        name=name,
-        unit=MetricUnit.Count,
-        value=1,
-        namespace=names.METRIC_NAMESPACE,
-        default_dimensions={"service": metrics.service or ""},
-    ) as of_workflow:
-        of_workflow.add_dimension(name=names.METRIC_DIMENSION_WORKFLOW, value=workflow)
+    count_for(workflow, name, 1)
     return {}
+
+
+def _name(workflow: str) -> str:
+    """The name of a workflow; events of Step Functions have the ARN of its machine."""
+    _, is_arn, machine = workflow.rpartition(":stateMachine:")
+    return machine.removeprefix(f"{SERVICE}-") if is_arn else workflow

@@ -60,7 +60,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             names.METRIC_BYTES_RETIRED: totals["bytes"] if took else 0,
             names.METRIC_CONFLICTS: totals["conflicts"],
             names.METRIC_STREAMS_UNNAMED: totals["unnamed"],
-            names.METRIC_STREAMS_FAILED: totals["failed"],
         },
+        failed=totals["failed"],
     )
     return answer(event, left, totals)

@@ -6,16 +6,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
 from coldstream.plans.turns import is_in_turn
-from coldstream.usecases.scan import ScanFor, scan, several
+from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
 from functions._heartbeats import tell_heartbeats
-from functions._runtime import logger, now_ms, remote, setting, tell, time_left, tracer
+from functions._runtime import (
+    count_for,
+    logger,
+    metrics,
+    now_ms,
+    remote,
+    setting,
+    tell,
+    time_left,
+    tracer,
+)
 from functions._steps import policies, work_items
 
 _MINUTE_MS = 60_000
+_TOLD = 20  # streams that a line of the log names
 
 
 @logger.inject_lambda_context
@@ -29,6 +41,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if workflow is ScanFor.RECONCILE and not event.get("cursor"):
         tell_heartbeats()
     rules, in_time = policies(), time_left(context)
+    in_turn = _turn(event.get("reason") == names.REASON_SCHEDULE)
     page = several(
         lambda cursor: scan(
             remote(),
@@ -38,7 +51,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             target_size=setting(names.ENV_FRAGMENT_SIZE),
             cursor=cursor,
             mark=True,
-            in_turn=_turn(event.get("reason") == names.REASON_SCHEDULE),
+            # The bucket is one more that is looked at in its turn: once an hour.
+            look=in_turn(""),
+            in_turn=in_turn,
             time_left=in_time,
         ),
         event.get("cursor"),
@@ -46,19 +61,38 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     )
     for error in page.damaged:
         tell(error)
+    if page.damaged:
+        # No step ever sees these: nobody else says that the run leaves them undone.
+        count_for(workflow, names.METRIC_STREAMS_FAILED, len(page.damaged))
     if page.foreign:
         logger.warning(
             "objects that lie where a stream's directory should be: passed over",
             objects=page.foreign,
             keys=[ascii(key) for key in page.foreign_keys],
         )
+    if page.lost:
+        _tell_lost(page)
     logger.info("scanned", workflow=event["workflow"], seen=page.seen, wanted=len(page.streams))
     return {
         "work": [{"stream": stream} for stream in page.streams],
         "cursor": page.cursor,
         "more": page.cursor is not None,
-        "failed": failed,
+        "failed": failed + len(page.damaged),
     }
+
+
+def _tell_lost(page: ScanPage) -> None:
+    """Streams without an item: they are among the work, and adopted, but somebody lost them."""
+    logger.warning(
+        "the bucket has streams that the table lacks: their items were lost",
+        streams=list(page.streams[-page.lost :][:_TOLD]),
+        count=page.lost,
+    )
+    # Metrics cost money: this one is reported only where there is something to say.
+    metrics.add_metric(
+        name=names.METRIC_STREAMS_WITHOUT_ITEM, unit=MetricUnit.Count, value=page.lost
+    )
+    metrics.flush_metrics()
 
 
 def _turn(scheduled: bool) -> Callable[[str], bool]:

@@ -33,7 +33,7 @@ PROVIDED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "s
 
 # Front ends and test helpers. They need numpy, typer and the like, which no function may import.
 FRONT_ENDS = frozenset(
-    {"agent", "cli", "columns", "gateway", "jobs", "local", "reader", "spark", "testing"}
+    {"agent", "cli", "columns", "copies", "gateway", "jobs", "local", "reader", "spark", "testing"}
 )
 
 _STRIPPED_DIRECTORIES = frozenset({"__pycache__", "bin", "test", "tests"})

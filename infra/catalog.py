@@ -18,6 +18,7 @@ class CatalogTable(Construct):
         scope: where it belongs.
         id: its name there.
         name: of the table; empty for one that CloudFormation makes up.
+        protected: DynamoDB refuses to delete it.
 
     Attributes:
         table: the table.
@@ -29,6 +30,7 @@ class CatalogTable(Construct):
         id: str,  # noqa: A002 - the CDK's own word
         *,
         name: str,
+        protected: bool,
     ) -> None:
         super().__init__(scope, id)
         self.table = dynamodb.Table(
@@ -41,7 +43,7 @@ class CatalogTable(Construct):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            deletion_protection=True,
+            deletion_protection=protected,
             # Both images: who follows the stream sees what a commit moved, not just that it did.
             stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,

@@ -54,6 +54,7 @@ class Claim(Construct):
             ],
             log_retention_days=site.settings.log_retention_days,
             tracing=site.settings.tracing,
+            memory_mib=site.settings.commit_memory_mib,
             description="Claims streams and commits for the agents, which have no right to",
         )
         accept_keys(made.role, bucket=bucket, prefix=prefix, kinds=KINDS)

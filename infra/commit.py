@@ -140,6 +140,8 @@ class CommitRuns(Construct):
             ],
             log_retention_days=settings.log_retention_days,
             tracing=settings.tracing,
+            memory_mib=settings.commit_memory_mib,
+            reserved=settings.reserved_concurrency or None,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
         accept_keys(made.role, bucket=site.bucket, prefix=settings.prefix, kinds=COMMIT_KINDS)

@@ -21,6 +21,9 @@ LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365)
 # Six hours let one run go over ten thousands of streams, and keep the grace time below a day.
 PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
 
+# An alarm looks back for seven days, and a run that came must be among them.
+LONGEST_INTERVAL_MINUTES = 6 * 1440
+
 # An execution of Step Functions ends after a year, and the sweep comes after the wait.
 MAX_UNDELETE_SECONDS = 364 * 86_400
 
@@ -50,19 +53,28 @@ class Settings:
             `cdk deploy --import-existing-resources` takes it over.
         table_name: of the catalog; as above.
         warehouse_name: of the bucket of the tables; as above.
+        protected: against deletion, stack and table. `make deploy` makes a new stack without it and
+            then turns it on, so that a first deployment that fails is in nobody's way.
         alarm_email: who is told when an alarm goes off; empty for nobody.
         batch_window_seconds: how long events are gathered before a commit. Longer means fewer
             commits, and as much more time until an upload is in the manifest. 1 to 60.
         max_concurrency: how many commit functions may run at once. 2 to 1000.
+        reserved_concurrency: how much of the account's concurrency of Lambda the commit function
+            has for itself, so that nothing else takes it; 0 for none, or `max_concurrency` to 1000.
+        commit_memory_mib: memory of the functions that commit and claim, and with it their share of
+            a CPU. 512 to 10240.
+        step_memory_mib: the same of the workflows' functions; consolidate has 1024 at least. 512 to
+            10240.
         reconcile_interval_minutes: how often streams are checked for uploads whose event was lost.
             1 to 1440.
         reconcile_idle_interval_minutes: how often streams are checked that have had no data for an
             hour. Each check is a LIST, which is what ten thousand idle streams cost. 1 to 10080.
-        retention_interval_minutes: how often retention rules are applied. 1 to 10080.
-        consolidate_interval_minutes: how often small fragments are made into large ones. 1 to
-            10080.
+        retention_interval_minutes: how often retention rules are applied. 1 to 8640, like the
+            next two: no alarm could tell that what comes round less often than in six days does
+            not come.
+        consolidate_interval_minutes: how often small fragments are made into large ones.
         collect_interval_minutes: how often garbage is looked for, and deleted if it was found to be
-            garbage one grace time before. 1 to 43200.
+            garbage one grace time before.
         fragment_size_mib: size that consolidation gives to fragments, in MiB, like the agents' own
             target size. 1 to 1024.
         branching: entries of a manifest's group, and half of what its root holds. 2 to 4096.
@@ -99,9 +111,13 @@ class Settings:
     bucket_name: str
     table_name: str
     warehouse_name: str
+    protected: bool
     alarm_email: str
     batch_window_seconds: int
     max_concurrency: int
+    reserved_concurrency: int
+    commit_memory_mib: int
+    step_memory_mib: int
     reconcile_interval_minutes: int
     reconcile_idle_interval_minutes: int
     retention_interval_minutes: int
@@ -152,17 +168,21 @@ class Settings:
             bucket_name=_named(given, "bucket_name", _BUCKET),
             table_name=_named(given, "table_name", _TABLE),
             warehouse_name=_named(given, "warehouse_name", _BUCKET),
+            protected=_yes_or_no(given, "protected"),
             alarm_email=_email(given["alarm_email"]),
             # A batch of more than ten messages needs a window of at least one second.
             batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
             max_concurrency=_whole(given, "max_concurrency", 2, 1000),
+            reserved_concurrency=_whole(given, "reserved_concurrency", 0, 1000),
+            commit_memory_mib=_whole(given, "commit_memory_mib", 512, 10_240),
+            step_memory_mib=_whole(given, "step_memory_mib", 512, 10_240),
             reconcile_interval_minutes=_whole(given, "reconcile_interval_minutes", 1, 1440),
             reconcile_idle_interval_minutes=_whole(
                 given, "reconcile_idle_interval_minutes", 1, 10_080
             ),
-            retention_interval_minutes=_whole(given, "retention_interval_minutes", 1, 10_080),
-            consolidate_interval_minutes=_whole(given, "consolidate_interval_minutes", 1, 10_080),
-            collect_interval_minutes=_whole(given, "collect_interval_minutes", 1, 43_200),
+            retention_interval_minutes=_interval(given, "retention_interval_minutes"),
+            consolidate_interval_minutes=_interval(given, "consolidate_interval_minutes"),
+            collect_interval_minutes=_interval(given, "collect_interval_minutes"),
             fragment_size_mib=_whole(given, "fragment_size_mib", 1, 1024),
             branching=_whole(given, "branching", 2, 4096),
             grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
@@ -183,12 +203,33 @@ class Settings:
             agent_principals=_principals(given["agent_principals"]),
         )
         _check_grace(settings)
+        _check_reserved(settings)
         if settings.materialise_interval_minutes and not settings.materialise_rules:
             raise InvalidInputError(
                 f"{_shown('materialise_interval_minutes')} needs {_shown('materialise_rules')}: a"
                 " schedule cannot say which streams go into which tables"
             )
         return settings
+
+
+def refuse_move(settings: Settings, written: Settings) -> None:
+    """Refuse another prefix for the stack that cdk.json describes.
+
+    Given alone for one command it does not make a second cluster's stack: it moves the first one,
+    whose uploads then raise no events. Whoever means that writes it into cdk.json.
+
+    Args:
+        settings: what is to be deployed.
+        written: what cdk.json says.
+
+    Raises:
+        InvalidInputError: the stack would be moved.
+    """
+    if settings.stack_name == written.stack_name and settings.prefix != written.prefix:
+        raise InvalidInputError(
+            f"{_shown('prefix')} {settings.prefix} is not that of the stack {written.stack_name} in"
+            f" cdk.json, {written.prefix}: another cluster needs {_shown('stack_name')}, too"
+        )
 
 
 def default_context(root: Path) -> dict[str, Any]:
@@ -226,6 +267,10 @@ def _off_or(given: Mapping[str, Any], name: str, low: int) -> int:
     if 0 < minutes < low:
         raise InvalidInputError(f"{_shown(name)} must be 0 for off, or {low} to 43200")
     return minutes
+
+
+def _interval(given: Mapping[str, Any], name: str) -> int:
+    return _whole(given, name, 1, LONGEST_INTERVAL_MINUTES)
 
 
 def _stack_name(value: object) -> str:
@@ -275,6 +320,19 @@ def _check_grace(settings: Settings) -> None:
         raise InvalidInputError(
             f"{_shown('grace_seconds')} must be at least {2 * longest}: twice the longest time in"
             f" which a workflow may publish; only with {_shown('testing')} it may be less"
+        )
+
+
+def _check_reserved(settings: Settings) -> None:
+    """What the queue's poller may start must not be throttled by the function's own limit.
+
+    Raises:
+        InvalidInputError: it would be.
+    """
+    if 0 < settings.reserved_concurrency < settings.max_concurrency:
+        raise InvalidInputError(
+            f"{_shown('reserved_concurrency')} must be 0 for none, or at least"
+            f" {_shown('max_concurrency')}, {settings.max_concurrency}"
         )
 
 

@@ -31,8 +31,20 @@ class _Graph:
     most: tuple[str, ...] = ()
 
 
-#: What the workflows and the jobs do; each row has its graphs side by side.
+#: What the agents say, what workflows and jobs do; each row has its graphs side by side.
 _WORK = (
+    (
+        _Graph(
+            "Agents: silent, troubled, about to lose data",
+            most=(
+                names.METRIC_AGENTS,
+                names.METRIC_AGENTS_SILENT,
+                names.METRIC_AGENTS_TROUBLED,
+                names.METRIC_AGENTS_RACING,
+            ),
+        ),
+        _Graph("Agents: streams behind", most=(names.METRIC_STREAMS_BEHIND,)),
+    ),
     (
         _Graph("Rebalance", (names.METRIC_REBALANCES, names.METRIC_GROUPS_WRITTEN)),
         _Graph("Consolidation: fragments", (names.METRIC_FRAGMENTS_CONSOLIDATED,)),
@@ -91,6 +103,7 @@ def dashboard(
         commit_runs: the function that commits.
         machines: the state machines by their workflow's name.
     """
+    failing = [name for name in machines if name != "delete"]  # its machine fails instead
     jobs = [
         most(scope, names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: n}) for n in names.JOBS
     ]
@@ -109,7 +122,7 @@ def dashboard(
                 _widget(
                     "Workflows: streams and steps given up",
                     own(scope, names.METRIC_WORKFLOW_FAILURES),
-                    own(scope, names.METRIC_STREAMS_FAILED),
+                    *(own(scope, names.METRIC_STREAMS_FAILED, workflow=each) for each in failing),
                 ),
             ],
             *([_drawn(scope, graph) for graph in row] for row in _WORK),

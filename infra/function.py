@@ -43,6 +43,7 @@ class Function(Construct):
         description: one sentence for the console.
         tracing: whether X-Ray gets a sample of its runs.
         memory_mib: memory, and with it the share of a CPU.
+        reserved: how much of the account's concurrency it has for itself; None for nothing.
 
     Attributes:
         function: the function.
@@ -62,7 +63,8 @@ class Function(Construct):
         log_retention_days: int,
         description: str,
         tracing: bool,
-        memory_mib: int = 512,
+        memory_mib: int,
+        reserved: int | None = None,
     ) -> None:
         super().__init__(scope, id)
         log_group = logs.LogGroup(
@@ -85,6 +87,7 @@ class Function(Construct):
             code=code,
             memory_size=memory_mib,
             timeout=timeout,
+            reserved_concurrent_executions=reserved,
             role=self.role,
             log_group=log_group,
             tracing=lambda_.Tracing.ACTIVE if tracing else lambda_.Tracing.DISABLED,

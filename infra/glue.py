@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aws_cdk import Stack
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from coldstream.names import job_script
 from infra import rights
 from infra.arns import catalog_arn
+from infra.failures import report_jobs
 from infra.function import RETENTION
 from infra.glue_job import Code, GlueJob, LogGroups
 from infra.nag import accept_arn, accept_keys
@@ -24,8 +23,6 @@ from infra.warehouse import Warehouse
 #: more costs less than a person who starts it again and again.
 _LONG_MINUTES = 480
 _SHORT_MINUTES = 120
-
-_FAILURES = ["FAILED", "TIMEOUT", "ERROR"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +61,7 @@ class Jobs(Construct):
 
     Attributes:
         jobs: the jobs by their names.
+        every_minutes: how often a schedule starts each; 0 for never.
     """
 
     def __init__(
@@ -119,7 +117,8 @@ class Jobs(Construct):
             for name, plan in plans.items()
             if (code.directory / job_script(name)).is_file()
         }
-        self._report_failures(report)
+        report_jobs(self, jobs=[job.job_name for job in self.jobs.values()], report=report)
+        self.every_minutes = {name: plans[name].every_minutes for name in self.jobs}
 
     def _job(self, name: str, plan: JobPlan) -> GlueJob:
         site, stack, warehouse = self._site, Stack.of(self), self._warehouse
@@ -171,33 +170,3 @@ class Jobs(Construct):
                 "The job's own tables; which ones there are depends on the operator's rules",
             )
         return job
-
-    def _report_failures(self, report: lambda_.IFunction) -> None:
-        """Log and count every run that fails, by the function that does it for workflows, too."""
-        events.Rule(
-            self,
-            "Failures",
-            description="Runs of Glue jobs that did not succeed",
-            event_pattern=events.EventPattern(
-                source=["aws.glue"],
-                detail_type=["Glue Job State Change"],
-                detail={
-                    "jobName": [job.job_name for job in self.jobs.values()],
-                    "state": _FAILURES,
-                },
-            ),
-            targets=[
-                targets.LambdaFunction(
-                    report,
-                    event=events.RuleTargetInput.from_object(
-                        {
-                            "workflow": events.EventField.from_path("$.detail.jobName"),
-                            "error": {
-                                "Error": events.EventField.from_path("$.detail.state"),
-                                "Cause": events.EventField.from_path("$.detail.message"),
-                            },
-                        }
-                    ),
-                )
-            ],
-        )

@@ -22,7 +22,7 @@ from infra import glue_wheels
 from infra.bundle import BundleError, run_uv, staged
 
 #: What no job imports.
-LEFT_OUT = frozenset({"agent", "cli", "gateway", "local"})
+LEFT_OUT = frozenset({"agent", "cli", "copies", "gateway", "local"})
 
 PACKAGE_ZIP = "coldstream.zip"
 KERNEL = "kernel"

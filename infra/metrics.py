@@ -5,6 +5,7 @@ from __future__ import annotations
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import IConstruct
 
@@ -30,15 +31,20 @@ def most(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     return own(scope, name, **dimensions).with_(statistic="Maximum")
 
 
-def throttled(table: dynamodb.ITable) -> cloudwatch.Metric:
-    """How many writes to a table were throttled."""
+def throttled(table: dynamodb.ITable, name: str) -> cloudwatch.Metric:
+    """How many reads (`ReadThrottleEvents`) or writes (`Write…`) of a table were throttled."""
     return cloudwatch.Metric(
         namespace="AWS/DynamoDB",
-        metric_name="WriteThrottleEvents",
+        metric_name=name,
         dimensions_map={"TableName": table.table_name},
         statistic="Sum",
         period=FIVE_MINUTES,
     )
+
+
+def behind(function: lambda_.IFunction) -> cloudwatch.Metric:
+    """How old the newest record was that a function got of the stream that it follows, in ms."""
+    return function.metric("IteratorAge", period=FIVE_MINUTES, statistic="Maximum")
 
 
 def waiting(queue: sqs.IQueue) -> cloudwatch.Metric:

@@ -16,15 +16,17 @@ from infra.catalog import CatalogTable
 from infra.claim import Claim
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
+from infra.failures import report_machines
 from infra.glue import Jobs
 from infra.glue_job import Code
+from infra.logs import save_queries
 from infra.people import People
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
 from infra.warehouse import Warehouse
 from infra.workflows.delete import Delete
 from infra.workflows.rebalance import rebalance
-from infra.workflows.scanning import WORKFLOWS, ScanWorkflow
+from infra.workflows.scanning import WORKFLOWS, ScanWorkflow, looked_at_minutes
 
 # W3005: the CDK makes each function depend on its role as well as on the role's policy: once more
 # than needed, and harmless. E3601: it takes no substitution within the ARN of a state's resource;
@@ -58,9 +60,13 @@ class ColdstreamStack(Stack):
         job_code: Code,
         description: str,
     ) -> None:
-        super().__init__(scope, id, description=description, termination_protection=True)
+        super().__init__(
+            scope, id, description=description, termination_protection=settings.protected
+        )
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
-        catalog = CatalogTable(self, "Catalog", name=settings.table_name)
+        catalog = CatalogTable(
+            self, "Catalog", name=settings.table_name, protected=settings.protected
+        )
         commit_queue = CommitQueue(
             self,
             "CommitQueue",
@@ -85,8 +91,9 @@ class ColdstreamStack(Stack):
             for name in WORKFLOWS
         }
         storage.deny_deletes_but_by([scanning["collect"].function, delete.function])
+        rebalancing, rebalance_step = rebalance(self, site=site, shared=shared)
         machines = {
-            "rebalance": rebalance(self, site=site, shared=shared),
+            "rebalance": rebalancing,
             "delete": delete.machine,
             **{name: each.machine for name, each in scanning.items()},
         }
@@ -96,18 +103,38 @@ class ColdstreamStack(Stack):
         warehouse = Warehouse(
             self, "Warehouse", name=settings.warehouse_name, database=settings.database
         )
-        Jobs(self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report)
+        jobs = Jobs(
+            self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report
+        )
+        report_machines(self, machines=machines, report=shared.report)
         alarms = Alarms(
             self,
             "Alarms",
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
+            claim=claim.function,
             machines={name: machines[name] for name in names.WORKFLOWS},
             every_minutes={name: row.every_minutes(settings) for name, row in WORKFLOWS.items()},
+            looked_at_minutes=looked_at_minutes(settings),
+            jobs_every_minutes=jobs.every_minutes,
             report=shared.report,
+            tombstone=delete.tombstone,
             table=catalog.table,
             missed_tombstones=delete.missed,
             email=settings.alarm_email,
+        )
+        committing = [commit_runs.function, claim.function, scanning["reconcile"].function]
+        others = [shared.scan, rebalance_step, delete.function, delete.tombstone, shared.report]
+        others += [each.function for name, each in scanning.items() if name != "reconcile"]
+        save_queries(
+            Construct(self, "Logs"),
+            {
+                "failures": [*committing, *others],
+                "commits": committing,
+                "claims": [claim.function],
+                "holes": committing,
+                "workflows": [shared.report],
+            },
         )
         # Whoever works with a deployment, the CLI first of all, finds it by these.
         for name, value in {
@@ -150,7 +177,6 @@ class ColdstreamStack(Stack):
                 names.ENV_BRANCHING: str(settings.branching),
                 names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
                 names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
-                names.ENV_UNDELETE_SECONDS: str(settings.undelete_seconds),
                 names.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
                 names.ENV_RECONCILE_IDLE_MINUTES: str(settings.reconcile_idle_interval_minutes),
             },

@@ -56,7 +56,7 @@ class Site:
         starts: Sequence[str] = (),
         description: str,
         timeout_seconds: int | None = None,
-        memory_mib: int = 512,
+        memory_mib: int | None = None,
     ) -> lambda_.IFunction:
         """The function `functions.<name>`.
 
@@ -68,7 +68,7 @@ class Site:
             starts: the workflows that it may start.
             description: one sentence for the console.
             timeout_seconds: the longest run; by default that of the settings.
-            memory_mib: its memory.
+            memory_mib: its memory; by default that of the settings.
         """
         made = Function(
             scope,
@@ -84,7 +84,7 @@ class Site:
             log_retention_days=self.settings.log_retention_days,
             description=description,
             tracing=self.settings.tracing,
-            memory_mib=memory_mib,
+            memory_mib=memory_mib or self.settings.step_memory_mib,
         )
         accept_keys(made.role, bucket=self.bucket, prefix=self.settings.prefix, kinds=kinds)
         for start in starts:

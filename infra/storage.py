@@ -131,7 +131,9 @@ def _notify(bucket: s3.CfnBucket, prefix: str, commit_queue: CommitQueue) -> Non
                 filter=s3.CfnBucket.NotificationFilterProperty(
                     s3_key=s3.CfnBucket.S3KeyFilterProperty(
                         rules=[
-                            s3.CfnBucket.FilterRuleProperty(name="prefix", value=prefix),
+                            s3.CfnBucket.FilterRuleProperty(
+                                name="prefix", value=f"{prefix}stream/"
+                            ),
                             s3.CfnBucket.FilterRuleProperty(name="suffix", value=suffix),
                         ]
                     )

@@ -1,7 +1,7 @@
 /* Messages of RabbitMQ streams to Arrow columns: the two loops that Python is too slow for.
  *
  *   walk     finds where each message of some chunks begins and how long it is
- *   columns  decodes AMQP 1.0 messages into the buffers of Arrow arrays
+ *   columns  decodes messages, AMQP 1.0 or plain bytes, into the buffers of Arrow arrays
  *
  * Formats: docs/reference/formats.md (chunks and entries, verified against Osiris), OASIS AMQP 1.0
  * parts 1 and 3. The plain decoder in coldstream.columns.reference says what is right. `columns`
@@ -25,7 +25,7 @@ static inline uint32_t be32(const uint8_t *p) {
 static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 | be32(p + 4); }
 
 /* Bumped with every change of a signature or a struct; the loader compares it. */
-EXPORT int32_t coldstream_kernel_abi(void) { return 1; }
+EXPORT int32_t coldstream_kernel_abi(void) { return 2; }
 
 /* ---- walk ------------------------------------------------------------------------------------ */
 
@@ -113,10 +113,14 @@ enum {
     P_GROUP_SEQUENCE, P_REPLY_TO_GROUP_ID, P_COUNT
 };
 
+/* How messages are read: `BodyFormat` of coldstream.osiris.body. */
+enum { FORMAT_AUTO, FORMAT_AMQP, FORMAT_BYTES };
+
 struct columns {
     const uint8_t *const *messages;
     const int32_t *lengths;
     int64_t count;
+    int64_t format;
     /* which columns are wanted: NULL pointers are not */
     struct text *body_kind, *body;
     struct map *application_properties, *message_annotations;
@@ -134,6 +138,7 @@ struct span { const uint8_t *at; int64_t size; };
 enum { V_NULL, V_BOOL, V_UNSIGNED, V_SIGNED, V_TIME, V_UUID, V_BINARY, V_STRING, V_SYMBOL };
 struct value {
     int kind;
+    uint8_t code;                 /* its format code */
     uint64_t number;              /* V_BOOL, V_UNSIGNED; V_SIGNED and V_TIME as two's complement */
     struct span bytes;            /* V_UUID, V_BINARY, V_STRING, V_SYMBOL */
 };
@@ -186,6 +191,7 @@ static int read_value(const uint8_t **at, const uint8_t *end, struct value *v) {
     left--;
     int64_t size = 0;
     v->number = 0;
+    v->code = code;
     switch (code) {
     case 0x40: v->kind = V_NULL; break;
     case 0x41: v->kind = V_BOOL; v->number = 1; break;
@@ -410,8 +416,10 @@ static int good_header(const struct value *v) {
     return 1;
 }
 
+/* Other integers than ulong are no ids; the plain decoder says of which type they are. */
 static int good_id(const struct value *v) {
-    return is_integer(v) || v->kind == V_UUID || v->kind == V_BINARY || v->kind == V_STRING;
+    return v->code == 0x80 || v->code == 0x53 || v->code == 0x44 || v->kind == V_UUID
+        || v->kind == V_BINARY || v->kind == V_STRING;
 }
 
 static int good_properties(const struct value *v) {
@@ -479,11 +487,30 @@ static int emit_properties(struct columns *c, const struct value *v, int64_t row
 
 enum { HEADER = 0x70, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE, FOOTER };
 
-/* One message into row `row`; 0 if it is left to the plain decoder. */
+static int put_kind(struct columns *c, const char *name) {
+    return !c->body_kind || put(c->body_kind, (const uint8_t *)name, (int64_t)strlen(name));
+}
+
+/* Whether a message is certainly no AMQP 1.0: it does not begin with a section. A descriptor is
+ * 0x53 and one byte, or another integer or a symbol, which nobody sends: the plain decoder's. */
+static int no_section(const uint8_t *p, int64_t size) {
+    if (size < 4 || p[0] != 0x00) return 1;
+    switch (p[1]) {
+    case 0x50: case 0x51: case 0x52: case 0x53: case 0x54: case 0x55:
+        return p[2] < HEADER || p[2] > FOOTER;
+    case 0x60: case 0x61: case 0x70: case 0x71: case 0x80: case 0x81: case 0xa3: case 0xb3:
+        return 0;
+    default: return 1;
+    }
+}
+
+/* One message into row `row`; 0 if it is left to the plain decoder, as one without bytes is. */
 static int decode(struct columns *c, const uint8_t *p, int64_t size, int64_t row) {
     const uint8_t *end = p + size;
     int last = 0, body = 0;
     if (!size) return 0;
+    if (c->format == FORMAT_BYTES || (c->format == FORMAT_AUTO && no_section(p, size)))
+        return put_kind(c, "bytes") && (!c->body || put(c->body, p, size));
     while (p < end) {
         if (end - p < 3 || p[0] != 0x00 || p[1] != 0x53) return 0;
         int section = p[2];
@@ -525,11 +552,7 @@ static int decode(struct columns *c, const uint8_t *p, int64_t size, int64_t row
             break;
         }
     }
-    if (c->body_kind) {
-        const char *name = body == DATA ? "data" : body == VALUE ? "value" : "none";
-        if (!put(c->body_kind, (const uint8_t *)name, (int64_t)strlen(name))) return 0;
-    }
-    return 1;
+    return put_kind(c, body == DATA ? "data" : body == VALUE ? "value" : "none");
 }
 
 static void clear_bit(uint8_t *bits, int64_t i) { bits[i >> 3] &= (uint8_t)~(1u << (i & 7)); }

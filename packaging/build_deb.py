@@ -61,10 +61,17 @@ main()
 _FILES = {
     "etc/coldstream/agent.toml": ("packaging/agent.toml", 0o640),
     "etc/coldstream/agent.env": ("packaging/agent.env", 0o600),
+    "etc/coldstream/gateway.env": ("packaging/gateway.env", 0o600),
+    "etc/coldstream/gateway.users": ("packaging/gateway.users", 0o640),
+    "lib/systemd/system/coldstream-gateway.service": (
+        "packaging/coldstream-gateway.service",
+        0o644,
+    ),
     "lib/systemd/system/coldstream-agent.service": ("packaging/coldstream-agent.service", 0o644),
     "lib/systemd/system/coldstream.slice": ("packaging/coldstream.slice", 0o644),
     "usr/share/doc/coldstream/copyright": ("LICENSE", 0o644),
     "usr/share/doc/coldstream/run-the-agent.md": ("docs/how-to/run-the-agent.md", 0o644),
+    "usr/share/doc/coldstream/gateway.md": ("docs/how-to/gateway.md", 0o644),
     "usr/share/doc/coldstream/agent.md": ("docs/reference/agent.md", 0o644),
 }
 _COMPLETIONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import Stack
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
@@ -14,8 +15,12 @@ from infra.steps import SharedSteps, Site
 TIMEOUT_SECONDS = 3600
 
 
-def rebalance(stack: Stack, *, site: Site, shared: SharedSteps) -> sfn.StateMachine:
+def rebalance(
+    stack: Stack, *, site: Site, shared: SharedSteps
+) -> tuple[sfn.StateMachine, lambda_.IFunction]:
     """The state machine that `commit_runs` starts for a root of twice the branching factor.
+
+    With the function that it calls.
 
     Args:
         stack: where it belongs, as "Rebalance".
@@ -37,6 +42,7 @@ def rebalance(stack: Stack, *, site: Site, shared: SharedSteps) -> sfn.StateMach
         kinds=("metadata",),
         description=description,
     )
-    return shared.workflow(
+    machine = shared.workflow(
         scope, "rebalance", step=step, timeout_seconds=TIMEOUT_SECONDS, description=description
     )
+    return machine, step

@@ -36,7 +36,7 @@ class ScanRow:
         kinds: the kinds of keys in `statements`.
         starts: the workflows that its step may start.
         timeout_seconds: the longest run.
-        memory_mib: of its step.
+        memory_mib: of its step, at least.
     """
 
     description: str
@@ -47,7 +47,7 @@ class ScanRow:
     kinds: tuple[str, ...] = ("data", "metadata")
     starts: tuple[str, ...] = ()
     timeout_seconds: int = PUBLISHING_TIMEOUT_SECONDS
-    memory_mib: int = 512
+    memory_mib: int = 0
 
 
 def _retention_rights(site: Site) -> list[iam.PolicyStatement]:
@@ -153,6 +153,17 @@ def definition(name: str, numbers: Mapping[str, int]) -> dict[str, Any]:
     return workflow.definition(DEFINITION, {**_numbers(row), **numbers}, _words(name, row))
 
 
+def looked_at_minutes(settings: Settings) -> dict[str, int]:
+    """How often a workflow looks at one and the same stream, by its name, where that is known.
+
+    `reconcile` takes streams at rest in turns. A stream whose root stays crowded has `rebalance`
+    started once an hour, as long as there are commits.
+    """
+    every = {name: row.every_minutes(settings) for name, row in WORKFLOWS.items()}
+    idle = settings.reconcile_idle_interval_minutes
+    return {**every, "reconcile": max(every["reconcile"], idle), "rebalance": 60}
+
+
 def _numbers(row: ScanRow) -> dict[str, int]:
     return {"MaxItemsPerBatch": row.batch, "MaxConcurrency": row.max_concurrency}
 
@@ -193,7 +204,7 @@ class ScanWorkflow(Construct):
             statements=row.statements(site),
             kinds=row.kinds,
             starts=row.starts,
-            memory_mib=row.memory_mib,
+            memory_mib=max(row.memory_mib, site.settings.step_memory_mib),
             description=row.description,
         )
         self.machine = shared.workflow(

@@ -27,6 +27,16 @@ _ONE_RELEASE = {
     "test_every_confirmed_message_comes_back_identical_and_nothing_stays": SYSTEM,
     "test_whoever_interrupts_it_finds_nothing_running_afterwards": FORKY,
     "test_without_a_broker_nothing_is_uploaded_and_it_is_said": SYSTEM,
+    "test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_begins": FORKY,
+    "test_tracking_data_between_messages_is_no_gap": SYSTEM,
+    "test_a_stream_without_a_remote_tier_is_read_from_the_broker": SYSTEM,
+    "test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_for": FORKY,
+    "test_the_offset_of_a_consumer_is_the_brokers": FORKY,
+    "test_the_broker_says_who_may_log_in_and_read": FORKY,
+    "test_a_broker_that_is_killed_and_comes_back_is_followed_on": FORKY,
+    "test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_the_live_tail": (
+        FORKY
+    ),
 }
 #: For a process to end after a signal, on a machine that does other things.
 END_SECONDS = 180.0

@@ -100,6 +100,8 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
 
 def whole(site: Site, stream: str) -> list[bytes]:
     """Bodies of all messages of a stream that the tier has; none while it has no such stream."""
-    read = site.run("read", f"//{stream}", "--from", "first", "--output", "json")
+    read = site.run(
+        "read", f"//{stream}", "--from", "first", "--output", "json", "--body-format", "amqp"
+    )
     rows = map(json.loads, read.stdout.splitlines())
     return [base64.b64decode(row["body_base64"]) for row in rows]

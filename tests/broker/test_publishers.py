@@ -55,9 +55,12 @@ class Sender:
     async def producing(self) -> Any:
         """A producer; leaves when every message is confirmed."""
         producer = Producer(
-            "127.0.0.1", port=self.node.ports.stream, username="guest", password="guest",
+            "127.0.0.1",
+            port=self.node.ports.stream,
+            username="guest",
+            password="guest",
             filter_value_extractor=_first_letter if self.by_filter else None,
-        )  # fmt: skip
+        )
         await producer.start()
         await producer.create_stream(self.stream, arguments=self.arguments, exists_ok=True)
         yield producer
@@ -229,7 +232,9 @@ async def delivered(node: BrokerNode, stream: str, count: int) -> dict[int, str]
 
 def tiered(site: Site, stream: str) -> dict[int, str]:
     """SHA-256 by offset of what the tier has; nothing while it has no such stream."""
-    read = site.run("read", f"//{stream}", "--from", "first", "--output", "json")
+    read = site.run(
+        "read", f"//{stream}", "--from", "first", "--output", "json", "--body-format", "amqp"
+    )
     rows = [json.loads(line) for line in read.stdout.splitlines()]
     return {
         row["offset"]: hashlib.sha256(base64.b64decode(row["body_base64"])).hexdigest()

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
 from coldstream.adapters.place import Place, Remote
+from coldstream.agent.host import ThisMachine
 from coldstream.cli import agent as module
 from coldstream.cli import options
 from coldstream.cli.main import app
@@ -141,3 +142,26 @@ def test_an_entry_without_a_directory_is_warned_of_once(site: Site, tmp_path: Pa
     assert ended.exit_code == 0, ended.output
     assert ended.stderr.count("__gone_1") == 1
     assert "WARNING" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (PermissionError(13, "Permission denied"), 77, "group that the broker's files have"),
+        (FileNotFoundError(2, "No such file"), 2, "one directory a stream"),
+    ],
+)
+def test_a_data_directory_that_cannot_be_read_is_told_with_what_to_do(
+    site: Site, monkeypatch: pytest.MonkeyPatch, fault: OSError, code: int, words: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(ThisMachine, "scan", fails)
+
+    ended = site.run()
+
+    assert ended.exit_code == code
+    assert "the data directory cannot be read" in ended.stderr
+    assert words in ended.stderr.partition("try:")[2]
+    assert "coldstream --help" not in ended.stderr

@@ -91,6 +91,44 @@ def test_the_example_has_every_key_and_every_one_can_be_uncommented(file: Path) 
             assert read.values[name] == plain, f"the example's {name} is not the default"
 
 
+@pytest.mark.parametrize("name", ["flush", "takeover"])
+def test_a_further_name_of_an_option_is_one_of_its_key(file: Path, name: str) -> None:
+    file.write_text(f'{name}_seconds = 7\n[[streams]]\nflush_seconds = "3s"\n')
+
+    read = read_file(file)
+
+    assert read.values == {name: 7}
+    assert read.rules == ({"flush": 3},)
+    assert show("--config", file)[name] == ("7s", f"file {file}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("flush = 1\nflush_seconds = 1", ["flush and flush_seconds are the same key"]),
+        ("flush_seconds = 1\nflush = 1", ["flush and flush_seconds are the same key"]),
+        ("[[streams]]\nflush = 1\nflush_seconds = 1", ["the same key", "rule 1"]),
+        ("flush_second = 1", ["'flush_second'", "did you mean flush"]),
+    ],
+)
+def test_two_names_of_one_key_are_an_error(file: Path, text: str, words: list[str]) -> None:
+    file.write_text(text)
+
+    with pytest.raises(InvalidInputError) as found:
+        read_file(file)
+
+    assert all(each in str(found.value) for each in words), found.value
+
+
+def test_how_much_may_be_held_is_a_setting(file: Path) -> None:
+    file.write_text('held_bytes = "20GiB"\n')
+
+    read = read_file(file)
+
+    options = AgentOptions(**read.values)
+    assert options.settings("b").held_bytes == 20 * 2**30
+
+
 def test_a_file_is_enough(file: Path, tmp_path: Path) -> None:
     file.write_text(f'bucket = "b"\ntable = "t"\ndata_dir = "{tmp_path}"\ncommitted = "all"\n')
 

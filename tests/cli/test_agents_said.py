@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from coldstream.cli.over_streams import now_ms
 from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat
-from coldstream.plans.stream_words import MARKS, StreamWord, WordsPage, pack
+from coldstream.plans.stream_words import MARKS, StreamWord, WordsPage, pack, unpack
 from tests.support.tier import Tier, chunk
 
 Run = Callable[..., Result]
@@ -105,3 +107,78 @@ def test_who_may_not_read_what_agents_say_is_told_and_sees_the_rest(
 
     assert (result.exit_code, len(json.loads(result.stdout))) == (0, 2)
     assert "what the agents say cannot be read" in result.stderr
+
+
+@pytest.mark.usefixtures("both")
+def test_a_stream_of_which_nothing_new_is_proved_is_called_so(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    unproved = word("b", unproved_ms=120_000, local_end=95, lag_ms=120_000, stuck_since_ms=1000)
+    fresh = word("a", unproved_ms=2_000, local_end=95)
+    says(heartbeats, "rabbit@n1", replace(unproved, reason="not proved: no answer"), fresh)
+
+    first, second = json.loads(run("streams", "--json").stdout)
+
+    assert (first["agent"], second["agent"]) == ("rabbit@n1", "rabbit@n1 (unproved)")
+    assert 120 <= second["unproved_s"] < 125
+    assert 120 <= second["lag_s"] < 125
+    described = run("describe", "b").stdout
+    assert "unproved_s" in described
+    assert "not proved: no answer" in described
+
+
+@pytest.mark.usefixtures("both")
+def test_a_stream_of_which_nothing_was_ever_proved_is_listed_and_described(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    never = StreamWord(
+        "__new_1", True, (0,) * 5, (0,) * 5, lag_ms=500_000, lag_bytes=7, stuck_since_ms=1000,
+        reason="no permission", unproved_ms=500_000, local_end=40,
+    )  # fmt: skip
+    says(heartbeats, "rabbit@n1", never, word("a"), word("b"))
+
+    *_, row = json.loads(run("streams", "--json").stdout)
+    assert (row["stream"], row["state"], row["agent"]) == ("__new_1", None, "rabbit@n1 (unproved)")
+    assert row["lag_s"] >= 500
+    assert row["stuck_since"] is not None
+    assert "__new_1" not in run("streams", "--match", "orders").stdout
+
+    described = run("describe", "__new_1")
+    assert described.exit_code == 0
+    assert "no permission" in described.stdout
+    assert "the catalog does not know this stream" in described.stderr
+    assert run("describe", "__other_1").exit_code == 66
+
+
+@pytest.mark.usefixtures("both")
+def test_what_another_nodes_agent_has_published_is_not_unproved(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    says(heartbeats, "rabbit@n1", word("b", unproved_ms=120_000, local_end=1))
+
+    *_, row = json.loads(run("streams", "--json").stdout)
+
+    assert (row["agent"], row["unproved_s"]) == ("rabbit@n1", 0)
+
+
+@pytest.mark.usefixtures("both")
+def test_a_partition_shows_its_super_stream_and_a_gone_stream_that_it_is(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    says(heartbeats, "rabbit@n1", word("b", super_stream="all-orders"))
+
+    header, *rows = run("streams").stdout.splitlines()
+    place = header.split("\t").index("super_stream")
+    assert [row.split("\t")[place] for row in rows] == ["-", "all-orders"]
+    there = json.loads(run("describe", "b", "--json").stdout)["summary"]
+    gone = json.loads(run("describe", "a", "--json").stdout)["summary"]
+    assert (there["super_stream"], there["gone"]) == ("all-orders", False)
+    assert (gone["super_stream"], gone["gone"]) == (None, True)
+    assert "all-orders" in run("describe", "b").stdout
+
+
+def test_a_page_of_an_agent_of_an_earlier_version_is_understood() -> None:
+    rows = json.loads(zlib.decompress(pack([word("a"), word("b")])))
+    older = zlib.compress(json.dumps([row[:-2] for row in rows]).encode())
+
+    assert unpack(older) == [word("a"), word("b")]

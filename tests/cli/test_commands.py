@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.output import plain, size, when
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
@@ -65,9 +66,11 @@ def test_json_has_a_line_for_every_message(tier: Tier, run: Run, name: str) -> N
     assert len(lines) == FIXTURES[name]["messages"]
     for line in lines:
         assert {"offset", "timestamp", "time"} < line.keys()
-        assert ("message" in line) != ("error" in line and "body_base64" in line)
+        assert "message" in line
+        assert "error" not in line
+    plain = {line["message"]["body_kind"] == "bytes" for line in lines}
     if FIXTURES[name].get("raw_bodies") is False:
-        assert all("message" in line for line in lines)
+        assert plain == {False}
 
 
 def test_text_is_a_line_for_every_message(tier: Tier, run: Run) -> None:
@@ -84,16 +87,52 @@ def test_text_is_a_line_for_every_message(tier: Tier, run: Run) -> None:
     assert lines[2][2].endswith("(100 bytes)")
 
 
-def test_a_message_that_is_no_amqp_is_carried_in_base64_with_the_reason(
+def test_a_message_that_is_no_amqp_is_plain_bytes_and_no_error(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"\xff\xff", b"hello", b"\x00\x53\x75\xa0\x02hi")]])
+
+    lines = [json.loads(line) for line in run("read", "s", "-o", "json").stdout.splitlines()]
+
+    assert [line["message"] for line in lines] == [
+        {"body_kind": "bytes", "body": {"base64": "//8="}},
+        {"body_kind": "bytes", "body": "hello"},
+        {"body_kind": "data", "body": "hi"},
+    ]
+    assert not any("error" in line for line in lines)
+
+
+def test_messages_that_are_never_to_be_parsed_are_bytes_whatever_they_look_like(
+    tier: Tier, run: Run
+) -> None:
+    tier.add("s", [[chunk(0, b"\x00\x53\x75\xa0\x02hi")]])
+
+    result = run("read", "s", "-o", "json", "--body-format", "bytes")
+
+    (line,) = map(json.loads, result.stdout.splitlines())
+    assert line["message"] == {"body_kind": "bytes", "body": {"base64": "AFN1oAJoaQ=="}}
+
+
+def test_a_message_that_must_be_amqp_and_is_none_is_carried_in_base64_with_the_reason(
     tier: Tier, run: Run
 ) -> None:
     tier.add("s", [[chunk(0, b"\xff\xff", b"\x00\x53\x75\xa0\x02hi")]])
 
-    first, second = map(json.loads, run("read", "s", "-o", "json").stdout.splitlines())
+    result = run("read", "s", "-o", "json", "--body-format", "amqp")
 
+    first, second = map(json.loads, result.stdout.splitlines())
     assert first["body_base64"] == "//8="
     assert first["error"]
     assert "message" in second
+
+
+def test_a_body_format_that_there_is_not_is_refused_with_those_that_there_are(
+    tier: Tier, run: Run
+) -> None:
+    tier.add("s", [[chunk(0, b"x")]])
+
+    result = run("read", "s", "--body-format", "avro")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "auto, amqp, bytes" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -148,6 +187,21 @@ def test_describe_lists_holes(tier: Tier, run: Run) -> None:
     (row,) = document["holes"]
     assert (row["first"], row["next"], row["offsets"]) == (1, 5, 4)
     assert (document["size"]["holes"], document["size"]["fragments"]) == (1, 2)
+    assert (document["offsets"]["count"], document["offsets"]["lost"]) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["small", "//small", "smal", "__small"])
+def test_a_name_that_none_has_is_answered_with_those_that_are_alike(
+    tier: Tier, run: Run, name: str
+) -> None:
+    tier.add("__small_1745252105682952932", [[chunk(0, b"0")]], name=QueueName("c", "", ""))
+    tier.add("__smalls_7", [[chunk(0, b"0")]], name=QueueName("c", "/", "smalls"))
+
+    result = run("read", name)
+
+    assert result.exit_code == 66
+    assert "did you mean __small" in result.stderr
+    assert "did you mean" not in run("read", "zzz").stderr
 
 
 def test_describe_says_that_it_has_not_looked_below_groups_unless_it_is_told_to(
@@ -252,7 +306,7 @@ def test_of_a_queue_that_was_declared_anew_the_live_stream_is_meant(tier: Tier, 
     assert run("read", "s1", "-o", "raw").stdout == "s1"
 
 
-@pytest.mark.parametrize("spec", ["yesterday", "-1", "99999999999999999999999"])
+@pytest.mark.parametrize("spec", ["yesterday", "-1h", "99999999999999999999999"])
 def test_a_spec_that_is_none_is_a_usage_error(tier: Tier, run: Run, spec: str) -> None:
     tier.add("s", [[chunk(0, b"0")]])
 

@@ -126,7 +126,7 @@ def test_every_command_has_help_with_an_example() -> None:
                 "rebalance STREAM", "retention run [STREAM]", "retention plan [STREAM]",
                 "retention rules", "retention hold STREAM", "retention release STREAM",
                 "consolidate [STREAM]", "collect [STREAM]", "reconcile [STREAM]",
-                "delete STREAM", "undelete STREAM")  # fmt: skip
+                "delete [STREAM]", "undelete STREAM")  # fmt: skip
     for command in commands:
         section = page.split(f"## `coldstream {command}`")[1].split("\n## ")[0]
         assert "Example" in section, command

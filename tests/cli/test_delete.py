@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from coldstream.adapters.memory import MemoryHeartbeats
+from coldstream.broker.management import Management, StreamQueue
 from coldstream.cli import delete as command
 from coldstream.cli import workflow
 from coldstream.cli.workflow import connect_workflows
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.names import execution_name
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import Rule
+from coldstream.plans.stream_words import StreamWord, WordsPage, pack
 from coldstream.ports import Execution, ExecutionStatus
 from tests.cli.conftest import Machines
 from tests.support.tier import Tier, chunk
@@ -354,3 +358,123 @@ def test_a_table_that_does_not_answer_deletes_nothing(
     assert run("delete", "s", "--yes").exit_code == 69
     assert run("undelete", "s").exit_code == 69
     assert orders.catalog.items["s"].state is StreamState.LIVE
+
+
+class TestGone:
+    """`--gone`: what the broker has no more, by its own list; never by what an agent says."""
+
+    MADE = "1795444148462839326"  # in November 2026, ns
+    ORDERS, BILLS = f"__orders_{MADE}", f"__bills_{MADE}"
+
+    @pytest.fixture
+    def broker(self, monkeypatch: pytest.MonkeyPatch) -> Broker:
+        made = Broker(["orders"])
+        monkeypatch.setattr(Management, "streams", lambda _: made.streams())
+        monkeypatch.setattr(Management, "sees_all", lambda _: made.sees_all)
+        monkeypatch.setenv("COLDSTREAM_MANAGEMENT_URI", "http://op:secret@broker-1:15672")
+        return made
+
+    @pytest.fixture(autouse=True)
+    def _now(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(command, "now_ms", lambda: int(self.MADE[:13]) + 30 * 86_400_000)
+
+    @pytest.fixture
+    def two(self, tier: Tier) -> Tier:
+        for stream, queue in ((self.ORDERS, "orders"), (self.BILLS, "bills")):
+            tier.add(stream, [[chunk(0, b"0")]], name=QueueName("c", "/", queue))
+        return tier
+
+    def states(self, tier: Tier) -> dict[str, str]:
+        return {name: str(item.state) for name, item in tier.catalog.items.items()}
+
+    @pytest.mark.usefixtures("broker")
+    def test_what_the_broker_has_no_queue_for_is_shown_and_then_deleted(
+        self, two: Tier, run: Run
+    ) -> None:
+        plan = run("delete", "--gone", "--dry-run")
+        assert plan.exit_code == 0, plan.stderr
+        assert [row.split("\t")[0] for row in plan.stdout.splitlines()[1:]] == [self.BILLS]
+        assert "1 stream would be deleted; nothing was changed" in plan.stderr
+        assert set(self.states(two).values()) == {"live"}
+        assert "secret" not in plan.output
+
+        refused = run("delete", "--gone")
+        assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+
+        done = run("delete", "--gone", "--yes", "--json")
+        assert [row["stream"] for row in json.loads(done.stdout)] == [self.BILLS]
+        assert self.states(two) == {self.ORDERS: "live", self.BILLS: "deleting"}
+        assert run("undelete", self.BILLS).exit_code == 0
+
+    @pytest.mark.usefixtures("broker", "two")
+    def test_what_was_written_to_lately_stays(self, run: Run) -> None:
+        done = run("delete", "--gone", "--older-than", "40d", "--yes")
+
+        assert "gone, and younger than asked for" in done.stderr
+
+    @pytest.mark.usefixtures("broker")
+    def test_a_hold_and_an_agent_that_has_it_keep_a_stream(
+        self, two: Tier, run: Run, put_rules: Callable[..., None], heartbeats: MemoryHeartbeats
+    ) -> None:
+        told = f"__told_{self.MADE}"
+        two.add(told, [[chunk(0, b"0")]], name=QueueName("c", "/", "told"))
+        put_rules(Rule("case-17", queue="bills", hold=True))
+        at_ms = command.now_ms()
+        heartbeats.beat(Heartbeat("n", at_ms, 60_000, 1, 0, 0, 0, pages=1))
+        word = StreamWord(told, True, (0,) * 5, (0,) * 5)
+        heartbeats.tell(WordsPage("n", 0, 1, at_ms, pack([word])))
+
+        done = run("delete", "--gone", "--yes")
+
+        assert done.exit_code == 0, done.stderr
+        assert "under legal hold" in done.stdout
+        assert "an agent has it" in done.stdout
+        assert set(self.states(two).values()) == {"live"}
+
+    @pytest.mark.usefixtures("broker")
+    def test_a_name_that_a_thief_has_given_a_stream_is_no_evidence(
+        self, two: Tier, run: Run
+    ) -> None:
+        """Whoever has an agent's credentials may say what queues are called."""
+        item = two.catalog.items[self.ORDERS]
+        two.catalog.items[self.ORDERS] = replace(item, name=QueueName("c", "/", "elsewhere"))
+
+        assert run("delete", "--gone", "--yes").exit_code == 0
+        assert self.states(two)[self.ORDERS] == "live"
+
+    def test_agents_that_say_that_all_is_gone_delete_nothing(
+        self, two: Tier, run: Run, heartbeats: MemoryHeartbeats
+    ) -> None:
+        heartbeats.beat(Heartbeat("n", command.now_ms(), 60_000, 0, 0, 0, 0, pages=1))
+
+        done = run("delete", "--gone", "--yes", env={"COLDSTREAM_MANAGEMENT_URI": ""})
+
+        assert (done.exit_code, "--management-uri" in done.stderr) == (2, True)
+        assert set(self.states(two).values()) == {"live"}
+
+    @pytest.mark.parametrize("other", [True, False])
+    def test_a_list_that_says_nothing_of_this_tier_is_no_evidence(
+        self, two: Tier, run: Run, broker: Broker, other: bool
+    ) -> None:
+        if other:
+            broker.queues = ["of", "another", "cluster"]
+        else:
+            broker.sees_all = False
+
+        done = run("delete", "--gone", "--yes")
+
+        assert done.exit_code == 1
+        assert "no evidence" in done.stderr
+        assert set(self.states(two).values()) == {"live"}
+
+    @pytest.mark.parametrize("words", [["--gone", "s"], []])
+    def test_either_a_stream_or_gone_ones_are_meant(self, run: Run, words: list[str]) -> None:
+        assert run("delete", *words, "--yes").exit_code == 2
+
+
+class Broker:
+    def __init__(self, queues: list[str]) -> None:
+        self.queues, self.sees_all = queues, True
+
+    def streams(self) -> list[StreamQueue]:
+        return [StreamQueue("/", each) for each in self.queues]

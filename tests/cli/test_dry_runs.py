@@ -48,6 +48,7 @@ DRY = [
     ["undelete", "deleting", "--dry-run"],
     ["retention", "hold", "s", "--dry-run"],
     ["retention", "release", "s", "--dry-run"],
+    ["restore", "s", "--to", "/nowhere", "--dry-run"],
 ]
 
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
+from coldstream.cli import main
 from coldstream.cli.options import with_options
 
 
@@ -52,3 +56,35 @@ def test_the_options_of_a_value_are_shown_in_its_place_with_their_limits() -> No
     assert [each.name for each in command.params] == ["book", "dry_run", "shelf", "row"]
     assert command.help == "Put a book back."
     assert CliRunner().invoke(app, ["b", "--shelf", "s", "--row", "0"]).exit_code == 2
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_the_version_has_a_short_flag_too(flag: str) -> None:
+    ended = CliRunner().invoke(main.app, [flag])
+
+    assert (ended.exit_code, ended.stdout) == (0, f"{version('coldstream')}\n")
+
+
+def test_region_and_profile_of_aws_stand_before_every_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *keys):
+        monkeypatch.setenv(name, "of the shell")
+    found: dict[str, str] = {}
+
+    def look() -> None:
+        found.update(os.environ)
+
+    app = typer.Typer()
+    app.callback()(main._options)
+    app.command("look")(look)
+    for words in (["look"], ["--region", "eu-west-1", "--profile", "p", "look"]):
+        found.clear()
+        assert CliRunner().invoke(app, words).exit_code == 0
+        if words == ["look"]:
+            assert found["AWS_PROFILE"] == found["AWS_ACCESS_KEY_ID"] == "of the shell"
+
+    assert (found["AWS_REGION"], found["AWS_DEFAULT_REGION"]) == ("eu-west-1", "eu-west-1")
+    assert found["AWS_PROFILE"] == "p"
+    assert not set(keys) & found.keys(), "keys of the environment would win over a profile"

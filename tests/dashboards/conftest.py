@@ -18,6 +18,8 @@ _NAMES = {ORDERS: QueueName("c", "/", "orders"), CLICKS: QueueName("c", "/", "cl
 _FIGURES = {
     "agent_held_bytes": 5.0,
     "agent_held_budget_bytes": 9.0,
+    "agent_held_lacking_files": 4.0,
+    "agent_held_dropped_segments": 1.0,
     "agent_uploads_in_flight": 2.0,
     "agent_uploads_allowed": 1.0,
     "agent_fragment_limit_bytes": 2**20,
@@ -34,6 +36,7 @@ def exported(*, writer: bool) -> AgentMetrics:
     bad.error, bad.standstill = UnavailableError("x"), Standstill(180.0, 3, "why")
     bad.holes = [(1, 4)]
     bad.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), writer, 7.5, 99, 12.0)
+    bad.marks.unproved_seconds = 400.0
     good = Progress(CLICKS)
     good.marks = Watermarks(writer=not writer)
     metrics.reported([bad, good, Progress(UNNAMED)])

@@ -157,7 +157,8 @@ def check(roots: Sequence[Made], item: CatalogItem | None) -> None:
     assert {**before, adopted.root_key: root.encode()} == store.objects
     assert adopted.root_key not in before
     expected = root_of(roots[number])
-    assert root == replace(expected, version=newest + 1)
+    name = item.name if item else QueueName()  # no root here says one
+    assert root == replace(expected, version=newest + 1, name=name)
     assert adopted.root_key == root_path(PREFIX, STREAM, expected.epoch, newest + 1, adopted.uid)
     assert adopted == CatalogItem(
         STREAM,
@@ -173,7 +174,7 @@ def check(roots: Sequence[Made], item: CatalogItem | None) -> None:
         total_size=expected.next_offset,
         fragments=expected.next_offset,
         ledger=expected.ledger,
-        name=item.name if item else QueueName(),
+        name=name,
         state=StreamState.LIVE,
         revision=item.revision + 1 if item else 1,
         state_token=adopted.state_token,

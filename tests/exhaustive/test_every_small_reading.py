@@ -310,11 +310,19 @@ BY_RANGES = {"range_size": 1, "first_range_size": 1}
 class Read:
     """A reader that is stopped after so many messages, while the stream changes under it."""
 
-    def __init__(self, history: History, spec: OffsetSpec, refresh: float, **settings: int) -> None:
+    def __init__(
+        self,
+        history: History,
+        spec: OffsetSpec,
+        refresh: float,
+        *,
+        wait: Callable[[], bool] | None = None,
+        **settings: int,
+    ) -> None:
         self.now = 0.0
         self.place = history.before.copy()
         self.said: list[tuple[object, ...]] = []
-        self._messages = StreamReader(
+        reader = StreamReader(
             self.place.store,
             self.place.catalog,
             PREFIX,
@@ -328,7 +336,12 @@ class Read:
             budget=MemoryBudget(),
             nodes=NodeCache(),
             clock=lambda: self.now,
-        ).messages(spec, on_gap=self._gap)
+        )
+        self._messages = (
+            reader.messages(spec, on_gap=self._gap)
+            if wait is None
+            else reader.follow(spec, wait, on_gap=self._gap)
+        )
 
     def _gap(self, gap: Gap) -> None:
         self.said.append(("gap", gap.first_offset, gap.next_offset, str(gap.reason)))
@@ -445,6 +458,62 @@ def test_a_reader_that_fetches_single_chunks_gives_the_same(how: str) -> None:
                 look_at(history, First(), given, how, **BY_RANGES)
             except Exception as exc:
                 raise AssertionError(f"{change}, {given} were given") from exc
+
+
+@pytest.mark.parametrize("begin", [flat, with_a_group, with_a_hole])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_follower_that_waits_at_the_end_is_given_what_comes_and_told_what_went(
+    begin: Callable[[], Place], deleted: bool
+) -> None:
+    for change in CHANGES:
+        history = history_of(begin, change)
+        old, new = history.old, history.new
+        looks = count()
+
+        def wait() -> bool:
+            if next(looks) == 0:  # noqa: B023
+                read.changes(history, deleted=deleted)  # noqa: B023
+                return True
+            return False
+
+        read = Read(history, First(), 10, wait=wait)
+        read.goes_on()
+
+        wanted = told(history, 0, old.next)
+        cut = min([floor for epoch, floor in new.ledger if epoch > old.epoch], default=old.next)
+        if cut < old.next:
+            wanted.append(("gap", cut, old.next, "truncation"))
+        if new.first > old.next:
+            wanted.append(("gap", old.next, new.first, "retention"))
+        wanted += [
+            (offset, whose_is(history.after, new, offset))
+            for offset in range(max(old.next, new.first), new.next)
+        ]
+        assert read.said == wanted, change
+
+
+@pytest.mark.parametrize("begin", [flat, with_a_hole])
+def test_a_follower_under_which_all_changes_gives_no_offset_twice_and_hides_none(
+    begin: Callable[[], Place],
+) -> None:
+    for change in CHANGES:
+        history = history_of(begin, change)
+        for given in positions(history, 0)[::5]:
+            looks = iter((True, True, False))
+            read = Read(history, First(), 0, wait=lambda looks=looks: next(looks))  # type: ignore[misc]
+            read.goes_on(given)
+            read.changes(history, deleted=True)
+            read.goes_on()
+
+            offsets = [each[0] for each in read.said if each[0] != "gap"]
+            assert offsets == sorted(set(offsets)), (change, given)
+            covered = set(offsets)
+            for each in read.said:
+                if each[0] == "gap":
+                    covered |= set(range(each[1], each[2]))  # type: ignore[call-overload]
+            end = max(history.new.next, history.old.next)
+            assert covered >= set(range(history.new.next)), (change, given)
+            assert covered <= set(range(end)), (change, given)
 
 
 def test_an_object_that_is_gone_while_the_manifest_stands_is_an_error_that_names_it() -> None:

@@ -109,9 +109,15 @@ class Site:
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
         return [line for line in lines if line["level"] == level]
 
-    def metrics(self) -> dict[str, float]:
-        """The metrics of the last invocation, as CloudWatch reads them from standard output."""
-        (line,) = [each for each in self.stdout.readouterr().out.splitlines() if "_aws" in each]
+    def metrics(self, workflow: str | None = None) -> dict[str, float]:
+        """The metrics of the last invocation, as CloudWatch reads them from standard output.
+
+        Those of the handler, or those that count for one workflow alone; the others are forgotten.
+        """
+        lines = [each for each in self.stdout.readouterr().out.splitlines() if "_aws" in each]
+        (line,) = [each for each in lines if json.loads(each).get("workflow") == workflow] or ["{}"]
+        if line == "{}":
+            return {}
         emf = json.loads(line)
         (directive,) = emf["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == names.METRIC_NAMESPACE
@@ -135,7 +141,6 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         names.ENV_BRANCHING: "4",
         names.ENV_FRAGMENT_SIZE: str(2**20),
         names.ENV_GRACE_SECONDS: "0",
-        names.ENV_UNDELETE_SECONDS: "0",
         names.ENV_WORKFLOWS: MACHINES,
         names.ENV_QUEUE_URL: "https://sqs.us-east-1.amazonaws.com/123456789012/commits",
     }.items():

@@ -14,7 +14,7 @@ from coldstream.plans.heartbeats import Heartbeat
 from functions import scan
 from tests.functions.conftest import Invocation, Site
 from tests.support.aws import PREFIX, TABLE
-from tests.support.remote import STREAM
+from tests.support.remote import STREAM, piece
 
 RECONCILE = {"workflow": "reconcile"}
 
@@ -31,19 +31,21 @@ def word(node: str, *, ago_ms: int = 0, **more: int) -> Heartbeat:
 
 
 def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
-    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2))
+    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2), word("d", racing=1))
 
     scan.handler(RECONCILE, Invocation())
 
     assert site.metrics() == {
-        names.METRIC_AGENTS: 3,
+        names.METRIC_AGENTS: 4,
         names.METRIC_AGENTS_SILENT: 1,
         names.METRIC_AGENTS_TROUBLED: 1,
-        names.METRIC_STREAMS_BEHIND: 2,
+        names.METRIC_AGENTS_RACING: 1,
+        names.METRIC_STREAMS_BEHIND: 3,
     }
     assert {(each["message"], each["node"]) for each in site.logged("WARNING")} == {
         ("an agent is silent", "b"),
         ("an agent has streams that fail or stand still", "c"),
+        ("local retention is about to take what is not published", "d"),
     }
 
 
@@ -72,3 +74,17 @@ def test_a_heartbeat_that_cannot_be_read_is_told_and_stops_no_scan(site: Site) -
     assert answer["work"] == [{"stream": STREAM}]
     assert site.metrics()[names.METRIC_AGENTS_SILENT] == 1
     assert site.logged("ERROR")
+
+
+def test_a_stream_whose_item_was_lost_is_counted_named_and_handed_on(site: Site) -> None:
+    first = scan.handler({**RECONCILE, "reason": "person"}, Invocation())
+    assert first["work"] == [{"stream": STREAM}]
+    lost = "__lost_1745252105682952999"
+    site.upload(piece(0, 10, stream=lost))
+
+    answer = scan.handler({**RECONCILE, "reason": "person"}, Invocation())
+
+    assert {"stream": lost} in answer["work"]
+    assert site.metrics()[names.METRIC_STREAMS_WITHOUT_ITEM] == 1
+    (told,) = [each for each in site.logged("WARNING") if "items were lost" in each["message"]]
+    assert told["streams"] == [lost]

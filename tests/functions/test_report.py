@@ -41,3 +41,16 @@ def test_a_scan_that_failed_has_no_streams_to_name(site: Site) -> None:
 
     (line,) = site.logged("ERROR")
     assert (line["streams"], line["cause"]) == ([], "")
+
+
+def test_an_event_of_a_machine_that_timed_out_is_told_by_the_name_of_its_workflow(
+    site: Site,
+) -> None:
+    """As EventBridge sends it: a machine that ran out of time can report nothing itself."""
+    machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-collect"
+
+    handler({"workflow": machine, "error": {"Error": "TIMED_OUT", "Cause": ""}}, Invocation())
+
+    (line,) = site.logged("ERROR")
+    assert (line["workflow"], line["error"]) == ("collect", "TIMED_OUT")
+    assert site.metrics(workflow="collect") == {names.METRIC_WORKFLOW_FAILURES: 1}

@@ -74,14 +74,48 @@ def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, s
 
     assert (answer["streams"], answer["failed"], answer["left"]) == (2, 1, [])
     assert site.logged("ERROR")[-1]["stream"] == "__gone_1"
-    assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
+    name = step.__name__.rpartition(".")[2]
+    assert site.metrics(workflow=name) == {names.METRIC_STREAMS_FAILED: 1}
 
 
 def test_failures_add_up_from_call_to_call(site: Site) -> None:
     answer = retention.handler({"work": [{"stream": "__gone_1"}], "failed": 3}, Invocation())
 
     assert answer["failed"] == 4
-    assert site.metrics()[names.METRIC_STREAMS_FAILED] == 1
+    assert site.metrics(workflow="retention") == {names.METRIC_STREAMS_FAILED: 1}
+
+
+@pytest.mark.parametrize("step", [rebalance, retention, consolidate, collect, reconcile])
+def test_a_run_that_leaves_nothing_undone_pays_for_no_metric_of_it(site: Site, step: Any) -> None:
+    committed(site, 1)
+
+    step.handler(WORK, Invocation())
+
+    assert site.metrics(workflow=step.__name__.rpartition(".")[2]) == {}
+
+
+@pytest.mark.parametrize("workflow", ["reconcile", "retention", "consolidate", "collect"])
+def test_an_item_that_the_scan_cannot_read_counts_as_a_stream_that_failed(
+    site: Site, workflow: str
+) -> None:
+    """No step ever sees it, so nobody else would count it."""
+    boto3.client("dynamodb").put_item(
+        TableName=TABLE,
+        Item={
+            "stream": {"S": f"{PREFIX}__odd_1"},
+            "item": {"S": names.CATALOG_ITEM},
+            "kind": {"S": names.CATALOG_ITEM},
+            "prefix": {"S": PREFIX},
+        },
+    )
+
+    # `collect` begins anywhere, so its first page may have neither of the two items.
+    answer = scan.handler({"workflow": workflow, "failed": [1, [2]]}, Invocation())
+    while answer["more"]:
+        answer = scan.handler({"workflow": workflow, **answer, "work": []}, Invocation())
+
+    assert answer["failed"] == 4
+    assert site.metrics(workflow=workflow) == {names.METRIC_STREAMS_FAILED: 1}
 
 
 def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:

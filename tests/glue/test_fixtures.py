@@ -12,7 +12,7 @@ import pytest
 from coldstream import names
 from coldstream.adapters.place import Place
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import Origin, select
 from coldstream.jobs.fleet_tables import STREAMS as FLEET
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.jobs.profile_tables import STREAMS as PROFILES
@@ -72,7 +72,7 @@ def plain_rows(name: str, stream: str) -> list[dict[str, Any]]:
         for path in sorted((DATA / name).glob("*.segment"))
         for chunk in iter_chunks(path.read_bytes(), SEGMENT_HEADER_SIZE)
     ]
-    batch = decode_reference(select(_WANTED), chunks, stream=stream)
+    batch = decode_reference(select(_WANTED), chunks, origin=Origin(stream, "/", stream))
     found: list[dict[str, Any]] = batch.to_pylist()
     return found
 

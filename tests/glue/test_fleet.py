@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coldstream.jobs.fleet import FleetSettings, directories, perform
+from coldstream.jobs.fleet import FleetSettings, perform
 from coldstream.jobs.fleet_streams import gather, stream_rows
 from coldstream.jobs.fleet_walk import WalkUnit, pack, split, times
 from coldstream.jobs.snapshots import TableSnapshot
@@ -20,6 +20,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
 from coldstream.names import MAX_OFFSET, GroupKey, data_prefix, parse_metadata_key
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.remote.directories import directories
 from coldstream.remote.roots import load, load_root
 from coldstream_devkit.claims import claim
 from tests.glue.conftest import Tier
@@ -170,10 +171,6 @@ def test_what_a_claim_has_cut_off_is_told_apart_from_orphans(
     roots = [each["quarantined"] for each in found.values() if each["kind"] == "root"]
     assert sum(roots) == 1
     assert counts["orphans"] == 0
-
-
-def test_directories_are_found_by_one_request_each(tier: Tier) -> None:
-    assert list(directories(tier.store, tier.prefix)) == sorted([DEEP, EMPTY, HOLED, STRAY])
 
 
 def test_a_damaged_group_is_an_error_of_its_stream_and_not_of_the_others(

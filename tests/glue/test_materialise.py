@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.sweep import sweep
+from coldstream.jobs.materialise.times import MAX_MS
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
@@ -112,11 +114,13 @@ class Site:
         self.extend(stream, 0, fragments, body)
         return stream
 
-    def extend(self, stream: str, first: int, fragments: int, body: Any) -> None:
+    def extend(
+        self, stream: str, first: int, fragments: int, body: Any, begin_ms: int = START_MS
+    ) -> None:
         for n in range(first, first + fragments):
             made = fragment(
                 stream, n * 25, n * 25 + 25, body=body, records_per_chunk=4,
-                timestamps=[START_MS + n * _HOUR_MS],
+                timestamps=[begin_ms + n * _HOUR_MS],
             )  # fmt: skip
             upload(self.context, made)
         commit_runs(self.context, stream, pause=no_pause)
@@ -200,6 +204,45 @@ def test_streams_become_tables_that_grow_with_them(site: Site) -> None:
     assert all(row["raw"].endswith(b"no json") for row in dead)
     assert all("no JSON" in row["error"] for row in dead)
     assert {row["stream"] for row in dead} == {fields}
+
+
+def _order(offset: int) -> bytes:
+    found: dict[str, Any] = {
+        "id": offset,
+        "price": 20 if offset % 5 == 0 else 19.99,
+        "placed_at": "2026-11-24T08:16:44.5+01:00",
+        "coupon": "A7" if offset % 2 else 7,
+    }
+    return json.dumps(found if offset != 42 else found | {"price": "a lot"}).encode()
+
+
+def test_a_table_is_planned_then_declared_and_no_clock_stops_it(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    queue = f"declared-{secrets.token_hex(3)}"
+    stream = site.stream(queue, 4, _order)
+    site.extend(stream, 4, 1, _order, begin_ms=MAX_MS)  # a broker whose clock is in the year 10000
+    table, into = f"{site.database}.orders", ("--streams", queue, "--into", "orders")
+    json_body = (*into, "--body", "json")
+    schema = "id: long required\nprice: decimal(12,2)\nplaced_at: timestamp\ncoupon: string"
+
+    (plan,) = (each["plan"] for each in site.run(*json_body, "--plan")["tables"].values())
+    columns = {each["name"]: (each["type"], each["action"]) for each in plan["columns"]}
+    assert columns["price"] == ("string", "new"), "of numbers and one text"
+    assert columns["coupon"] == ("string", "new")
+    assert (plan["table"], plan["messages"], plan["rows"]) == ("new", 125, 125)
+    assert "price" in capfd.readouterr().err
+
+    misfits = ("--schema", schema, "--misfits", "dead-letter")
+    (plan,) = (each["plan"] for each in site.run(*json_body, *misfits, "--plan")["tables"].values())
+    assert plan["reasons"] == ['price is no decimal(12,2): "a lot"']
+    said = site.run(*json_body, *misfits)["tables"][table]
+    assert (said["rows"], said["dead_letters"], said["times_moved"]) == (124, 1, 25)
+    rows = site.rows("orders").sort_by("_offset").to_pylist()
+    assert [row["price"] for row in rows[:2]] == [Decimal("20.00"), Decimal("19.99")]
+    assert {row["placed_at"].isoformat() for row in rows} == {"2026-11-24T07:16:44.500000+00:00"}
+    assert [row["coupon"] for row in rows[:2]] == ["7", "A7"]
+    assert (rows[-1]["_offset"], rows[-1]["_timestamp"].year) == (124, 9999)
 
 
 @pytest.mark.slow  # a Spark for each run; in memory: tests/unit/jobs/test_materialise_run.py
@@ -306,4 +349,9 @@ def test_arguments_that_make_no_sense_are_refused_in_words(site: Site) -> None:
     assert "--maintain" in _refused(site, *some, "--expire", "7d")
     assert (
         "no stream" in site.run("--streams", "nobody", "--into", "x", ok=False)["error"]["reason"]
+    )
+    wrong = site.run(*some, "--body", "json", "--schema", "price: money", ok=False)
+    assert "price: 'money' is no type; there are boolean, int" in wrong["error"]["reason"]
+    assert (
+        "no file" in site.run(*some, "--body", "json", "--schema", "x", ok=False)["error"]["reason"]
     )

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from coldstream import names
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream_devkit.emulator import Emulator
 from glue_jobs.rebuild import main
 from tests.glue.in_process import MARKS, Site, deployed, last_line
-from tests.glue.streams import DEEP
+from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY
 
 pytestmark = MARKS
+SOUND = f"{DEEP}|{HOLED}|{EMPTY}"
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +28,33 @@ def site(emulator: Emulator) -> Iterator[Site]:
 def test_sound_streams_have_no_difference(
     site: Site, capsys: pytest.CaptureFixture[str], trailers: str
 ) -> None:
-    main(site.arguments("rebuild", **{"verify-trailers": trailers}))
+    main(site.arguments("rebuild", streams=SOUND, **{"verify-trailers": trailers}))
     said = last_line(capsys)
 
     assert said["ok"]
     assert (said["streams"], said["fragments"], said["failed"]) == (3, 43, {})
     # One fragment of the stream with the hole was uploaded twice; the manifest names one of them.
     assert said["differences"] == {}
+
+
+def test_a_stream_that_the_table_lacks_is_a_difference_and_a_metric(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CorruptDataError, match="a stream that the table lacks") as caught:
+        main(site.arguments("rebuild"))
+
+    assert caught.value.stream == STRAY
+    said = last_line(capsys)
+    assert (said["differences"], said["streams_without_item"]) == ({"no_item": 1}, [STRAY])
+    [row] = site.rows(DIFFERENCES)
+    assert (row["stream"], row["kind"]) == (STRAY, "no_item")
+
+
+def test_what_cannot_work_is_refused_before_anything_is_read(site: Site) -> None:
+    with pytest.raises(NotFoundError, match="no database for nowhere"):
+        main(site.arguments("rebuild", database="nowhere"))
+    with pytest.raises(NotFoundError, match="'nothing' matches none of 3 streams"):
+        main(site.arguments("rebuild", streams="nothing"))
 
 
 def test_a_missing_object_is_a_difference_in_table_line_and_error(

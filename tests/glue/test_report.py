@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.metrics import MemoryMetrics
-from coldstream.errors import CorruptDataError, UnavailableError
-from coldstream.jobs.report import reporting, script
+from coldstream.errors import CorruptDataError, NotFoundError, UnavailableError
+from coldstream.jobs.report import raised_by_worker, reporting, script
 from coldstream.ports import Metric
 
 
@@ -118,6 +118,16 @@ def test_an_error_of_ours_in_a_worker_is_that_error_and_not_pages_of_calls() -> 
         "kind": "unavailable",
         "reason": "S3 does not answer (stream __a_1, offset 5, key k/é)",
     }
+
+
+@pytest.mark.parametrize("before", ["x.PythonException: ", "[ERROR] Failed to generate: ", ""])
+def test_an_error_of_ours_is_known_without_its_calls_too(before: str) -> None:
+    text = f"{before}coldstream.errors.NotFoundError: no stream 'x' (stream a)\n SQLSTATE: 38000"
+
+    error = raised_by_worker(from_spark(text))
+
+    assert isinstance(error, NotFoundError)
+    assert str(error) == "no stream 'x' (stream a)"
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from coldstream import names
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import HEADER
 from coldstream.jobs.scrub.findings import FINDINGS
 from coldstream_devkit.emulator import Emulator
 from glue_jobs.scrub import main
 from tests.glue.in_process import MARKS, Site, deployed, last_line
-from tests.glue.streams import DEEP, HOLED
+from tests.glue.streams import DEEP, HOLED, STRAY
 
 pytestmark = MARKS
 
@@ -89,3 +89,25 @@ def test_a_quick_run_reads_no_data(site: Site, capsys: pytest.CaptureFixture[str
 
     assert said["fragments"] == 43
     assert 0 < said["bytes"] < 43 * 300
+
+
+def test_a_stream_that_the_table_lacks_is_a_finding(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CorruptDataError) as caught:
+        main(arguments(site, streams=STRAY))
+
+    assert caught.value.stream == STRAY
+    said = last_line(capsys)
+    assert (said["kinds"], said["streams_without_item"]) == ({"stream_without_item": 1}, [STRAY])
+    (row,) = site.rows(FINDINGS)
+    assert (row["stream"], row["severity"], row["key"]) == (STRAY, "damaged", "")
+
+
+def test_a_target_that_is_not_there_is_refused_before_anything_is_read(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(NotFoundError, match="no database for nowhere"):
+        main(arguments(site, database="nowhere"))
+
+    assert "fragments" not in last_line(capsys)

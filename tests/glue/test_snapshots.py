@@ -32,6 +32,7 @@ from coldstream.jobs.snapshots import (
     SnapshotTable,
     SnapshotTables,
     TableSnapshot,
+    check_target,
     column,
     part_file,
     register,
@@ -206,3 +207,22 @@ def test_errors_of_glue_are_told_in_our_words(error: Exception, expected: type[E
 
 def test_without_a_catalog_nothing_is_registered() -> None:
     register(None, snapshot(), [TABLE])
+
+
+def test_a_target_that_would_not_take_the_tables_is_refused_before_the_work(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFoundError, match="no database for nowhere"):
+        check_target(SnapshotTables(catalog, "nowhere"), [TABLE])
+    check_target(SnapshotTables(catalog, "db"), [TABLE])
+    assert catalog.list_tables("db") == [], "a check makes nothing"
+    register(SnapshotTables(catalog, "db"), taken(tmp_path, 10**12, 1), [TABLE])
+    check_target(SnapshotTables(catalog, "db"), [TABLE])
+    check_target(None, [TABLE])
+
+    def refused(name: str) -> None:
+        raise NoSuchIcebergTableError(name)
+
+    monkeypatch.setattr(catalog, "load_table", refused)
+    with pytest.raises(InvalidInputError, match="not one of Iceberg"):
+        check_target(SnapshotTables(catalog, "db"), [TABLE])

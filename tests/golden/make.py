@@ -1,19 +1,22 @@
-"""Makes the golden files of version 1 of fragment, root, groups and quarantine record.
+"""Makes the golden files of fragment, root, groups and quarantine record.
 
-Run once for each, when version 1 was made:  python -m tests.golden.make NAME...
+Run once for each, when its version was made:  python -m tests.golden.make NAME...
 It refuses to overwrite: a golden file is what a release wrote, for ever. A new version gets new
-files and a new function here.
+files and a new function here. The roots of version 1 were made by a release that wrote them; what
+they say is here still.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import Dropped, ListedData, QuarantineRecord, Timeline
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import Head, LastChunk, Root
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
@@ -60,6 +63,11 @@ def root_v1() -> Root:
         last_chunk=LastChunk(1030, 6),
         quarantine_key="rabbitmq/stream/__golden_1745252105682952932/metadata/quarantine.naïve",
     )
+
+
+def root_v2() -> Root:
+    """The same with names."""
+    return replace(root_v1(), name=QueueName("rabbit@naïve", "/", "größe 😀"))
 
 
 def nodes_v1() -> list[Node]:
@@ -109,9 +117,9 @@ def files() -> dict[str, bytes]:
     """What every golden file holds, by its name."""
     return {
         "fragment-v1.bin": fragment_v1().data,
-        "root-v1.bin": root_v1().encode(),
+        "root-v2.bin": root_v2().encode(),
         RECORD_FILE: record_v1().encode(),
-        "root-v1-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
+        "root-v2-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
         **{NODE_FILES[node.kind]: node.encode(catalog_version=12) for node in nodes_v1()},
     }
 

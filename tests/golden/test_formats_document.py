@@ -21,7 +21,7 @@ from tests.golden import make
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 TEXT = (ROOT / "docs/reference/formats.md").read_text()
-SIZES = {"u8": 1, "u32": 4, "u56": 7, "u64": 8, "i64": 8, "u128": 16, "4 bytes": 4}
+SIZES = {"u8": 1, "u16": 2, "u32": 4, "u56": 7, "u64": 8, "i64": 8, "u128": 16, "4 bytes": 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,8 @@ def decode(name: str, data: bytes, at: int) -> dict[str, Any]:
 
 
 FRAGMENT = (HERE / "fragment-v1.bin").read_bytes()
-ROOT_FILE = (HERE / "root-v1.bin").read_bytes()
+ROOT_FILE = (HERE / "root-v2.bin").read_bytes()
+OLD_ROOT = (HERE / "root-v1.bin").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,6 @@ def test_each_structure_is_drawn_as_large_as_it_is(name: str, expected: int) -> 
         ("index record", fragment._INDEX_RECORD),
         ("trailer", fragment._TRAILER),
         ("node header", header._HEADER),
-        ("root fields", root._ROOT),
         ("claim", root._CLAIM),
         ("group fields", node._NODE),
         ("entry", entries._ENTRY),
@@ -130,6 +130,14 @@ def test_each_field_is_drawn_with_the_type_that_the_code_packs(
     }
 
     assert layout.format == ">" + "".join(letters[row.kind] for row in table(name))
+
+
+def test_the_fields_of_a_root_are_drawn_with_the_types_that_the_code_packs() -> None:
+    letters = {"u16": "H", "u32": "I", "u64": "Q"}
+
+    assert root._ROOT.format + root._NAMES.format[1:] == ">" + "".join(
+        letters[row.kind] for row in table("root fields")
+    )
 
 
 def test_the_trailer_is_drawn_field_by_field_in_the_order_of_the_code() -> None:
@@ -162,12 +170,21 @@ def test_the_page_alone_decodes_the_golden_fragment() -> None:
         assert IndexRecord(row["chunk_id"], row["timestamp"], row["position"]) == found[number]
 
 
-def test_the_page_alone_decodes_the_golden_root() -> None:
-    known = parse_root(ROOT_FILE)
-    assert ROOT_FILE[:4] == b"OSIR"
-    drawn = decode("node header", ROOT_FILE, 0)
-    fields = decode("root fields", ROOT_FILE, size("node header"))
+@pytest.mark.parametrize(("data", "version"), [(ROOT_FILE, 2), (OLD_ROOT, 1)])
+def test_the_page_alone_decodes_the_golden_roots(data: bytes, version: int) -> None:
+    known = parse_root(data)
+    assert data[:4] == b"OSIR"
+    drawn = decode("node header", data, 0)
+    at = size("node header")
+    if version == 1:
+        assert "its fields end before the cluster length" in TEXT
+        end = next(row.offset for row in table("root fields") if row.name == "cluster length")
+        fields = decode("root fields", data[: at + end] + bytes(8), at)
+    else:
+        end = size("root fields")
+        fields = decode("root fields", data, at)
 
+    assert drawn["version"] == version
     assert drawn["first_offset"] == known.first_offset
     assert drawn["next_offset"] == known.next_offset
     assert drawn["first_timestamp"] == known.first_timestamp
@@ -181,20 +198,24 @@ def test_the_page_alone_decodes_the_golden_root() -> None:
     assert fields["claims"] == len(known.ledger.claims)
     assert fields["entries"] == len(known.entries)
     assert fields["dead_fragments"] == 0
-    at = size("node header") + size("root fields")
+    at += end
     for claim in known.ledger.claims:
-        row = decode("claim", ROOT_FILE, at)
+        row = decode("claim", data, at)
         assert (row["epoch"], row["floor"]) == (claim.epoch, claim.floor)
         at += size("claim")
     length = fields["quarantine_key_length"]
-    assert ROOT_FILE[at : at + length].decode() == known.quarantine_key
+    assert data[at : at + length].decode() == known.quarantine_key
     at += length
+    for part in ("cluster", "vhost", "queue"):
+        length = fields[f"{part}_length"]
+        assert data[at : at + length].decode() == getattr(known.name, part)
+        at += length
     for entry in known.entries:
-        row = decode("entry", ROOT_FILE, at)
+        row = decode("entry", data, at)
         assert row == {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
         at += size("entry")
-    assert int.from_bytes(ROOT_FILE[at:], "big") == zlib.crc32(ROOT_FILE[:at])
-    assert at + 4 == len(ROOT_FILE)
+    assert int.from_bytes(data[at:], "big") == zlib.crc32(data[:at])
+    assert at + 4 == len(data)
 
 
 def test_the_page_alone_decodes_the_golden_groups() -> None:

@@ -18,6 +18,7 @@ from infra.config import (
     PUBLISHING_TIMEOUT_SECONDS,
     Settings,
     default_context,
+    refuse_move,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,9 +66,14 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("max_concurrency", 1001, "must be 2 to 1000"),
         ("reconcile_interval_minutes", 0, "must be 1 to 1440"),
         ("reconcile_idle_interval_minutes", 0, "must be 1 to 10080"),
-        ("retention_interval_minutes", 0, "must be 1 to 10080"),
-        ("consolidate_interval_minutes", 10_081, "must be 1 to 10080"),
-        ("collect_interval_minutes", 43_201, "must be 1 to 43200"),
+        ("retention_interval_minutes", 0, "must be 1 to 8640"),
+        ("protected", "maybe", "must be true or false"),
+        ("reserved_concurrency", 9, "must be 0 for none, or at least coldstream:max-concurrency"),
+        ("reserved_concurrency", 1001, "must be 0 to 1000"),
+        ("commit_memory_mib", 511, "must be 512 to 10240"),
+        ("step_memory_mib", 10_241, "must be 512 to 10240"),
+        ("consolidate_interval_minutes", 8641, "must be 1 to 8640"),
+        ("collect_interval_minutes", 8641, "must be 1 to 8640"),
         ("fragment_size_mib", 0, "must be 1 to 1024"),
         ("branching", 1, "must be 2 to 4096"),
         ("branching", 4097, "must be 2 to 4096"),
@@ -167,3 +173,24 @@ def test_a_schedule_for_tables_needs_rules_for_them() -> None:
     assert (
         settings(materialise_interval_minutes=15, materialise_rules="{}").materialise_rules == "{}"
     )
+
+
+def test_another_prefix_for_the_stack_of_cdk_json_is_refused_before_it_moves_the_first_cluster(
+    refuse: Callable[[dict[str, Any]], str],
+) -> None:
+    said = refuse({"coldstream:prefix": "prod/"})
+
+    assert said.strip().splitlines()[-1] == (
+        "app.py: coldstream:prefix prod/ is not that of the stack coldstream in cdk.json,"
+        " rabbitmq/: another cluster needs coldstream:stack-name, too"
+    )
+
+
+def test_another_cluster_is_another_stack_with_another_prefix_or_the_same() -> None:
+    written = settings()
+
+    refuse_move(settings(stack_name="prod", prefix="prod/"), written)
+    refuse_move(settings(stack_name="prod"), written)
+    refuse_move(written, written)
+    with pytest.raises(InvalidInputError, match="another cluster needs"):
+        refuse_move(settings(prefix="prod/"), written)

@@ -15,7 +15,7 @@ import pytest
 from coldstream import errors
 from coldstream.names import WORKFLOWS
 from coldstream_devkit.local.install import exclusive
-from infra.config import PUBLISHING_TIMEOUT_SECONDS
+from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings, default_context
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -119,7 +119,7 @@ def test_a_machine_ends_within_half_the_grace_time(assembly: Assembly, name: str
 
 
 def test_a_deletion_has_a_day_after_the_undelete_time(assembly: Assembly) -> None:
-    undelete = int(_variables(assembly, "delete")["COLDSTREAM_UNDELETE_SECONDS"])
+    undelete = Settings.from_context(default_context(ROOT)).undelete_seconds
 
     assert deployed(assembly, "delete")["TimeoutSeconds"] == undelete + 86_400
 

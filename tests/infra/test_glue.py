@@ -181,7 +181,7 @@ def test_settings_reach_the_jobs(customised: Assembly) -> None:
 
 
 def test_a_run_that_fails_is_counted_like_a_workflow_that_fails(assembly: Assembly) -> None:
-    rule = assembly.only("AWS::Events::Rule", "Jobs")["Properties"]
+    rule = assembly.only("AWS::Events::Rule", "JobsFailures")["Properties"]
 
     assert rule["EventPattern"]["source"] == ["aws.glue"]
     assert set(rule["EventPattern"]["detail"]["state"]) == {"FAILED", "TIMEOUT", "ERROR"}

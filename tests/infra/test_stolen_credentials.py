@@ -1,91 +1,49 @@
-"""What whoever has stolen a credential can do with the rights of the template, and what not."""
+"""What whoever has stolen a credential can do with the rights of the template, and what not.
+
+The two proofs of the audit that this began with are played here and elsewhere, step by step:
+
+`aws_proof_state.py`: one UpdateItem on `state`, then the daily `collect` empties the stream; one on
+`undelete_until`, then the delete machine does; and a LeadingKeys pattern that matches the key of
+the rules. An agent changes no item: `test_a_stolen_agent_deletes_no_stream…` (each action, item and
+rules), `test_a_stolen_agent_reads_the_items…` (`rabbitmq/` is not `rabbitmq/?*`). Its objects are
+deleted by two roles only, and nobody deletes their versions: `test_nobody_deletes…`.
+
+`aws_proof_poison.py`: a PUT of a hole [n, X), a PUT of a valid fragment at X, a commit; then the
+true fragment at n. The hole is refused: `test_a_stolen_agent_puts_no_root_and_no_hole…`; that
+`claim` makes one only over a gap that is there, and under a claim that holds, is in
+tests/unit/test_claim_function.py (`test_a_hole_is_declared_over_the_gap…`, `test_no_hole_is…`,
+`test_a_hole_under_a_claim…`); that no epoch leaps is there, too (`test_an_epoch_that_no_…`).
+What a thief can still have declared is undone, and the writer goes on:
+tests/unit/agent/test_undo.py (`test_a_hole_that_a_thief_declared_far_above_is_undone…`).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from coldstream import names
-from coldstream.names import DataKey, heartbeat_partition, root_path, words_partition
+from coldstream.names import heartbeat_partition, words_partition
 from coldstream.plans.probe import probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
-from tests.infra.conftest import flat
-from tests.support.iam import Call, Statement, allowed
+from tests.infra.account import (
+    CREATES,
+    FRAGMENT,
+    HOLE,
+    ITEM,
+    NEW,
+    PREFIX,
+    ROLES,
+    ROOT,
+    RULES,
+    STREAM,
+    TABLE,
+    Account,
+)
 
 if TYPE_CHECKING:
     from conftest import Assembly
-
-STREAM, PREFIX = "__orders_1", "rabbitmq/"
-FRAGMENT = DataKey(STREAM, 0, 10, 1, 7, "fragment").path(PREFIX)
-HOLE = DataKey(STREAM, 10, 10**15, 1, 7, "hole").path(PREFIX)
-ROOT = root_path(PREFIX, STREAM, 1, 1, 7)
-TABLE = "<CatalogTable.Arn>"
-ITEM, RULES = f"{PREFIX}{STREAM}", PREFIX
-CREATES = {"s3:ObjectCreationOperation": "true", "aws:SecureTransport": "true"}
-NEW = {**CREATES, "s3:if-none-match": "*"}
-ROLES = {
-    "agent": "Agents",
-    "reader": "PeopleReaders",
-    "operator": "PeopleOperators",
-    "commit_runs": "CommitRuns",
-    "claim": "ClaimsClaim",
-    "collect": "CollectStep",
-    "delete": "DeleteStep",
-    "consolidate": "ConsolidateStep",
-    "reconcile": "ReconcileStep",
-    "retention": "RetentionStep",
-    "rebalance": "RebalanceStep",
-    "scan": "StepsSurvey",
-}
-
-
-class Account:
-    """The roles of a deployment, and an administrator, and what they may do."""
-
-    def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
-        policy = assembly.only("AWS::S3::BucketPolicy", "StorageBucket")
-        self._bucket = [
-            _plain(each) for each in policy["Properties"]["PolicyDocument"]["Statement"]
-        ]
-
-    def may(self, role: str, action: str, resource: str, **context: Any) -> bool:
-        own: list[Statement] = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
-        principal = f"<{role}.Arn>"
-        if role in ROLES:
-            own = self._assembly.rights(ROLES[role])
-            principal = next(
-                (
-                    f"<{name}.Arn>"
-                    for name in self._assembly.of_type("AWS::IAM::Role")
-                    if name.startswith(f"{ROLES[role]}Role")
-                ),
-                principal,
-            )
-        call = Call(principal, action, resource, context)
-        of_resource = self._bucket if action.startswith("s3:") else ()
-        return allowed(call, own, of_resource)
-
-    def puts(self, role: str, key: str, context: dict[str, str] = NEW) -> bool:
-        return self.may(role, "s3:PutObject", f"<Bucket.Arn>/{key}", **context)
-
-    def changes(self, role: str, action: str, key: str) -> bool:
-        return self.may(role, f"dynamodb:{action}", TABLE, **{"dynamodb:LeadingKeys": [key]})
-
-
-def _plain(statement: dict[str, Any]) -> dict[str, Any]:
-    """A statement of the bucket's policy with ARNs as plain text."""
-    resource = statement["Resource"]
-    resources = [flat(each) for each in (resource if isinstance(resource, list) else [resource])]
-    condition = {
-        operator: {
-            key: [flat(each) for each in value] if isinstance(value, list) else value
-            for key, value in keys.items()
-        }
-        for operator, keys in statement.get("Condition", {}).items()
-    }
-    return {**statement, "Resource": resources, "Condition": condition}
 
 
 @pytest.fixture(scope="module")

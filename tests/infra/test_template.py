@@ -102,8 +102,8 @@ def test_new_fragments_and_holes_and_no_other_keys_go_to_the_commit_queue(
         assert "DeadLetters" not in queue_id
         filters.append({rule["Name"]: rule["Value"] for rule in one["Filter"]["S3Key"]["Rules"]})
     assert filters == [
-        {"prefix": "rabbitmq/", "suffix": names.FRAGMENT_SUFFIX},
-        {"prefix": "rabbitmq/", "suffix": names.HOLE_SUFFIX},
+        {"prefix": "rabbitmq/stream/", "suffix": names.FRAGMENT_SUFFIX},
+        {"prefix": "rabbitmq/stream/", "suffix": names.HOLE_SUFFIX},
     ]
     manifest = names.root_path("rabbitmq/", "s", 1, 1, 1)
     assert not manifest.endswith((names.FRAGMENT_SUFFIX, names.HOLE_SUFFIX))
@@ -170,6 +170,7 @@ def test_every_function_is_arm64_and_logs_to_a_group_that_forgets(
         assert properties["Runtime"] == "python3.13"
         copies = properties["Handler"] == "functions.consolidate.handler"
         assert properties["MemorySize"] == (1024 if copies else 512)
+        assert "ReservedConcurrentExecutions" not in properties
         assert "TracingConfig" not in properties
         group = groups[properties["LoggingConfig"]["LogGroup"]["Ref"]]
         assert group["Properties"]["RetentionInDays"] == 30
@@ -208,7 +209,8 @@ def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
         assert variables[names.ENV_BRANCHING] == "1024"
         assert variables[names.ENV_FRAGMENT_SIZE] == str(64 * 2**20)
         assert variables[names.ENV_GRACE_SECONDS] == "86400"
-        assert variables[names.ENV_UNDELETE_SECONDS] == "604800"
+        # Deleters go by the item's own word, which an operator's command line has written.
+        assert names.ENV_UNDELETE_SECONDS not in variables
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == names.METRIC_NAMESPACE
         assert variables["POWERTOOLS_SERVICE_NAME"] == "coldstream"
 
@@ -218,82 +220,6 @@ def test_all_functions_share_one_bundle(assembly: Assembly) -> None:
 
     assert all(code == codes[0] for code in codes)
     assert len(list(assembly.directory.glob("asset.*"))) == 1
-
-
-def test_lateness_errors_refused_fragments_and_failed_workflows_raise_an_alarm(
-    assembly: Assembly,
-) -> None:
-    watched = {
-        (one["Properties"]["Namespace"], one["Properties"]["MetricName"])
-        for one in assembly.of_type("AWS::CloudWatch::Alarm").values()
-    }
-
-    assert watched == {
-        ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
-        ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
-        ("AWS/Lambda", "Errors"),
-        ("AWS/States", "ExecutionsFailed"),
-        ("AWS/States", "ExecutionsTimedOut"),
-        ("AWS/States", "ExecutionsSucceeded"),
-        ("AWS/Lambda", "Throttles"),
-        ("AWS/DynamoDB", "WriteThrottleEvents"),
-        (names.METRIC_NAMESPACE, names.METRIC_AGENTS_SILENT),
-        (names.METRIC_NAMESPACE, names.METRIC_AGENTS_TROUBLED),
-        (names.METRIC_NAMESPACE, names.METRIC_CLAIMS_THAT_CUT),
-        (names.METRIC_NAMESPACE, names.METRIC_HOLES_COMMITTED),
-        (names.METRIC_NAMESPACE, names.METRIC_OFFSETS_LOST),
-        (names.METRIC_NAMESPACE, names.METRIC_DELETES_REFUSED),
-        (names.METRIC_NAMESPACE, names.METRIC_STREAMS_FAILED),
-        (names.METRIC_NAMESPACE, names.METRIC_FRAGMENTS_REFUSED),
-        (names.METRIC_NAMESPACE, names.METRIC_WORKFLOW_FAILURES),
-        (names.METRIC_NAMESPACE, names.METRIC_SCRUB_FINDINGS),
-        (names.METRIC_NAMESPACE, names.METRIC_DEAD_LETTER_ROWS),
-    }
-    assert all(
-        one["Properties"]["AlarmDescription"] and one["Properties"]["TreatMissingData"]
-        for one in assembly.of_type("AWS::CloudWatch::Alarm").values()
-    )
-
-
-def test_a_schedule_that_starts_nothing_raises_an_alarm(assembly: Assembly) -> None:
-    missing = {
-        name.partition("Missing")[0]: one["Properties"]
-        for name, one in assembly.of_type("AWS::CloudWatch::Alarm").items()
-        if "Missing" in name
-    }
-
-    assert {name.removeprefix("Alarms"): each["Period"] for name, each in missing.items()} == {
-        "Reconcile": 900, "Retention": 3600, "Consolidate": 3600, "Collect": 86_400,
-    }  # fmt: skip
-    for each in missing.values():
-        assert each["TreatMissingData"] == "breaching"
-        assert (each["ComparisonOperator"], each["Threshold"]) == ("LessThanThreshold", 1)
-        # CloudWatch looks back for a week, or a day where a period is below an hour.
-        assert each["EvaluationPeriods"] * each["Period"] <= (
-            7 * 86_400 if each["Period"] >= 3600 else 86_400
-        )
-
-
-@pytest.mark.parametrize("which", ["assembly", "customised"])
-def test_every_alarm_reaches_a_topic_that_lets_cloudwatch_publish(
-    which: str, request: pytest.FixtureRequest
-) -> None:
-    made: Assembly = request.getfixturevalue(which)
-    (topic_id,) = made.of_type("AWS::SNS::Topic")
-    policy = made.only("AWS::SNS::TopicPolicy")["Properties"]
-    allowed = [each for each in policy["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
-
-    for alarm in made.of_type("AWS::CloudWatch::Alarm").values():
-        assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic_id}]
-        assert alarm["Properties"]["OKActions"] == [{"Ref": topic_id}]
-    assert policy["Topics"] == [{"Ref": topic_id}]
-    (statement,) = allowed
-    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    assert (statement["Action"], statement["Resource"]) == ("sns:Publish", {"Ref": topic_id})
-    # Alarms of this account, and of no other.
-    assert statement["Condition"]["StringEquals"] == {
-        "aws:SourceAccount": {"Ref": "AWS::AccountId"}
-    }
 
 
 def test_no_write_replaces_an_object_anywhere_in_the_bucket(assembly: Assembly) -> None:
@@ -325,10 +251,15 @@ def test_two_clusters_are_two_stacks_with_no_name_in_common(
     assert not first & second
 
 
-def test_the_stack_cannot_be_deleted_by_one_wrong_word(assembly: Assembly) -> None:
-    manifest = json.loads((assembly.directory / "manifest.json").read_text())
-
-    assert manifest["artifacts"]["coldstream"]["properties"]["terminationProtection"] is True
+def test_the_stack_cannot_be_deleted_by_one_wrong_word_once_it_is_there(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    """And before it is there it can: `infra.deploy` makes it with `protected` off."""
+    for made, name, protected in ((assembly, "coldstream", True), (customised, "rabbit-eu", False)):
+        manifest = json.loads((made.directory / "manifest.json").read_text())
+        properties = manifest["artifacts"][name]["properties"]
+        assert properties.get("terminationProtection", False) is protected
+        assert made.only(TABLE)["Properties"]["DeletionProtectionEnabled"] is protected
 
 
 def test_what_costs_money_has_the_tag_of_its_stack(customised: Assembly) -> None:
@@ -363,7 +294,7 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     # Events of that bucket are let in, whatever the stack is called.
     policy = customised.only("AWS::SQS::QueuePolicy", "CommitQueuePolicy")["Properties"]
     assert ":s3:::what-was-left'" in str(policy).replace('"', "'")
-    assert "'prod/eu/'" in str(bucket["NotificationConfiguration"])
+    assert "'prod/eu/stream/'" in str(bucket["NotificationConfiguration"])
     assert "rabbitmq/" not in customised.template_path.read_text()
     assert customised.only("AWS::SNS::Subscription")["Properties"]["Endpoint"] == "ops@example.com"
     assert mapping["MaximumBatchingWindowInSeconds"] == 7
@@ -385,7 +316,13 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     assert variables[names.ENV_BRANCHING] == "16"
     assert variables[names.ENV_FRAGMENT_SIZE] == str(8 * 2**20)
     assert variables[names.ENV_GRACE_SECONDS] == "5"
-    assert variables[names.ENV_UNDELETE_SECONDS] == "6"
+    assert customised.only(FUNCTION, "CommitRuns")["Properties"]["MemorySize"] == 1024
+    assert customised.only(FUNCTION, "ClaimsClaim")["Properties"]["MemorySize"] == 1024
+    assert (
+        customised.only(FUNCTION, "CommitRuns")["Properties"]["ReservedConcurrentExecutions"] == 5
+    )
+    assert step["MemorySize"] == 1536
+    assert customised.only(FUNCTION, "ConsolidateStep")["Properties"]["MemorySize"] == 1536
     assert variables[names.ENV_RECONCILE_MINUTES] == "1"
     assert variables[names.ENV_RECONCILE_IDLE_MINUTES] == "90"
     assert {
@@ -394,15 +331,3 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     } == {90}
     assert ":iam::123456789012:root" in trusted
     assert "arn:aws:iam::210987654321:role/broker" in trusted
-
-
-def test_every_alarm_is_in_the_docs_and_no_other(assembly: Assembly) -> None:
-    text = (ROOT / "docs/how-to/alarms.md").read_text()
-    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    told = {name.strip("` ") for row in rows for name in row.split(",")}
-    made = {
-        name.removeprefix("Alarms")[:-8]  # the CDK's digest of the path
-        for name in assembly.of_type("AWS::CloudWatch::Alarm")
-    }
-
-    assert told == made

@@ -15,7 +15,7 @@ LATE_CORRECTIONS = (
     "function_runtime,function_errors,emf_metrics,whole_logs,batch_windows,"
     "malformed_batch_responses,message_move_tasks,fast_checksums,range_reads,"
     "stream_retries,map_batches,machine_timeouts,retry_delays,spark_jobs,scheduled_job_runs,"
-    "named_queries,deleted_partitions,billing"
+    "named_queries,saved_log_queries,deleted_partitions,billing"
 )
 
 

@@ -333,6 +333,24 @@ def check_named_queries(probe: Probe) -> None:
     assert eventually(saved, seconds=5) == ["SELECT 1"]
 
 
+def check_saved_log_queries(probe: Probe) -> None:
+    """A stack can have saved queries of Logs Insights."""
+    cloudformation, stack = probe.client("cloudformation"), f"queries-{uuid.uuid4().hex}"
+    query = {"Name": stack, "QueryString": "fields @message"}
+    template = {"Resources": {"Q": {"Type": "AWS::Logs::QueryDefinition", "Properties": query}}}
+
+    try:
+        cloudformation.create_stack(StackName=stack, TemplateBody=json.dumps(template))
+    except cloudformation.exceptions.ClientError as exc:
+        pytest.fail(str(exc), pytrace=False)
+
+    def made() -> bool:
+        (found,) = cloudformation.describe_stacks(StackName=stack)["Stacks"]
+        return bool(found["StackStatus"] == "CREATE_COMPLETE")
+
+    assert eventually(made, seconds=5)
+
+
 def check_deleted_partitions(probe: Probe) -> None:
     """Partitions of a table are deleted, many in one request, and the others stay."""
     glue, name = probe.client("glue"), f"p{uuid.uuid4().hex}"

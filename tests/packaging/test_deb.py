@@ -66,6 +66,8 @@ def test_settings_that_may_hold_passwords_are_not_for_everybody(deb: Path) -> No
 
     assert found["/etc/coldstream/agent.toml"] == "-rw-r----- root/root"
     assert found["/etc/coldstream/agent.env"] == "-rw------- root/root"
+    assert found["/etc/coldstream/gateway.users"] == "-rw-r----- root/root"
+    assert found["/etc/coldstream/gateway.env"] == "-rw------- root/root"
     assert found["/usr/bin/coldstream"] == "-rwxr-xr-x root/root"
     assert all(each.endswith("root/root") for each in found.values())
 
@@ -73,9 +75,11 @@ def test_settings_that_may_hold_passwords_are_not_for_everybody(deb: Path) -> No
 def test_the_unit_the_slice_the_guide_and_completion_are_in_it(deb: Path) -> None:
     assert {
         "/lib/systemd/system/coldstream-agent.service",
+        "/lib/systemd/system/coldstream-gateway.service",
         "/lib/systemd/system/coldstream.slice",
         "/usr/share/doc/coldstream/run-the-agent.md",
         "/usr/share/doc/coldstream/agent.md",
+        "/usr/share/doc/coldstream/gateway.md",
         "/usr/share/doc/coldstream/copyright",
         "/usr/share/bash-completion/completions/coldstream",
         "/usr/lib/coldstream/coldstream/marker.py",
@@ -159,7 +163,7 @@ def test_an_installation_makes_the_user_and_starts_nothing(machine: Machine) -> 
     calls = machine.runs("postinst", "configure", "")
 
     assert any(each.startswith("adduser ") and "--system" in each for each in calls)
-    assert "chgrp coldstream /etc/coldstream/agent.toml" in calls
+    assert "chgrp coldstream /etc/coldstream/agent.toml /etc/coldstream/gateway.users" in calls
     assert not any(word in each for each in calls for word in ("start", "enable"))
 
 
@@ -168,6 +172,7 @@ def test_an_upgrade_restarts_only_what_ran_and_leaves_the_files_group(machine: M
     calls = machine.runs("postinst", "configure", "0.0.9")
 
     assert "deb-systemd-invoke try-restart coldstream-agent.service" in calls
+    assert "deb-systemd-invoke try-restart coldstream-gateway.service" in calls
     assert not any(each.startswith(("adduser", "chgrp")) for each in calls)
     assert machine.runs("prerm", "upgrade", "1.0") == []
 
@@ -177,7 +182,9 @@ def test_a_removal_stops_the_agent_and_keeps_settings_and_a_purge_forgets_them(
 ) -> None:
     machine.has("getent")
 
-    assert "deb-systemd-invoke stop coldstream-agent.service" in machine.runs("prerm", "remove")
+    stopped = machine.runs("prerm", "remove")
+    assert "deb-systemd-invoke stop coldstream-agent.service" in stopped
+    assert "deb-systemd-invoke stop coldstream-gateway.service" in stopped
     assert not any(each.startswith(("rm", "deluser")) for each in machine.runs("postrm", "remove"))
     purged = machine.runs("postrm", "purge")
     assert any(each.startswith("rm -rf") and "/var/lib/coldstream" in each for each in purged)
@@ -218,15 +225,45 @@ def test_the_unit_does_nothing_to_the_broker() -> None:
     assert broker == {"After", "SupplementaryGroups"}
 
 
-def test_the_unit_can_read_and_hardly_anything_else() -> None:
-    found = {key: values[-1] for key, values in unit().items()}
+def test_the_unit_lets_a_credential_process_run_and_finds_its_profile() -> None:
+    """`aws_signing_helper`, of IAM Roles Anywhere: a program of its own, a profile in ~/.aws."""
+    found = unit()
 
-    assert (found["User"], found["SupplementaryGroups"]) == ("coldstream", "rabbitmq")
+    assert not {"NoExecPaths", "InaccessiblePaths", "MemoryDenyWriteExecute"} & found.keys()
+    assert "@process" not in " ".join(found["SystemCallFilter"])
+    assert "AF_INET" in found["RestrictAddressFamilies"][-1]
+    assert found["EnvironmentFile"] == ["-/etc/coldstream/agent.env"], "which has AWS_PROFILE"
+    assert "--home /var/lib/coldstream" in (PACKAGING / "debian/postinst").read_text()
+
+
+def test_ten_thousand_streams_may_be_held() -> None:
+    (files,) = unit()["LimitNOFILE"]
+
+    assert int(files) // 2 >= 2 * 10_000 + 10_000, "half is held, two of each, and what waits"
+
+
+def test_the_unit_of_the_gateway_takes_its_users_again_and_needs_no_broker() -> None:
+    found = unit("coldstream-gateway.service")
+
+    assert found["ExecStart"] == ["/usr/bin/coldstream gateway run"]
+    assert found["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert found["Restart"] == ["always"]
+    broker = {key for key, values in found.items() if any("rabbitmq" in each for each in values)}
+    assert broker == {"After"}, "a group that is not there would keep it from starting"
+
+
+@pytest.mark.parametrize("name", ["coldstream-agent.service", "coldstream-gateway.service"])
+def test_the_units_can_read_and_hardly_anything_else(name: str) -> None:
+    found = {key: values[-1] for key, values in unit(name).items()}
+
+    assert found["User"] == "coldstream"
+    if "agent" in name:
+        assert found["SupplementaryGroups"] == "rabbitmq"
     assert found["CapabilityBoundingSet"] == ""
     assert found["ProtectSystem"] == "strict"
     assert "ReadWritePaths" not in found
     assert found["StateDirectory"] == "coldstream"
-    for name in (
+    for each in (
         *(
             "NoNewPrivileges",
             "ProtectHome",
@@ -237,7 +274,7 @@ def test_the_unit_can_read_and_hardly_anything_else() -> None:
         *("ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock"),
         *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality"),
     ):
-        assert found[name] == "yes", name
+        assert found[each] == "yes", each
 
 
 def test_the_weights_count_against_the_broker_and_not_within_a_slice_of_one() -> None:
@@ -251,12 +288,13 @@ def test_the_weights_count_against_the_broker_and_not_within_a_slice_of_one() ->
     assert service["IOSchedulingClass"] == ["best-effort"]
 
 
-def test_systemd_takes_every_directive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["coldstream-agent.service", "coldstream-gateway.service"])
+def test_systemd_takes_every_directive(tmp_path: Path, name: str) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("needs systemd-analyze")
-    text = (PACKAGING / "coldstream-agent.service").read_text()
+    text = (PACKAGING / name).read_text()
     shutil.copy(PACKAGING / "coldstream.slice", tmp_path)
-    path = tmp_path / "coldstream-agent.service"
+    path = tmp_path / name
     path.write_text(text.replace("/usr/bin/coldstream", shutil.which("true") or ""))
 
     done = subprocess.run(
@@ -307,6 +345,7 @@ def test_a_whole_package_runs_without_anything_else(tmp_path: Path) -> None:
 import sys; sys.path.insert(0, {str(home)!r})
 sys.argv = ["coldstream", "agent", "config", "--show"]
 import boto3, coldstream.cli.agent_service, coldstream.agent.metrics, coldstream.agent.gate
+import coldstream.gateway.server
 assert boto3.__file__.startswith({str(home)!r})
 for name in {sorted(builder().SERVICES)!r}:
     boto3.client(name, region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")

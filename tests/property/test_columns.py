@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, PROPERTIES, select
+from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.chunk import iter_chunks
-from coldstream_devkit.fuzz_columns import check_alone
+from coldstream_devkit.fuzz_columns import ORIGIN, check_alone
 from coldstream_devkit.messages import any_chunks, cut_values, headers_and_bounds
 from tests.support.examples import examples
 
@@ -43,11 +44,12 @@ def fast(
     cuts: int = 1,
     start: int = 0,
     end: int = 2**63,
+    body_format: BodyFormat = BodyFormat.AUTO,
     **how: int,
 ) -> pa.Table:
     """The rows of the fast decoder, the chunks given in `cuts` pieces."""
-    selection = select(names)
-    decoder = Decoder(selection, stream="s", reuse=bool(how.pop("reuse", 0)), **how)
+    selection = select(names, body_format)
+    decoder = Decoder(selection, origin=ORIGIN, reuse=bool(how.pop("reuse", 0)), **how)
     headers, bounds = headers_and_bounds(data)
     batches = []
     step = max(1, len(headers) // cuts)
@@ -71,9 +73,16 @@ def fast(
     return pa.Table.from_batches(batches, selection.schema)
 
 
-def plain(data: bytes, names: tuple[str, ...], start: int = 0, end: int = 2**63) -> pa.Table:
+def plain(
+    data: bytes,
+    names: tuple[str, ...],
+    start: int = 0,
+    end: int = 2**63,
+    body_format: BodyFormat = BodyFormat.AUTO,
+) -> pa.Table:
     """The rows of the plain decoder."""
-    batch = decode_reference(select(names), iter_chunks(data), stream="s", start=start, end=end)
+    selection = select(names, body_format)
+    batch = decode_reference(selection, iter_chunks(data), origin=ORIGIN, start=start, end=end)
     return pa.Table.from_batches([batch])
 
 
@@ -86,11 +95,14 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
             pytest.fail(f"{name} of row {row}: {ours.slice(row, 1)} is not {theirs.slice(row, 1)}")
 
 
-@given(st.integers(0, 2**32), st.integers(1, 12))
+@given(st.integers(0, 2**32), st.integers(1, 12), st.sampled_from(BodyFormat))
 @examples(3)
-def test_every_column_of_every_message_is_that_of_the_plain_decoder(seed: int, count: int) -> None:
+def test_every_column_of_every_message_is_that_of_the_plain_decoder(
+    seed: int, count: int, body_format: BodyFormat
+) -> None:
     data = any_chunks(random.Random(seed), count, first=seed % 1000)
-    assert_same(fast(data, EVERYTHING), plain(data, EVERYTHING))
+    found = fast(data, EVERYTHING, body_format=body_format)
+    assert_same(found, plain(data, EVERYTHING, body_format=body_format))
 
 
 @given(

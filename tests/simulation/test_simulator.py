@@ -7,10 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 from copy import copy as made_anew
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from coldstream.manifest.invariants import Invariant, Violation
+from coldstream.usecases.undo import plan_undo
+from coldstream_devkit.simulation import theft
 from coldstream_devkit.simulation.choices import Choices
 from coldstream_devkit.simulation.cluster import Cluster
 from coldstream_devkit.simulation.coverage import ENOUGH_SEEDS, REQUIRED, covered, missed
@@ -50,6 +54,19 @@ def test_other_seeds_give_other_runs() -> None:
         traces.add("\n".join(lines))
 
     assert len(traces) == 5
+
+
+def test_an_undo_that_puts_nothing_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle of a theft: what was durable before can be read after."""
+
+    def forgetful(*given: Any, **named: Any) -> Any:
+        return replace(plan_undo(*given, **named), sources=())
+
+    monkeypatch.setattr(theft, "plan_undo", forgetful)
+
+    kinds = {each.kind for each in play_seeds(range(1, 60)).failures}
+
+    assert kinds == {"durability"}
 
 
 @pytest.fixture(scope="module")

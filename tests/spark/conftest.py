@@ -17,7 +17,7 @@ from coldstream import names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import Origin, select
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import Entry
 from coldstream.osiris.chunk import iter_chunks
@@ -166,13 +166,15 @@ class Stream:
 
     name: str
     chunks: list[bytes]
+    queue: str = ""
 
     def table(
         self, columns: Sequence[str] | None = None, *, start: int = 0, end: int = 2**63
     ) -> pa.Table:
         """What the plain decoder makes of it."""
         parsed = [next(iter_chunks(each)) for each in self.chunks]
-        batch = decode_reference(select(columns), parsed, stream=self.name, start=start, end=end)
+        origin = Origin(self.name, "/", self.queue)
+        batch = decode_reference(select(columns), parsed, origin=origin, start=start, end=end)
         return pa.Table.from_batches([batch])
 
 
@@ -184,7 +186,7 @@ def fixtures(site: Site) -> dict[str, Stream]:
         chunks = [each for segment in segments_of(name) for each in segment]
         stream = "fx_" + name.replace(".", "_")
         site.add(stream, in_groups(chunks, 9), queue=f"fx.{name}")
-        found[name] = Stream(stream, chunks)
+        found[name] = Stream(stream, chunks, f"fx.{name}")
     return found
 
 
@@ -193,7 +195,7 @@ def drawn(site: Site) -> Stream:
     """Every codec, tracking chunks, all kinds of messages, some that cannot be decoded."""
     chunks = of_one_clock(any_chunks(random.Random(20261121), 250, first=1000))
     site.add("__drawn_1", in_groups(chunks, 12), queue="drawn")
-    return Stream("__drawn_1", chunks)
+    return Stream("__drawn_1", chunks, "drawn")
 
 
 @pytest.fixture(scope="session")
@@ -201,7 +203,7 @@ def plain(site: Site) -> Stream:
     """300 chunks of five messages; clocks jump."""
     chunks = plain_chunks(300)
     site.add("__plain_1", in_groups(chunks, 11), queue="plain")
-    return Stream("__plain_1", chunks)
+    return Stream("__plain_1", chunks, "plain")
 
 
 def collected(frame: DataFrame, like: pa.Schema) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import COLUMNS, DEFAULT, select
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.names import DataKey
@@ -48,17 +48,20 @@ def test_every_codec_property_and_damaged_message_is_as_the_plain_decoder_says(
 
     right = drawn.table(EVERYTHING)
     assert right.num_rows > 3000
-    assert right["error"].null_count < right.num_rows - 100
+    assert right["body_kind"].to_pylist().count("bytes") > 100
+    assert right["error"].null_count < right.num_rows
     assert frame.rdd.getNumPartitions() > 5
     assert collected(frame, right.schema).equals(right)
 
 
-def test_the_default_columns_are_all_but_stream_and_raw(spark: SparkSession, drawn: Stream) -> None:
-    right = drawn.table()
-    found = collected(load(spark, "drawn"), right.schema)
+def test_the_default_columns_are_those_that_need_no_message_and_a_star_means_all(
+    spark: SparkSession, drawn: Stream
+) -> None:
+    found, everything = load(spark, "drawn"), load(spark, "drawn", columns="*")
 
-    assert found.schema.names == [name for name in COLUMNS if name not in ("stream", "raw")]
-    assert found.equals(right)
+    assert found.columns == list(DEFAULT)
+    assert collected(found, drawn.table().schema).equals(drawn.table())
+    assert everything.columns == list(COLUMNS)
 
 
 def test_columns_come_in_the_order_asked_for(spark: SparkSession, drawn: Stream) -> None:
@@ -147,7 +150,9 @@ def offset(row: dict[str, Any]) -> int:
 
 
 def test_a_filter_on_something_else_stays_with_spark(spark: SparkSession, plain: Stream) -> None:
-    frame = load(spark, "plain").filter("length(body) > 0 and epoch = 1 and offset < 10")
+    frame = load(spark, "plain", columns="*").filter(
+        "length(body) > 0 and epoch = 1 and offset < 10"
+    )
 
     plan = frame._jdf.queryExecution().executedPlan().toString()
 
@@ -230,13 +235,17 @@ def test_streams_are_found_by_queue_directory_list_and_pattern(
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is for streaming reads"),
         ({"bucket": "", "prefix": "no"}, "option prefix: not a key prefix"),
         ({"asOfVersion": "99"}, "there is no version 99 yet"),
+        ({"startingOffset": "99999"}, "99999 lies beyond the end, the next offset .* is 1500"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_in_words(
     spark: SparkSession, plain: Stream, options: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=words) as caught:
         load(spark, "plain", **options).collect()
+
+    assert "Traceback" not in str(caught.value), "one sentence, not the calls that led to it"
+    assert str(caught.value).index("coldstream.errors") < 100
 
 
 def test_chunks_tracking_and_fragments_are_tables_too(
@@ -253,6 +262,27 @@ def test_chunks_tracking_and_fragments_are_tables_too(
     item = site.tier.catalog.get(stream.name)
     assert item is not None
     assert sum(row["size"] for row in fragments) == item.total_size
+
+
+def test_metadata_tables_say_by_catalog_manifest_and_index_what_reading_says(
+    spark: SparkSession, fixtures: dict[str, Stream], site: Site
+) -> None:
+    stream = fixtures["dedup-4.3.6"]
+    item = site.tier.catalog.get(stream.name)
+    assert item is not None
+
+    read = load(spark, stream.name, rows="chunks", columns="offset,timestamp,size").collect()
+    told = load(spark, stream.name, table="chunks", columns="offset,timestamp,size").collect()
+    everything = spark.read.format("rabbitmq_stream").option("table", "streams").load()
+    rows = {row["stream"]: row for row in everything.collect()}
+    one = load(spark, stream.name, table="fragments").groupBy("stream").sum("size", "records")
+
+    assert sorted(told) == sorted(read)
+    assert rows.keys() >= {each.name for each in fixtures.values()}
+    assert rows[stream.name]["next_offset"] == item.next_offset
+    assert [tuple(row)[:2] for row in one.collect()] == [(stream.name, item.total_size)]
+    late = load(spark, stream.name, table="chunks").filter(f"offset >= {sorted(read)[3][0]}")
+    assert late.count() == len(read) - 3
 
 
 def test_nothing_to_read_is_no_rows(spark: SparkSession, plain: Stream) -> None:
@@ -293,7 +323,8 @@ def test_a_query_outlives_consolidation_and_tells_of_retention(
 
     strict = frame.rdd
     assert strict.getNumPartitions() > 4
-    lax = load(spark, "__moving_1", partitionBytes="3k", failOnDataLoss="false").rdd
+    told = {"columns": "offset,error", "failOnDataLoss": "false"}
+    lax = load(spark, "__moving_1", partitionBytes="3k", **told).rdd
     assert lax.getNumPartitions() > 4
     site.tier.commit("__moving_1", replace(root, first_offset=100, entries=Entries.of(halves[1:])))
     delete(site, site.tier.key(root, "__moving_1", 0))
@@ -317,7 +348,7 @@ def test_damage_and_holes_are_rows_with_an_error(spark: SparkSession, site: Site
     rest = site.tier.upload(stream, plain_chunks(5, first=200), epoch=1, floor=0)
     site.add(stream, [good, bad, site.tier.hole(100, 200), rest])
 
-    rows = load(spark, stream, failOnDataLoss="false").sort("offset").collect()
+    rows = load(spark, stream, columns="*", failOnDataLoss="false").sort("offset").collect()
 
     errors = {row["offset"]: row["error"] for row in rows if row["error"]}
     assert list(errors) == [65, 66, 67, 68, 69, 100]
@@ -348,10 +379,10 @@ def upload_damaged(site: Site, stream: str, chunks: list[bytes], position: int) 
 def test_a_large_result_is_summed_by_spark_as_by_the_plain_decoder(
     spark: SparkSession, drawn: Stream
 ) -> None:
-    frame = load(spark, "drawn", partitionBytes="60k").selectExpr(
+    frame = load(spark, "drawn", partitionBytes="60k", columns="*").selectExpr(
         "count(*)", "sum(length(body))", "max(offset)", "count(properties.subject)"
     )
-    right = drawn.table()
+    right = drawn.table(EVERYTHING)
     bodies = [each.as_py() for each in right["body"]]
     subjects = pa.compute.struct_field(right["properties"], "subject")
 

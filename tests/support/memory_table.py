@@ -101,6 +101,9 @@ class MemoryTable:
         now = self._versions[-1]
         return Loaded(now.schema, now.state, self._location, now.appended, len(self._versions) - 1)
 
+    def peek(self) -> Loaded | None:
+        return self.load(self._versions[-1].schema) if self._versions else None
+
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         now = self._versions[-1]
         wider = grown(now.schema, schema)

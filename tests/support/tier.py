@@ -67,6 +67,20 @@ def segments_of(name: str) -> list[list[bytes]]:
     ]
 
 
+class Slice(list[bytes]):
+    """Chunks that know where they stood in a broker's files: segment, byte position."""
+
+    segment: tuple[int, int]
+
+    @classmethod
+    def of(cls, chunks: Sequence[bytes], at: int, many: int) -> Slice:
+        """Some chunks of a whole segment's."""
+        made = cls(chunks[at : at + many])
+        before = sum(map(len, chunks[:at]))
+        made.segment = headers_of(chunks[:1])[0].chunk_id, SEGMENT_HEADER_SIZE + before
+        return made
+
+
 def headers_of(chunks: Iterable[bytes]) -> list[ChunkHeader]:
     return [next(iter_chunks(each)).header for each in chunks]
 
@@ -81,8 +95,9 @@ def fragment_of(chunks: Sequence[bytes], *, epoch: int, floor: int = 0) -> tuple
         IndexRecord(h.chunk_id, h.timestamp, p) for h, p in zip(headers, positions, strict=False)
     )
     data = b"".join(chunks)
+    segment, position = chunks.segment if isinstance(chunks, Slice) else (floor, 8)
     trailer = build_trailer(
-        placement=Placement(epoch, floor, floor, 0, 8),
+        placement=Placement(epoch, floor, segment, 0, position),
         index=index,
         next_offset=headers[-1].next_offset,
         first_chunk_epoch=headers[0].epoch,
@@ -199,7 +214,7 @@ class Tier:
         queue = FIXTURES[name].get("stream", "fx.epochs")
         stream = "fx_" + name.replace(".", "_")
         groups = [
-            segment[at : at + chunks]
+            Slice.of(segment, at, chunks)
             for segment in segments_of(name)
             for at in range(0, len(segment), chunks)
         ]

@@ -16,6 +16,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import ENTRY_SIZE, Entries
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import root_path
 from coldstream.plans.policy import PolicySet
@@ -31,6 +32,8 @@ from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.scan import ScanFor, scan
 from coldstream.usecases.stragglers import sweep_stragglers
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
+
+NAME = QueueName("rabbit", "/", "orders")
 
 
 def with_table(context: Context, catalog: MemoryCatalog) -> Context:
@@ -81,6 +84,78 @@ def test_a_restored_older_item_never_hides_what_the_bucket_has(remote: Remote) -
 
     assert load(context, STREAM).root.next_offset == 50
     assert load(context, STREAM).item.version > load(remote.context, STREAM).item.version
+
+
+def test_a_root_has_the_name_that_the_item_has_when_it_is_made(remote: Remote) -> None:
+    assert load(remote.context, STREAM).root.name == QueueName()
+
+    remote.context.catalog.set_name(STREAM, NAME)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+
+    assert load(remote.context, STREAM).root.name == NAME
+
+
+def test_after_the_loss_of_the_table_a_stream_has_the_name_that_its_root_says(
+    remote: Remote,
+) -> None:
+    remote.context.catalog.set_name(STREAM, NAME)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    context = with_table(remote.context, MemoryCatalog("new"))
+
+    item = adopt(context, STREAM)
+
+    assert item is not None
+    assert (item.name, load(context, STREAM).root.name) == (NAME, NAME)
+
+
+@pytest.mark.parametrize("name", [QueueName(), QueueName("old", "/", "before")])
+def test_a_restored_item_gets_the_name_of_the_newest_root_which_is_younger(
+    remote: Remote, name: QueueName
+) -> None:
+    before = remote.context.catalog.get(STREAM)
+    assert before is not None
+    remote.context.catalog.set_name(STREAM, NAME)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    restored = MemoryCatalog("restored")
+    restored.items[STREAM] = replace(before, name=name)
+
+    item = adopt(with_table(remote.context, restored), STREAM)
+
+    assert item is not None
+    assert item.name == NAME
+
+
+def test_a_root_that_says_no_name_gets_that_of_the_restored_item(remote: Remote) -> None:
+    before = remote.context.catalog.get(STREAM)
+    assert before is not None
+    restored = MemoryCatalog("restored")
+    restored.items[STREAM] = replace(before, name=NAME)
+    context = with_table(remote.context, restored)
+
+    item = adopt(context, STREAM)
+
+    assert item is not None
+    assert (item.name, load(context, STREAM).root.name) == (NAME, NAME)
+
+
+def test_a_rebuild_of_a_lost_item_has_the_name_of_the_newest_root(remote: Remote) -> None:
+    remote.context.catalog.set_name(STREAM, NAME)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    context = with_table(remote.context, MemoryCatalog("new"))
+
+    assert rebuild(context, STREAM, branching=4, dry_run=False).landed
+
+    assert load(context, STREAM).item.name == load(context, STREAM).root.name == NAME
+
+
+def test_a_rebuild_keeps_a_name_that_was_corrected_since_the_newest_root(remote: Remote) -> None:
+    remote.context.catalog.set_name(STREAM, QueueName("c", "/", "wrong"))
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    remote.context.catalog.set_name(STREAM, NAME)
+
+    assert rebuild(remote.context, STREAM, branching=4, dry_run=False).landed
+
+    assert load(remote.context, STREAM).item.name == load(remote.context, STREAM).root.name == NAME
 
 
 def test_a_restored_tombstone_wipes_nothing(remote: Remote) -> None:

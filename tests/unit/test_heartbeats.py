@@ -48,3 +48,13 @@ def test_a_clock_that_is_far_ahead_is_trouble_because_it_hides_silence() -> None
     found = fleet([a_bit, far], now_ms=NOW)
 
     assert (found.silent, found.troubled) == ((), ("c",))
+
+
+def test_a_race_with_local_retention_is_told_apart_from_other_trouble() -> None:
+    """It is the last call before a hole, and must not wait until it has been trouble for long."""
+    racing = replace(WELL, node="b", racing=1)
+    dead = replace(racing, node="c", at_ms=0)
+
+    found = fleet([WELL, racing, dead], now_ms=NOW)
+
+    assert (found.racing, found.troubled) == (("b",), ())

@@ -8,9 +8,9 @@ import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import StreamNow
 from coldstream.jobs.profile import wanted
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.plans.probe import probe_name, probe_stream

@@ -10,7 +10,9 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, EntryKind
 from coldstream.manifest.header import HEADER_SIZE
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import ROOT_SIZE, Head, LastChunk, Root, parse_root
+from coldstream.names import MAX_NAME
 from tests.unit.test_entries import TILES, entry
 
 EMPTY = Root(first_offset=1592, next_offset=1592)
@@ -23,12 +25,19 @@ ROOT = Root(
     entries=TILES,
     last_chunk=LastChunk(290, 6),
     quarantine_key="rabbitmq/stream/__s_1/metadata/quarantine.ü",
+    name=QueueName("rabbit@größe", "/", "orders"),
 )
 
 
 @pytest.mark.parametrize(
     "root",
-    [EMPTY, ROOT, replace(ROOT, quarantine_key=""), replace(ROOT, last_chunk=LastChunk(0, 0))],
+    [
+        EMPTY,
+        ROOT,
+        replace(ROOT, quarantine_key=""),
+        replace(ROOT, last_chunk=LastChunk(0, 0)),
+        replace(ROOT, name=QueueName("😀" * MAX_NAME, "", "é" * MAX_NAME)),
+    ],
 )
 def test_a_root_comes_back_as_it_was(root: Root) -> None:
     assert parse_root(root.encode()) == root
@@ -75,13 +84,22 @@ def poked(root: Root, position: int, letters: str, *values: int) -> bytes:
 
 
 R = HEADER_SIZE
+NAMES = R + ROOT_SIZE + 2 * 16 + len(ROOT.quarantine_key.encode())
+
+
+def test_a_name_longer_than_any_is_refused_although_its_checksum_holds() -> None:
+    long = replace(ROOT, name=QueueName("", "", "q" * (MAX_NAME + 1)))
+
+    with pytest.raises(CorruptDataError, match="too long"):
+        parse_root(long.encode())
 
 
 @pytest.mark.parametrize(
     ("position", "letters", "value"),
     [
         (0, "I", 0),
-        (4, "I", 2),
+        (4, "I", 1),  # which had no names
+        (4, "I", 3),
         (8, "Q", 99),  # first offset below the entries
         (8, "Q", 110),  # the first entry lies wholly below it
         (8, "Q", 301),
@@ -102,6 +120,11 @@ R = HEADER_SIZE
         (R + 32, "I", 0),
         (R + 32, "I", 2**32 - 1),
         (R + 36, "I", 1),
+        (R + 40, "H", 0),
+        (R + 42, "H", 2**16 - 1),
+        (R + 44, "H", 7),
+        (R + 46, "H", 1),  # reserved
+        (NAMES, "B", 0xFF),  # not UTF-8
         (R + ROOT_SIZE, "Q", 0),  # a claim of epoch 0
         (R + ROOT_SIZE, "Q", 6),  # epochs that do not rise
         (R + ROOT_SIZE + 32, "B", 0xFF),  # not UTF-8

@@ -10,7 +10,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
-from coldstream.usecases.ours import behind
+from coldstream.remote.directories import behind, directories
 from coldstream.usecases.scan import (
     FLOWING_MS,
     RECENT_MS,
@@ -149,7 +149,7 @@ def test_a_directory_in_which_nothing_is_ours_is_no_stream_that_the_table_lacks(
         ("/x", "0"),
         ("!1/x", "-"),
         ("a!1/x", "a-"),
-        ("a.b/x", "a/"),
+        ("a.b/x", "a.b0"),
         ("a~/x", "b"),
         ("zz~", "zz~"),
         ("~", "~"),
@@ -271,11 +271,11 @@ def test_a_stream_that_an_earlier_page_missed_keeps_the_mark_away(
 ) -> None:
     monkeypatch.setattr("coldstream.usecases.scan._STREAMS_AT_ONCE", 1)
     remote = Remote().claimed()
-    remote.memory.put(piece(0, 10, stream="a").path(PREFIX), b"x", write_id="w")
+    remote.memory.put(piece(0, 10, stream="A").path(PREFIX), b"x", write_id="w")
 
     pages = reconciled(remote, pages=10)
 
-    assert ("a",) in [page.streams for page in pages]
+    assert ("A",) in [page.streams for page in pages]
     assert pages[-1].streams == ()
     assert complete_path(PREFIX, remote.items.table_id()) not in remote.memory.objects
 
@@ -343,3 +343,64 @@ def test_a_scan_of_the_bucket_stops_with_the_time_and_goes_on() -> None:
 
     assert cursor is None
     assert found == lost
+
+
+def looked(remote: Remote, *, look: bool, pages: int = 10) -> list[ScanPage]:
+    """The pages of a scan of a table that was once found to lack no stream."""
+    found: list[ScanPage] = []
+    cursor: str | None = None
+    for _ in range(pages):
+        page = scan(
+            remote.new_context(), ScanFor.RECONCILE, NO_RULES, now_ms=10**13, target_size=1,
+            cursor=cursor, mark=True, look=look and cursor is None,
+        )  # fmt: skip
+        found.append(page)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_an_item_that_is_lost_is_noticed_although_the_table_was_once_complete(
+    state: StreamState,
+) -> None:
+    remote = Remote().claimed().claimed(stream=OTHER)
+    remote.memory.put(piece(0, 10, stream=OTHER).path(PREFIX), b"x", write_id="w")
+    reconciled(remote, pages=3)
+    assert complete_path(PREFIX, remote.items.table_id()) in remote.memory.objects
+    remote.items.items[STREAM] = replace(
+        remote.items.items[STREAM], state=state, undelete_until=10**13
+    )
+    del remote.items.items[OTHER]
+
+    pages = looked(remote, look=True)
+
+    assert [page.lost for page in pages] == [0, 1]
+    assert pages[-1].streams == (OTHER,)
+    assert sum(page.lost for page in looked(remote, look=False)) == 0
+
+
+def test_a_look_at_a_sound_bucket_costs_one_list_and_puts_nothing() -> None:
+    remote = Remote()
+    for number in range(20):
+        remote.claimed(stream=f"s{number}")
+        remote.memory.put(piece(0, 10, stream=f"s{number}").path(PREFIX), b"x", write_id="w")
+    reconciled(remote, pages=3)
+    remote.store.calls.clear()
+
+    looked(remote, look=True)
+
+    assert remote.store.calls["level"] == 2  # the second says that there is no more
+    assert remote.store.calls["put"] == 0
+    assert remote.store.calls["list"] == 1  # the mark of the table
+
+
+def test_our_own_mark_is_no_stream_and_nothing_foreign() -> None:
+    remote = Remote().claimed()
+    reconciled(remote, pages=3)
+
+    pages = looked(remote, look=True)
+
+    assert sum(page.foreign for page in pages) == 0
+    assert list(directories(remote.memory, PREFIX)) == [STREAM]

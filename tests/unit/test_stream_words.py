@@ -37,6 +37,8 @@ words = st.builds(
     stuck_since_ms=st.integers(0, 2**62),
     reason=st.text(max_size=40),
     super_stream=st.text(max_size=40),
+    unproved_ms=st.integers(0, 2**62),
+    local_end=st.integers(0, 2**61),
 )
 
 
@@ -104,6 +106,9 @@ def row(**changes: object) -> list[object]:
         zlib.compress(json.dumps([row(_3=1.5)]).encode()),
         zlib.compress(json.dumps([row(_3=True)]).encode()),
         zlib.compress(json.dumps([row(_16=None)]).encode()),
+        zlib.compress(json.dumps([row(_18="x")]).encode()),
+        zlib.compress(json.dumps([row(_19=2**63)]).encode()),
+        zlib.compress(json.dumps([row()[:-1]]).encode()),
     ],
 )
 def test_a_page_that_is_none_is_refused_and_bounded(data: bytes) -> None:

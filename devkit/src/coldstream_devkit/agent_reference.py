@@ -24,7 +24,8 @@ in URIs are hidden. `coldstream agent config` alone checks, and sends nothing. `
 `{INSTALLED}` if there is one and no other file is named; `agent run` reads only what is named.
 
 A key that does not exist, a value of another type and a file that is no TOML are errors that name
-the file and the key. `--once` and `--json` are about one run, and stay on the command line.
+the file and the key. An option of two names is a key of two names, of which a file may have one.
+`--once` and `--json` are about one run, and stay on the command line.
 Credentials, region and endpoint come from the environment, as for every AWS SDK.
 
 **SIGHUP** reads the file again. What is marked *live* is taken over by the next look at the
@@ -85,7 +86,8 @@ def _row(key: Key) -> str:
     about = " ".join((key.option.help or "").split()).replace("|", "\\|")
     environment = f" `{key.environment}`" if key.environment else ""
     live = "live" if key.name in LIVE else ""
-    return f"| `{key.name}` | {key.takes} | {default} | {live} | {about}{environment} |"
+    names = ", ".join(f"`{each}`" for each in (key.name, *key.aliases))
+    return f"| {names} | {key.takes} | {default} | {live} | {about}{environment} |"
 
 
 def _toml(value: object) -> str:

@@ -123,6 +123,14 @@ ALERTS = (
         "The agent's log says why.",
     ),
     Alert(
+        "ColdstreamUnproved",
+        f"count by (instance) (coldstream_stream_unproved_seconds{{{_JOB}}} > 300) > 0",
+        "5m",
+        "critical",
+        f"The broker on {_HERE} proves nothing new of {{{{ $value }}}} streams",
+        "See whether the broker is up, its stream port answers, and the agent's user may read.",
+    ),
+    Alert(
         "ColdstreamStreamFails",
         f"{_of_stream('failing')} == 1",
         "15m",
@@ -145,6 +153,22 @@ ALERTS = (
         "warning",
         f"Held files on {_HERE} take {{{{ $value | humanizePercentage }}}} of their budget",
         "Uploads are behind retention. Over the budget the next segment is lost to the upload.",
+    ),
+    Alert(
+        "ColdstreamHeldFilesDropped",
+        f"increase({_agent('held_dropped_segments_total')}[1h]) > 0",
+        "0m",
+        "critical",
+        f"{_HERE} has let segments go that were not uploaded, for want of held_bytes",
+        "Look why uploads are behind, and raise held_bytes if the disk has room: holes are next.",
+    ),
+    Alert(
+        "ColdstreamTooFewFiles",
+        f"{_agent('held_lacking_files')} > 0",
+        "15m",
+        "warning",
+        f"On {_HERE} {{{{ $value }}}} files are not held, because too many are open",
+        "Raise LimitNOFILE of the service: half of it may be held, two files for each stream.",
     ),
 )
 

@@ -107,6 +107,13 @@ _AT_A_GLANCE = Row(
             steps=Steps(red=1),
         ),
         Stat(
+            "Unproved",
+            "Streams that have had local data for a minute or more that their node's broker does"
+            " not prove to be committed, so that nothing of it is uploaded.",
+            Query(_count(f"coldstream_stream_unproved_seconds{{{_STREAMS}}} > 60")),
+            steps=Steps(red=1),
+        ),
+        Stat(
             "Longest lag",
             f"For how long the oldest committed chunk waits to be published. {_WRITERS}",
             Query(f"max({of_writer('lag_seconds')})"),
@@ -342,6 +349,15 @@ _AGENT = Row(
                 Query(f"min({_of_agents('held_budget_bytes')})", "budget"),
             ),
             Unit.BYTES,
+        ),
+        Graph(
+            "Not held",
+            "Files that should be held and are not, because the agent may not open more; segments"
+            " that were let go since it was started, because all took more than the budget.",
+            (
+                Query(_of_agents("held_lacking_files"), "{{instance}}: files"),
+                Query(_of_agents("held_dropped_segments_total"), "{{instance}}: let go"),
+            ),
         ),
         Graph(
             "Age of the loop's last word",

@@ -23,9 +23,12 @@ import pyarrow as pa
 from coldstream.columns.assemble import Assembler
 from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import DECODED, decode_reference, message_columns
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import COLUMNS, Origin, select
+from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.chunk import iter_chunks
 from coldstream_devkit.messages import any_chunks, any_message, cut_values, headers_and_bounds
+
+ORIGIN = Origin("s", "/", "q")
 
 
 def check(seed: int) -> int:
@@ -39,13 +42,13 @@ def check(seed: int) -> int:
     names = tuple(COLUMNS)
     if rng.random() < 0.5:
         names = tuple(rng.sample(names, rng.randint(1, len(names))))
-    selection = select(names)
+    selection = select(names, rng.choice(list(BodyFormat)))
     decoder = Decoder(
         selection,
         batch_bytes=rng.choice([1, 100, 5000, 2**20]),
         batch_rows=rng.choice([1, 7, 100, 10_000]),
         reuse=rng.random() < 0.5,
-        stream="s",
+        origin=ORIGIN,
     )
     headers, bounds = headers_and_bounds(data)
     tables = []
@@ -55,7 +58,7 @@ def check(seed: int) -> int:
             batch.validate(full=True)
             tables.append(_copied(batch))
     found = pa.Table.from_batches(tables, selection.schema).combine_chunks()
-    plain = decode_reference(selection, iter_chunks(data), stream="s")
+    plain = decode_reference(selection, iter_chunks(data), origin=ORIGIN)
     expected = pa.Table.from_batches([plain], selection.schema).combine_chunks()
     assert found.equals(expected), f"seed {seed}: the decoders differ"
     return int(found.num_rows)
@@ -75,7 +78,7 @@ def check_alone(seed: int, wires: Sequence[bytes] | None = None) -> int:
     if wires is None:
         wires = [any_message(rng, damage=0.5) for _ in range(20)]
     buffers = [_exact(wire) for wire in wires]
-    selection = select(sorted(DECODED | {"raw"}))
+    selection = select(sorted(DECODED | {"raw"}), rng.choice(list(BodyFormat)))
     # Little room for texts now and then: then their ends are checked, too.
     size = rng.choice([0, 5, 50, 200, 500, sum(map(len, wires))])
     assembler = Assembler(

@@ -201,8 +201,16 @@ def any_message(rng: random.Random, *, damage: float = 0.1) -> bytes:
         at = rng.randrange(len(wire))
         wire[at:at] = wire[at : at + rng.randint(1, 9)]
     else:
-        wire = bytearray(rng.randbytes(rng.randint(0, 40)))
+        return plain_bytes(rng)
     return bytes(wire)
+
+
+def plain_bytes(rng: random.Random) -> bytes:
+    """What a publisher may send instead of AMQP 1.0; some of it begins as a section does."""
+    begin = rng.choice(
+        [b"", b'{"a": ', b"\x00", b"\x00\x53", b"\x00\x53\x75", b"\x00\x80" + bytes(7)]
+    )
+    return begin + rng.randbytes(rng.choice([0, 1, 2, 3, 4, 40]))
 
 
 def cut_values(rng: random.Random) -> Iterator[bytes]:

@@ -16,10 +16,14 @@ from coldstream.adapters.settings import MisconfiguredError
 from coldstream.cli.delete import NothingToUndeleteError
 from coldstream.cli.deleted import DeletedError, MissingObjectError, NotLiveError
 from coldstream.cli.exit_codes import BY_KIND, ExitCode, exit_code_of
+from coldstream.cli.gone import NotThisBrokerError
 from coldstream.cli.main import app
 from coldstream.cli.report import OutputError
 from coldstream.cli.rules import EndedHoldError
 from coldstream.cli.workflow import StartedBeforeError, WorkflowFailedError
+from coldstream.copies.replay import OtherHistoryError
+from coldstream.copies.runs import HistoryChangedError
+from coldstream.copies.workplace import ForeignFilesError
 from coldstream.errors import ColdstreamError
 from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
 
@@ -30,9 +34,11 @@ SPECIAL: tuple[ColdstreamError, ...] = (
         OutputError(""),
         EndedHoldError(""),
         NothingToUndeleteError(""),
+        NotThisBrokerError(""),
         WorkflowFailedError(""),
         StartedBeforeError(""),
     ),
+    *(ForeignFilesError(""), HistoryChangedError(""), OtherHistoryError("")),
 )
 
 _INTRODUCTION = f"""\
@@ -40,9 +46,10 @@ _INTRODUCTION = f"""\
 
 This page is generated: `python -m coldstream_devkit.reference > docs/reference/cli.md`.
 
-Data goes to stdout, progress, notes and errors to stderr. Tables are drawn on a terminal and are
-tab-separated with a header line elsewhere; `--json` prints the same as JSON, to which fields may be
-added. `NO_COLOR` is respected.
+Data goes to stdout, progress, notes and errors to stderr. Tables are drawn on a terminal, or row by
+row where it is too narrow for them, and are tab-separated with a header line elsewhere; `--json`
+prints the same as JSON, to which fields may be added. `NO_COLOR` is respected.
+`coldstream --install-completion` teaches the shell commands, options and the names of streams.
 
 Bucket, table and prefix come from `--bucket`, `--table`, `--prefix` or `{ENV_BUCKET}`,
 `{ENV_TABLE}`, `{ENV_PREFIX}`; credentials, region and endpoint as for every AWS SDK

@@ -13,13 +13,16 @@ from functools import cache
 from pathlib import Path
 
 #: Of the signatures and structs below; the library must say the same.
-ABI = 1
+ABI = 2
 
 #: Another build of the library, such as one with a sanitizer.
 ENV_LIBRARY = "COLDSTREAM_KERNEL"
 
 #: What `coldstream_walk` answers.
 END, FULL, SUB_BATCH, DAMAGED = range(4)
+
+#: What `Columns.format` says, by what `coldstream.osiris.body` calls it.
+FORMATS = {"auto": 0, "amqp": 1, "bytes": 2}
 
 #: The fields of `properties` in the order of the arrays `texts` and `numbers`.
 PROPERTY_FIELDS = (
@@ -106,6 +109,7 @@ class Columns(Structure):
         ("messages", c_void_p),
         ("lengths", c_void_p),
         ("count", c_int64),
+        ("format", c_int64),
         ("body_kind", POINTER(Text)),
         ("body", POINTER(Text)),
         ("application_properties", POINTER(Map)),

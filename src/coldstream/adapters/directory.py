@@ -25,6 +25,7 @@ from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange, moved
 from coldstream.names import check_prefix, check_stream
 from coldstream.ports import CatalogPage, CommitOutcome, ObjectInfo
+from coldstream.remote.directories import directories
 from coldstream.remote.listing import roots
 from coldstream.remote.roots import root_at
 
@@ -74,12 +75,12 @@ class DirectoryStore:
         """As the port says."""
         return bytes(self._read(key, None, length))
 
-    def folders(self, prefix: str) -> list[str]:
-        """Names of the directories below a key prefix that ends in "/"."""
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        """As the port says, but that `prefix` ends in "/", and a folder may have no file."""
         base = self._base / prefix
-        return (
-            sorted(each.name for each in base.iterdir() if each.is_dir()) if base.is_dir() else []
-        )
+        found = base.iterdir() if base.is_dir() else iter(())
+        names = (f"{prefix}{each.name}{'/' if each.is_dir() else ''}" for each in found)
+        return sorted(each for each in names if each > start_after)[: min(limit, 1000)]
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """As the port says; the files of one directory, which is all that is ever listed here."""
@@ -147,7 +148,7 @@ class DirectoryCatalog:
 
     def streams(self) -> Iterator[CatalogItem]:
         """Every stream that has a root."""
-        for name in self._store.folders(f"{self._prefix}stream/"):
+        for name in directories(self._store, self._prefix):
             item = self.get(name)
             if item is not None:
                 yield item

@@ -104,6 +104,12 @@ class MemoryObjectStore:
         )
         self.put(key, body, write_id=write_id)
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        with self._lock:
+            keys = [k for k in self.objects if k.startswith(prefix) and k > start_after]
+        here = (k[len(prefix) :].partition("/") for k in keys)
+        return sorted({f"{prefix}{name}{slash}" for name, slash, _ in here})[: min(limit, 1000)]
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         with self._lock:
             keys = sorted(k for k in self.objects if k.startswith(prefix) and k > start_after)

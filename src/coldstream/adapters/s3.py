@@ -134,12 +134,17 @@ def _region(environment: Mapping[str, str]) -> str:
         raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
 
 
+#: boto3 renews what expires ten minutes before it does, at the latest. The provider's own half hour
+#: would go on with it for twenty minutes after its end.
+_FRESH = timedelta(minutes=9)
+
+
 def _credentials() -> Boto3CredentialProvider:
     from botocore.exceptions import BotoCoreError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
-        return Boto3CredentialProvider()
+        return Boto3CredentialProvider(ttl=_FRESH)
     except BotoCoreError as exc:
         raise MisconfiguredError(str(exc), remedy=_CREDENTIALS) from exc
     except ValueError as exc:  # what obstore raises where the whole chain has none
@@ -263,6 +268,9 @@ class S3ObjectStore:
             if self._size(key) != 0:
                 raise
             return b""  # no range of an empty object can be satisfied
+
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        return self._lists().level(prefix, start_after=start_after, limit=limit)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         return self._lists().list(prefix, start_after=start_after, limit=limit)

@@ -107,6 +107,9 @@ class BotoObjectStore:
 
         return telling_absence(self, key, lambda: _translating(read, key))
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        return self._lister.level(prefix, start_after=start_after, limit=limit)
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         return self._lister.list(prefix, start_after=start_after, limit=limit)
 

@@ -26,7 +26,7 @@ _ROWS = "Contents"
 
 
 class Lister:
-    """The method `list` of the `ObjectStore` port on one bucket.
+    """The methods `list` and `level` of the `ObjectStore` port on one bucket.
 
     Args:
         client: a boto3 S3 client with standard retries.
@@ -37,6 +37,22 @@ class Lister:
         client.meta.events.register(_EVENT, _take_rows, unique_id="coldstream-rows")
         self._client = client
         self._bucket = bucket
+
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        """As the port says."""
+        wanted = min(limit, 1000)
+        names: list[str] = []
+        more: dict[str, str] = {}
+        while True:
+            found = self._page(prefix, start_after, wanted - len(names), Delimiter="/", **more)
+            names += [row["Key"] for row in found.get(_ROWS, [])]
+            names += [each["Prefix"] for each in found.get("CommonPrefixes", [])]
+            token = found.get("NextContinuationToken", "")
+            if len(names) >= wanted or not found.get("IsTruncated"):
+                return sorted(names)
+            if not token or token == more.get("ContinuationToken"):
+                raise UnavailableError("S3 said that more follows, and not where", key=prefix)
+            more = {"ContinuationToken": token}
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """As the port says."""
@@ -56,10 +72,10 @@ class Lister:
             if not more:
                 raise UnavailableError("S3 listed nothing and said that more follows", key=prefix)
 
-    def _page(self, prefix: str, after: str, limit: int) -> Any:
+    def _page(self, prefix: str, after: str, limit: int, **more: Any) -> Any:
         try:
             return self._client.list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit
+                Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit, **more
             )
         except (ClientError, BotoCoreError) as exc:
             raise translated(exc, prefix) from exc

@@ -30,6 +30,7 @@ class Known:
         max_bytes: of the local log, by the broker's retention; None where nothing bounds it.
         max_age_ms: likewise.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
+        trouble: why nothing new was proved at the last try; "" if it was, or needs no proof.
     """
 
     writer: bool = True
@@ -38,6 +39,7 @@ class Known:
     max_bytes: int | None = None
     max_age_ms: int | None = None
     super_stream: str = ""
+    trouble: str = ""
 
 
 class CommittedOffsets(Protocol):

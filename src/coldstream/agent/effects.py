@@ -24,6 +24,8 @@ class Seen:
         writer: whether this node has the stream's writer, or nobody can say.
         oldest_at: since when the oldest that is not published is known to be there; None if
             nothing waits.
+        unproved_at: since when the local log has messages that are neither proved to be committed
+            nor published, as far as is known; None if it has none.
         store_at: when it is worth asking the store, monotonic seconds; `now` for now.
         stuck: why the manifest does not follow; None if it does.
         settings: of the agent.
@@ -35,6 +37,7 @@ class Seen:
     committed: int
     writer: bool
     oldest_at: float | None
+    unproved_at: float | None
     store_at: float
     stuck: ColdstreamError | None
     settings: AgentSettings

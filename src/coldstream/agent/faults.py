@@ -8,6 +8,10 @@
     └── StuckManifestError  the uploads are there, and no commit takes them
     ConflictError
     └── DeletedStreamError  the stream has a tombstone
+    InvalidInputError
+    └── NoDirectoryError    the data directory is not there, or is none
+    PermissionDeniedError
+    └── ClosedDirectoryError  nor may it be read
 
 `remedy` is what the command line says after "try:".
 """
@@ -22,7 +26,9 @@ from coldstream.errors import (
     ConflictError,
     CorruptDataError,
     ForeignBucketError,
+    InvalidInputError,
     LostRangeError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
@@ -38,6 +44,31 @@ class DamagedFileError(CorruptDataError):
         " its replica, or delete this replica and let the broker copy it anew; then run this agent"
         " again"
     )
+
+
+class NoDirectoryError(InvalidInputError):
+    """The data directory cannot be read."""
+
+    remedy = (
+        "give the directory that holds one directory a stream, such as"
+        " /var/lib/rabbitmq/mnesia/NODE/stream"
+    )
+
+
+class ClosedDirectoryError(PermissionDeniedError):
+    """The data directory may not be read by whoever runs the agent."""
+
+    remedy = (
+        "run it as a user of the group that the broker's files have, which is rabbitmq in the"
+        " packages; `coldstream doctor` says which directory denies"
+    )
+
+
+def unreadable(data_dir: Path, exc: OSError) -> ColdstreamError:
+    """What to say of a data directory that cannot be read."""
+    kind = ClosedDirectoryError if isinstance(exc, PermissionError) else NoDirectoryError
+    words = f"the data directory cannot be read: {exc.strerror or exc}"
+    return kind(words, key=str(data_dir))
 
 
 class LostLocallyError(LostRangeError):

@@ -138,6 +138,7 @@ class StreamFollower:
             committed=self.committed.limit(stream),
             writer=self.committed.known(stream).writer,
             oldest_at=self._watermarks.oldest_at,
+            unproved_at=self._watermarks.unproved_at,
             store_at=now if self.lanes is None else self.lanes.later(now),
             stuck=self._performer.catch_up.stuck,
             settings=self.settings,
@@ -255,7 +256,7 @@ class StreamFollower:
         writer, once = self.committed.known(self.log.stream).writer, self.settings.once
         reasons = due.Reasons(
             stands_by=steps.stands_by(course, writer, now, once=once),
-            turn_at=division.due_at(course.turn, self._watermarks.oldest_at, self.settings),
+            turn_at=division.due_at(course.turn, self._watermarks.sighted_at, self.settings),
             compare_at=self._performer.strangers.due_at(course.next_offset),
             more=cutter.remaining,
             ripe_at=cutter.ripe_at,

@@ -17,7 +17,7 @@ only those who subscribe to it just then, and the gate never does for long (meas
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Protocol
 from coldstream.agent.committed import Known
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
+from coldstream.agent.listing import Listing, Lists
 from coldstream.agent.log import StreamLog
 from coldstream.broker.connection import NoMemberError
 from coldstream.broker.limits import Limits
@@ -40,17 +41,14 @@ _PASS_SECONDS = 0.5
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 #: A broker that does not answer is asked again after as long as that, twice as long each time.
 _SILENT_MOST = 10.0
-_QUEUES_SECONDS = 5.0
 _SETTLED_SECONDS = 30.0
 #: Who the writer is, is asked again with a proof, but not more often.
 _ROLE_SECONDS = 10.0
 #: Where another node uploads, what is committed here is asked for no more often.
 _STANDBY_SECONDS = 5.0
-#: What retention keeps may be changed by a policy at any time.
-_LIMITS_SECONDS = 300.0
 
 
-class Broker(Protocol):
+class Broker(Lists, Protocol):
     """The node's own broker."""
 
     def last_header(self, vhost: str, queue: str) -> bytes | None:
@@ -67,14 +65,6 @@ class Broker(Protocol):
 
     def keep_up(self) -> None:
         """Show every now and then that this end lives."""
-        ...
-
-    def streams(self) -> Sequence[StreamQueue]:
-        """All streams of the broker; none if nobody says where its management API is."""
-        ...
-
-    def super_streams(self) -> Mapping[tuple[str, str], str]:
-        """The super stream of each partition by (vhost, queue); none if nobody says."""
         ...
 
     def generation(self) -> int:
@@ -152,18 +142,16 @@ class Gate:
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     _proofs: dict[str, Proof] = field(default_factory=dict)
-    _queues: Sequence[StreamQueue] = ()
-    _listed_at: float = float("-inf")
-    _listing_trouble: str = ""
-    _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
-    _supers: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    _supers_at: float = float("-inf")
+    _listing: Listing = field(init=False)
     _heard_at: float = float("-inf")
     _silent_until: float = float("-inf")  # the broker did not answer, and why
     _silence: str = ""
     _silences: int = 0  # in a row
     _lock: Lock = field(default_factory=Lock)  # of what is known
     _asking: Lock = field(default_factory=Lock)  # of the broker, which one thread has at a time
+
+    def __post_init__(self) -> None:
+        self._listing = Listing(self.broker)
 
     def limit(self, stream: str) -> int:
         """As `CommittedOffsets` says; a stream is asked about from the first call on."""
@@ -173,17 +161,17 @@ class Gate:
     def known(self, stream: str) -> Known:
         """As `CommittedOffsets` says; what retention keeps is asked for every few minutes."""
         with self._lock:
-            proof, limits, whole = self._proofs.get(stream, Proof()), Limits(), ""
-            if proof.queue is not None:
-                place = proof.queue.vhost, proof.queue.queue
-                limits, whole = self._limits.get(place, limits), self._supers.get(place, "")
+            proof = self._proofs.get(stream, Proof())
+        queue = proof.queue
+        limits = Limits() if queue is None else self._listing.limits(queue)
         return Known(
             writer=proof.writer,
             whole=proof.whole,
             local=True,
             max_bytes=limits.max_bytes,
             max_age_ms=limits.max_age_ms,
-            super_stream=whole,
+            super_stream="" if queue is None else self._listing.super_stream(queue),
+            trouble=proof.trouble,
         )
 
     def warnings(self) -> list[str]:
@@ -252,8 +240,11 @@ class Gate:
         """As `CommittedOffsets` says; threads may call it, each for another stream."""
         with self._lock:
             before = self._proofs.setdefault(stream, Proof())
-        with self._asking:
-            after = self._looked(stream, before, now)
+        if self._knows_enough(stream, before, now):
+            with self._asking:
+                after = self._looked(stream, before, now)
+        else:
+            after = replace(before, again_at=now + _AGAIN_SECONDS)
         with self._lock:
             self._proofs[stream] = after
         return after.again_at
@@ -266,6 +257,13 @@ class Gate:
         """As `CommittedOffsets` says."""
         with self._lock:
             self._proofs.pop(stream, None)
+
+    def _knows_enough(self, stream: str, proof: Proof, now: float) -> bool:
+        """Whether it can be asked about: not while somebody else is asking what it is called."""
+        if now < self._silent_until or (proof.trouble and now < proof.again_at):
+            return True  # nothing is asked
+        named = stream in self.given and bool(self.given[stream].queue)
+        return self._listing.learn(now, settled=named or proof.queue is not None)
 
     def _looked(self, stream: str, proof: Proof, now: float) -> Proof:
         if now - self._heard_at >= _PASS_SECONDS:
@@ -281,11 +279,11 @@ class Gate:
             return proof
         if now < self._silent_until:
             return replace(proof, trouble=self._silence, again_at=self._silent_until)
-        if now - self._listed_at >= _LIMITS_SECONDS:
-            self._list(now)
         try:
             seen = _newest(log)
-            if seen is None or (seen == proof.seen and (proof.whole or now < proof.again_at)):
+            if seen is not None and seen == proof.seen and proof.whole:
+                return replace(proof, trouble="")  # nothing has come that could be proved
+            if seen is None or (seen == proof.seen and now < proof.again_at):
                 return proof
             if not proof.writer and proof.limit and now < proof.again_at:
                 return replace(proof, whole=False)  # another node's agent is quicker
@@ -305,7 +303,7 @@ class Gate:
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int], now: float) -> Proof:
         asked = 0
-        for queue in self._candidates(log.stream, proof, now):
+        for queue in self._candidates(log.stream, proof):
             asked += 1
             try:
                 header = self.broker.last_header(queue.vhost, queue.queue)
@@ -336,8 +334,8 @@ class Gate:
                     role_at=role_at,
                 )
         trouble = "the broker has no such stream" if not asked else _UNPROVED
-        if not asked and self._listing_trouble:
-            trouble = self._listing_trouble
+        if not asked and self._listing.trouble:
+            trouble = self._listing.trouble
         return _failed(proof, trouble, now)
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
@@ -354,34 +352,17 @@ class Gate:
         near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
         return near[-1].next_offset if near else 0
 
-    def _candidates(self, stream: str, proof: Proof, now: float) -> Iterator[StreamQueue]:
+    def _candidates(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
         """Queues to which a directory may belong: the settled one, what was given, what fits."""
         if proof.queue is not None:
             yield proof.queue
             return
-        given = self.given.get(stream)
-        if given is not None and given.queue:
-            yield StreamQueue(given.vhost, given.queue)
+        if stream in self.given and self.given[stream].queue:
+            yield StreamQueue(self.given[stream].vhost, self.given[stream].queue)
             return
-        self._list(now)
-        for queue in self._queues:
+        for queue in self._listing.queues:
             if QueueName(self.cluster, queue.vhost, queue.queue).fits(stream):
                 yield queue
-
-    def _list(self, now: float) -> None:
-        if now - self._listed_at < _QUEUES_SECONDS:
-            return
-        self._listed_at = now
-        try:
-            self._queues, self._listing_trouble = self.broker.streams(), ""
-            with self._lock:
-                self._limits = {(each.vhost, each.queue): each.limits for each in self._queues}
-            if now - self._supers_at >= _LIMITS_SECONDS:
-                self._supers_at, supers = now, self.broker.super_streams()
-                with self._lock:
-                    self._supers = supers
-        except ColdstreamError as exc:
-            self._listing_trouble = exc.reason
 
 
 _UNPROVED = "the broker's last chunk is not in the local files yet, or it has none"

@@ -32,6 +32,14 @@ from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
 from coldstream.osiris.segment import index_name, segment_name
 
 _DIGITS = 20
+_TOO_FEW_FILES = (
+    "too few files may be open (LimitNOFILE, `ulimit -n`): some that are not uploaded are not held,"
+    " and local retention or a deletion may take them from under an upload"
+)
+_OVER_BUDGET = (
+    "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
+    " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
+)
 #: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
 _OF_ONE_STREAM = 64
 
@@ -58,10 +66,12 @@ class _Of:
     Attributes:
         files: by name.
         unlinked: bytes of those that the broker has removed.
+        lacking: how many are there and not held, because too many files are open.
     """
 
     files: dict[str, _Handle] = field(default_factory=dict)
     unlinked: int = 0
+    lacking: int = 0
 
 
 class Held:
@@ -72,22 +82,32 @@ class Held:
         budget: bytes that removed files may take, all streams together.
         most: files that may be held.
 
+    Where there are not enough files, streams of which an older segment waits are served first:
+    the newest is the last that retention takes.
+
     Attributes:
-        lacking: how many segments were not held for want of one of the two.
+        lacking: how many files should be held and are not, because too many are open.
+        dropped: how many removed segments were let go, because all took more than the budget.
     """
 
     def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
         self._files, self._budget, self._most = files, budget, most
         self._held: dict[str, _Of] = {}
         self._lock = Lock()
+        self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
         self._count = 0
-        self.lacking = 0
+        self.lacking = self.dropped = 0
 
     @property
     def unlinked_bytes(self) -> int:
         """Bytes of held files that the broker has removed: so much of the disk is not free."""
         with self._lock:
             return sum(each.unlinked for each in self._held.values())
+
+    def words(self) -> list[str]:
+        """What a person should know of files that are not held."""
+        words = [_TOO_FEW_FILES] if self.lacking else []
+        return [*words, _OVER_BUDGET] if self.dropped else words
 
     def names(self, directory: Path) -> Sequence[str]:
         """Names of the files in a directory, and of what it has lost at its lower end.
@@ -190,9 +210,15 @@ class Held:
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
             self._drop(held, set(held.files) - set(wanted))
+            self._idle.pop(directory.name, None)
+            self.lacking -= held.lacking
+            held.lacking = 0
             for name in wanted:
                 if name in there:
-                    self._hold(held, directory, name, proved)
+                    self._hold(held, directory, name, proved, first=len(needed) > 1)
+            self.lacking += held.lacking
+            if len(needed) == 1 and held.files:
+                self._idle[directory.name] = None
             held.unlinked = sum(
                 handle.file.size() for name, handle in held.files.items() if name not in there
             )
@@ -204,13 +230,15 @@ class Held:
             held = self._held.pop(directory.name, None)
             if held is not None:
                 self._drop(held, set(held.files))
+                self.lacking -= held.lacking
+                self._idle.pop(directory.name, None)
 
     def close(self) -> None:
         """Hold nothing."""
         for name in list(self._held):
             self.forget(Path(name))
 
-    def _hold(self, held: _Of, directory: Path, name: str, proved: int) -> None:
+    def _hold(self, held: _Of, directory: Path, name: str, proved: int, *, first: bool) -> None:
         before = held.files.get(name)
         try:
             identity = _identity(self._files.stamp(directory, name))
@@ -219,8 +247,8 @@ class Held:
                 return
             if before is not None:
                 self._drop(held, {name})
-            if self._count >= self._most:
-                self.lacking += 1
+            if self._count >= self._most and not (first and self._make_room()):
+                held.lacking += 1
                 return
             with ExitStack() as stack:
                 file = stack.enter_context(self._files.open(directory, name))
@@ -231,6 +259,18 @@ class Held:
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
+    def _make_room(self) -> bool:
+        """Let go of a stream of which only the newest segment is held; whether there was one."""
+        name = next(iter(self._idle), None)
+        if name is None:
+            return False
+        del self._idle[name]
+        idle = self._held[name]
+        idle.lacking += len(idle.files)
+        self.lacking += len(idle.files)
+        self._drop(idle, set(idle.files))
+        return True
+
     def _bound(self, held: _Of, there: Collection[str]) -> None:
         """Let the oldest removed files of a stream go while all together are above the budget."""
         removed = sorted(name for name in held.files if name not in there)
@@ -240,7 +280,7 @@ class Held:
             gone = {name for name in removed if name[:_DIGITS] == first}
             held.unlinked -= sum(held.files[name].file.size() for name in gone)
             self._drop(held, gone)
-            self.lacking += 1
+            self.dropped += 1
             removed = [name for name in removed if name not in gone]
 
     def _drop(self, held: _Of, names: Collection[str]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.names import INDEX_SUFFIX, MAX_OFFSET, SEGMENT_SUFFIX
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, parse_chunk_header
 from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE, check_index, index_records
 from coldstream.osiris.segment import (
     SEGMENT_HEADER_SIZE,
@@ -30,6 +30,8 @@ from coldstream.osiris.segment import (
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.cut import SegmentView
 
+#: Tracking chunks come one by one between messages.
+_FEW_RECORDS = 64
 #: A segment rolls after 256,000 chunks; a much longer index is not the broker's.
 MAX_INDEX_SIZE = INDEX_HEADER_SIZE + 4_000_000 * INDEX_DTYPE.itemsize
 
@@ -225,6 +227,31 @@ class StreamLog:
                 last = self._records(first, count - 1)[-1:]
                 if len(last):  # the broker may have truncated it meanwhile
                     return self._end_of(first, last[0])[1]
+        return 0
+
+    def messages_end(self, above: int) -> int:
+        """The offset after the last chunk of messages; 0 if that is not above `above`.
+
+        A broker delivers these alone, so what it can prove ends there. Reads a few records.
+
+        Raises:
+            CorruptDataError: index and segment contradict each other.
+            OSError: a file vanished meanwhile.
+        """
+        for first in reversed(self.segments()):
+            count = (self.index_size(first) - INDEX_HEADER_SIZE) // INDEX_DTYPE.itemsize
+            for skip in (max(0, count - _FEW_RECORDS), 0) if count > 0 else ():
+                records = self._records(first, skip)
+                found = np.flatnonzero(records["type"] == ChunkType.USER)
+                if len(found):
+                    at = int(found[-1])
+                    if at + 1 < len(records):
+                        end = int(records["offset"][at + 1])
+                    else:
+                        end = self._end_of(first, records[at])[1]
+                    return end if end > above else 0
+            if first <= above:
+                break
         return 0
 
     def timestamp_at(self, offset: int) -> int | None:

@@ -140,7 +140,18 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
         LostRangeError: a member has, or may have, an older log. The message says what to do.
         UnavailableError: a member does not answer.
     """
-    where = f"the local log begins at {begin} and shares nothing with the manifest, up to {end}"
+    if begin > end:
+        where = (
+            f"the local log, in which a new epoch has begun, begins at {begin}, and offsets {end}"
+            f" to {begin - 1} are not in the manifest"
+        )
+    elif begin == end:
+        where = f"the local log begins at {begin}, and the manifest has nothing from there on"
+    else:
+        where = (
+            f"the local log begins at {begin}, and shows nothing that could be compared with what"
+            f" the manifest has up to {end}"
+        )
     if members is None:
         if begin == end:
             return  # nothing is missing, and whoever runs this says what is committed

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -33,12 +33,16 @@ _LABELS = ("stream", "vhost", "queue")
 _OF_AGENT = {
     "agent_held_bytes": "Of files that the broker has removed and that are kept until durable",
     "agent_held_budget_bytes": "That such files may take",
+    "agent_held_lacking_files": "Not durable and not held, because too many files are open",
     "agent_uploads_in_flight": "Uploads under way",
     "agent_uploads_allowed": "Uploads that may be under way, as link and S3 are",
     "agent_fragment_limit_bytes": "Of the next fragments at the most, as the link is",
     "agent_upload_bytes_per_second": "That large uploads have come to of late, all together",
     "agent_store_refusals": "Uploads that S3 has refused or not answered, in a row",
     "agent_store_refuses": "1 while S3 has refused so often that it is only asked now and then",
+}
+_AGENT_COUNTERS = {
+    "agent_held_dropped_segments": "Removed by the broker and let go, for want of budget",
 }
 _GAUGES = {
     "stream_committed_offset": "One past the last offset that is known to be committed",
@@ -49,6 +53,7 @@ _GAUGES = {
     "stream_writer": "1 if the stream's writer is on this node, so that this agent uploads",
     "stream_lag_seconds": "For how long the oldest committed chunk waits to be published",
     "stream_lag_bytes": "Of the local log that are not published",
+    "stream_unproved_seconds": "For how long it has local data that the broker does not prove",
     "stream_failing": "1 while the stream waits after an error",
     "stream_standstill_seconds": "For how long it makes no progress; 0 if it does",
     "stream_gone": "1 once the stream's directory is gone",
@@ -101,6 +106,8 @@ class AgentMetrics(Collector):
         figures = self._figures()
         for figure, about in _OF_AGENT.items():
             yield _gauge(figure, about, figures[figure])
+        for figure, about in _AGENT_COUNTERS.items():
+            yield CounterMetricFamily(f"coldstream_{figure}", about, value=figures[figure])
         gauges = [_family(GaugeMetricFamily, *each) for each in _GAUGES.items()]
         counters = [_family(CounterMetricFamily, *each) for each in _COUNTERS.items()]
         headroom = _family(GaugeMetricFamily, *_HEADROOM)
@@ -123,6 +130,7 @@ def _values(row: Progress) -> Iterator[float]:
     yield marks.writer
     yield marks.lag_seconds
     yield marks.lag_bytes
+    yield marks.unproved_seconds
     yield row.error is not None
     yield row.standstill.seconds if row.standstill else 0
     yield row.gone is not None
@@ -140,14 +148,30 @@ def _family(kind: Any, name: str, about: str) -> Any:
     return kind(f"coldstream_{name}", about, labels=_LABELS)
 
 
+class Measured(Protocol):
+    """What a service that has a loop tells of itself."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since its loop has said anything."""
+        ...
+
+    def collect(self) -> Iterable[Metric]:
+        """As prometheus_client wants it."""
+        ...
+
+
 @contextmanager
-def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterator[int]:
+def serving(
+    metrics: Measured, port: int, address: str = LOOPBACK, *, who: str = "agent"
+) -> Iterator[int]:
     """Serve both pages while the context lasts.
 
     Args:
-        metrics: of the agent.
+        metrics: of the service.
         port: 0 for any free one.
         address: IPv4 or IPv6, of this machine.
+        who: it is.
 
     Returns:
         The port.
@@ -157,7 +181,7 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
     """
     kind = _server_of(address)
     registry = CollectorRegistry()
-    registry.register(metrics)
+    registry.register(_Registered(metrics))
     pages = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -169,7 +193,7 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
             found, words = ("404 Not Found", "there are /metrics and /healthz\n")
         elif metrics.age > _HANGS_SECONDS:
             found = "503 Service Unavailable"
-            words = f"the agent's loop has said nothing for {metrics.age:.0f} s\n"
+            words = f"the {who}'s loop has said nothing for {metrics.age:.0f} s\n"
         start(found, [("Content-Type", "text/plain; charset=utf-8")])
         return [words.encode()]
 
@@ -186,6 +210,17 @@ def serving(metrics: AgentMetrics, port: int, address: str = LOOPBACK) -> Iterat
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Registered(Collector):
+    """As the registry wants it: a class of its own."""
+
+    def __init__(self, metrics: Measured) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """As the service says."""
+        return self._metrics.collect()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

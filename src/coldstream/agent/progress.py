@@ -43,8 +43,8 @@ class Standstill:
 
     Attributes:
         seconds: for how long its manifest has not moved although something waits.
-        offsets: how many committed offsets of the local log its manifest lacks; None if the log
-            cannot be read.
+        offsets: how many offsets of the local log its manifest lacks: committed ones, or those that
+            nobody proves to be; None if the log cannot be read.
         reason: in words.
     """
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from coldstream.agent.changes import Changes
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.directory import nothing_found, some, unnamed
+from coldstream.agent.faults import unreadable
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.held import Held
 from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
@@ -145,6 +146,8 @@ class Agent:
         return {
             "agent_held_bytes": self._held.unlinked_bytes,
             "agent_held_budget_bytes": self.settings.held_bytes,
+            "agent_held_lacking_files": self._held.lacking,
+            "agent_held_dropped_segments": self._held.dropped,
             "agent_uploads_in_flight": len(self._jobs),
             **self._lanes.figures(),
         }
@@ -160,8 +163,8 @@ class Agent:
             What every stream has come to.
 
         Raises:
-            InvalidInputError: the data directory cannot be read at the first look, or, with
-                `settings.once`, at any, or then holds no stream.
+            InvalidInputError, PermissionDeniedError: the data directory cannot be read at the
+                first look, or, with `settings.once`, at any, or then holds no stream.
         """
         host, settings = self.host, self.settings
         buffers = BufferPool(settings.memory_budget, host.condition())
@@ -247,11 +250,11 @@ class Agent:
         try:
             found = self.host.scan(self.data_dir, self._followers)
         except OSError as exc:
-            trouble = f"the data directory cannot be read: {exc.strerror or exc}"
+            trouble = unreadable(self.data_dir, exc)
             if self.settings.once or not self._seen:
-                raise InvalidInputError(trouble, key=str(self.data_dir)) from exc
+                raise trouble from exc
             # It was there before: a mount that comes back, or a broker that is set up anew.
-            self.warnings = [f"{trouble}; it is tried again (key {self.data_dir})"]
+            self.warnings = [f"{trouble.reason}; it is tried again (key {self.data_dir})"]
             return
         begun = self._seen and self.settings.once
         self._seen = True
@@ -313,7 +316,7 @@ class Agent:
                 f" uploaded (stream {stream})"
             )
         self._silent = silent
-        warnings = [*self.committed.warnings(), *self._lanes.words()]
+        warnings = [*self.committed.warnings(), *self._lanes.words(), *self._held.words()]
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:

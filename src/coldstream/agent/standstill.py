@@ -10,19 +10,23 @@ from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.settings import AgentSettings
 
 _END = 2**64 - 1
+#: A stream that is written to has something at its end that is not proved yet, at any moment; only
+#: what has waited for so long does not count as that, seconds.
+UNPROVED_SECONDS = 60.0
+_UNDELIVERED = "this node's broker delivers no more of it, so that nobody knows it is committed"
 
 
-def lacking(log: StreamLog, committed: CommittedOffsets, next_offset: int) -> int | None:
-    """Committed offsets of a log from a manifest's end on; None if the log cannot be read.
+def lacking(log: StreamLog, limit: int, next_offset: int) -> int | None:
+    """Offsets of a log from a manifest's end on; None if the log cannot be read.
 
     Args:
         log: the directory.
-        committed: what of it is committed.
+        limit: only those below it count.
         next_offset: of the manifest, as last seen.
     """
     try:
         segments = log.segments()
-        newest = log.chunks_near(_END, committed=committed.limit(log.stream))
+        newest = log.chunks_near(_END, committed=limit)
     except Exception:  # whatever it is, the stream's error says it
         return None
     if not segments or not newest:
@@ -63,12 +67,17 @@ class StandstillWatch:
             waits: whether more can be cut at once, or a claim has to be made.
         """
         progress, settings = self.progress, self.settings
+        unproved = progress.marks.unproved_seconds
+        blind = unproved >= UNPROVED_SECONDS
         if progress.error is not None:
             reason = str(progress.error)
         elif in_flight:
             reason = f"{in_flight} uploads are under way"
         elif progress.next_offset < position:
             reason = "what was uploaded has not entered the manifest"
+        elif blind:
+            trouble = self.committed.known(self.log.stream).trouble
+            reason = f"not proved to be committed: {trouble or _UNDELIVERED}"
         elif waits:
             reason = "it waits for its turn"
         else:
@@ -77,14 +86,17 @@ class StandstillWatch:
         if not reason or began or progress.next_offset != self._next_offset:
             self._since, self._next_offset = now, progress.next_offset
             self._told_at, progress.standstill = float("-inf"), None
-            return
+            if not (began and blind):
+                return
+            self._since = now - unproved
         seconds = now - self._since
         if seconds < settings.standstill_seconds:
             return
         if now - self._told_at < settings.standstill_again_seconds:
             return
         self._told_at = now
-        offsets = lacking(self.log, self.committed, progress.next_offset)
+        limit = progress.marks.local_end if blind else self.committed.limit(self.log.stream)
+        offsets = lacking(self.log, limit, progress.next_offset)
         if offsets == 0:
             return
         progress.standstill = Standstill(seconds, offsets, reason)

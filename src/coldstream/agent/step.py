@@ -93,20 +93,31 @@ def step(course: Course, seen: Seen, event: Event) -> Next:
 
 
 def _begun(course: Course, seen: Seen) -> Next:
-    if not stands_by(course, seen.writer, seen.now, once=seen.settings.once):
-        return _work(course, seen)
-    due_at = division.due_at(course.turn, seen.oldest_at, seen.settings)
-    if seen.now < max(due_at, course.until):
-        return _rest(course)
-    return course, (ReadTurn(),)
+    by = _is_by(course, seen)
+    waits = [seen.oldest_at] if by else []
+    if by or (isinstance(course.state, Waiting) and not (seen.settings.once or course.vanished)):
+        # Perhaps the manifest has long had what this node's broker does not prove.
+        waits.append(seen.unproved_at)
+    since = min((each for each in waits if each is not None), default=None)
+    due_at = division.due_at(course.turn, since, seen.settings)
+    if seen.now >= max(due_at, course.until):
+        return course, (ReadTurn(),)
+    return _rest(course) if by else _work(course, seen)
+
+
+def _is_by(course: Course, seen: Seen) -> bool:
+    return stands_by(course, seen.writer, seen.now, once=seen.settings.once)
 
 
 def _turn_read(course: Course, seen: Seen, next_offset: int) -> Next:
     """The writer's agent lives where the manifest has moved; else its work is done here."""
+    by, idle = _is_by(course, seen), seen.oldest_at is None
     moved = next_offset != course.next_offset
-    turn = division.looked(course.turn, seen.now, seen.settings, moved=moved)
+    turn = division.looked(course.turn, seen.now, seen.settings, moved=moved or idle or not by)
     course = replace(course, next_offset=next_offset, turn=turn)
-    if moved:
+    if not by:
+        return _work(course, seen)
+    if moved or idle:
         return _rest(course)
     course, effects = _work(course, seen)
     return course, (TellTakeOver(division.acts_for(seen.settings)), *effects)

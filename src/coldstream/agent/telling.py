@@ -28,6 +28,8 @@ def word_of(row: Progress, now_ms: int) -> StreamWord:
     return StreamWord(
         stream=row.stream,
         super_stream=marks.super_stream,
+        unproved_ms=int(marks.unproved_seconds * 1000),
+        local_end=marks.local_end,
         writer=marks.writer,
         offsets=tuple(mark.offset for _, mark in marks.marks()),
         times_ms=tuple(mark.at_ms for _, mark in marks.marks()),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, fields
 
-from coldstream.agent.committed import CommittedOffsets
+from coldstream.agent.committed import CommittedOffsets, Known
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.quantities import duration_text
@@ -59,6 +59,10 @@ class Watermarks:
         headroom_seconds: until local retention takes something that is not published, if the stream
             grows on as it does; None if nothing is behind, or no retention is known.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
+        unproved_seconds: for how long the oldest of the local log has waited that the broker does
+            not prove to be committed, and that is not published either.
+        local_end: where the messages of the local log end, if that is above what is proved and
+            published; else 0.
     """
 
     committed: Mark = Mark()
@@ -71,6 +75,8 @@ class Watermarks:
     lag_bytes: int = 0
     headroom_seconds: float | None = None
     super_stream: str = ""
+    unproved_seconds: float = 0.0
+    local_end: int = 0
 
     def marks(self) -> Iterator[tuple[str, Mark]]:
         """Names and marks, in the order in which data passes them."""
@@ -148,15 +154,28 @@ class WatermarkWatch:
     settings: AgentSettings
     marks: Watermarks
     _sightings: Sightings = field(default_factory=Sightings)
+    _unproved: Sightings = field(default_factory=Sightings)  # of the end of the local log
     _stamp: tuple[int, int, int] | None = None  # newest segment, bytes of its index, limit
+    _ended: tuple[tuple[int, int, int], int] = (-1, -1, -1), 0  # such a stamp, and what it had
     _older: tuple[int, float] | None = None  # what is below was there at the first look: seconds
     _counted_at: float = float("-inf")
     _warned_at: float = float("-inf")
 
     @property
     def oldest_at(self) -> float | None:
-        """As `Sightings` says."""
+        """As `Sightings` says, of what is committed."""
         return self._sightings.oldest_at
+
+    @property
+    def sighted_at(self) -> float | None:
+        """Since when the oldest is there that is not published, proved or not."""
+        sighted = (self._sightings.oldest_at, self._unproved.oldest_at)
+        return min((each for each in sighted if each is not None), default=None)
+
+    @property
+    def unproved_at(self) -> float | None:
+        """As `Sightings` says, of what is neither proved to be committed nor published."""
+        return self._unproved.oldest_at
 
     def look(
         self, now: float, now_ms: int, *, cut: int, flying: Collection[int], published: int
@@ -184,9 +203,35 @@ class WatermarkWatch:
             marks.committed = marks.committed.moved(max(end, published), now_ms)
             self._sightings.see(end, now)
         self._sightings.reach(published)
+        self._look_above(known, now, published)
         if self._older is None and published:
             self._older = end, self._waited(published, now_ms)
         return self._lag(now, published)
+
+    def _look_above(self, known: Known, now: float, published: int) -> None:
+        """See since when the local log has messages that nobody proves to be committed.
+
+        A tracking chunk at its end is proved by the next message; one who stands by is level where
+        the manifest has all that it has.
+        """
+        marks, proved = self.marks, max(self.committed.limit(self.log.stream), published)
+        marks.local_end = 0
+        if known.local and not (known.whole and not known.trouble):
+            marks.local_end = self._messages_end(proved)
+        self._unproved.reach(proved if marks.local_end else 2**64 - 1)
+        if marks.local_end:
+            self._unproved.see(marks.local_end, now)
+        oldest = self._unproved.oldest_at
+        marks.unproved_seconds = 0.0 if oldest is None else now - oldest
+
+    def _messages_end(self, above: int) -> int:
+        segments = self.log.segments()
+        if not segments:
+            return 0
+        stamp = segments[-1], self.log.index_size(segments[-1]), above
+        if stamp != self._ended[0]:
+            self._ended = stamp, self.log.messages_end(above)
+        return self._ended[1]
 
     def _waited(self, published: int, now_ms: int) -> float:
         """How long the oldest of what was there at the first look has waited then, seconds.
@@ -213,7 +258,7 @@ class WatermarkWatch:
         return self.marks.committed.offset
 
     def _lag(self, now: float, published: int) -> str | None:
-        marks, oldest = self.marks, self._sightings.oldest_at
+        marks, oldest = self.marks, self.sighted_at
         if oldest is None:
             marks.lag_seconds, marks.lag_bytes, marks.headroom_seconds = 0.0, 0, None
             self._counted_at = float("-inf")

@@ -170,7 +170,7 @@ class Connection:
             self._deadline = time.monotonic() + _INSTANT
             try:
                 key, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 return
             self._skip(left)
             self._take(key, data)
@@ -248,7 +248,7 @@ class Connection:
         while True:
             try:
                 key, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 return None
             if key != Key.DELIVER:
                 self._take(key, data)
@@ -287,7 +287,7 @@ class Connection:
         while True:
             try:
                 found, data, left = self._frame()
-            except _TooLateError:
+            except TooLateError:
                 raise self._gone(f"does not answer {key.name}") from None
             self._skip(left)
             fields = Fields(data)
@@ -322,7 +322,7 @@ class Connection:
         """Key and fields of the next frame, and how many bytes of a Deliver are left to be read.
 
         Raises:
-            _TooLateError: none came before the deadline, not even its begin.
+            TooLateError: none came before the deadline, not even its begin.
             UnavailableError: the connection is of no use any more.
         """
         size = struct.unpack(">I", self._read(4, first=True))[0]
@@ -352,7 +352,7 @@ class Connection:
                 block = self._socket.recv(size - len(data))
             except TimeoutError:
                 if idle:
-                    raise _TooLateError from None
+                    raise TooLateError from None
                 raise self._gone("stops in a frame") from None
             except OSError as exc:
                 raise self._gone(f"hung up: {exc}") from exc
@@ -375,5 +375,5 @@ def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
     return name, code, leader, fields.array(lambda each: each.number("H"))
 
 
-class _TooLateError(Exception):
+class TooLateError(Exception):
     """No frame came in time; nothing of one was read."""

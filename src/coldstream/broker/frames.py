@@ -1,4 +1,4 @@
-"""Frames of the RabbitMQ stream protocol, as a client writes and reads them; no I/O.
+"""Frames of the RabbitMQ stream protocol, as both sides write and read them; no I/O.
 
 Source: rabbitmq-server, deps/rabbitmq_stream/docs/PROTOCOL.adoc; measured on 3.10.8 and 4.3.6.
 
@@ -27,14 +27,29 @@ _MAX_ARRAY = 100_000
 T = TypeVar("T")
 
 
+class FrameError(UnavailableError):
+    """A peer sends what is no frame of the protocol."""
+
+
 class Key(IntEnum):
     """Commands that are sent or understood here."""
 
+    DECLARE_PUBLISHER = 1
+    PUBLISH = 2
+    PUBLISH_CONFIRM = 3
+    PUBLISH_ERROR = 4
+    QUERY_PUBLISHER_SEQUENCE = 5
+    DELETE_PUBLISHER = 6
     SUBSCRIBE = 7
     DELIVER = 8
     CREDIT = 9
+    STORE_OFFSET = 10
+    QUERY_OFFSET = 11
     UNSUBSCRIBE = 12
+    CREATE = 13
+    DELETE = 14
     METADATA = 15
+    METADATA_UPDATE = 16
     PEER_PROPERTIES = 17
     SASL_HANDSHAKE = 18
     SASL_AUTHENTICATE = 19
@@ -42,6 +57,14 @@ class Key(IntEnum):
     OPEN = 21
     CLOSE = 22
     HEARTBEAT = 23
+    ROUTE = 24
+    PARTITIONS = 25
+    CONSUMER_UPDATE = 26
+    COMMAND_VERSIONS = 27
+    STREAM_STATS = 28
+    CREATE_SUPER_STREAM = 29
+    DELETE_SUPER_STREAM = 30
+    RESOLVE_OFFSET = 31
 
 
 class Code(IntEnum):
@@ -49,10 +72,21 @@ class Code(IntEnum):
 
     OK = 1
     NO_STREAM = 2
+    SUBSCRIPTION_EXISTS = 3
+    NO_SUBSCRIPTION = 4
+    STREAM_EXISTS = 5
     NOT_AVAILABLE = 6
+    NO_MECHANISM = 7
     AUTHENTICATION_FAILED = 8
+    SASL_ERROR = 9
     NO_VHOST = 12
+    UNKNOWN_FRAME = 13
+    FRAME_TOO_LARGE = 14
+    INTERNAL_ERROR = 15
     ACCESS_REFUSED = 16
+    PRECONDITION_FAILED = 17
+    NO_PUBLISHER = 18
+    NO_OFFSET = 19
 
 
 class OffsetType(IntEnum):
@@ -60,13 +94,15 @@ class OffsetType(IntEnum):
 
     FIRST = 1
     LAST = 2
+    NEXT = 3
     OFFSET = 4
+    TIMESTAMP = 5
 
 
-def frame(key: Key, body: bytes, *, response: bool = False) -> bytes:
+def frame(key: int, body: bytes, *, response: bool = False, version: int = VERSION) -> bytes:
     """A whole frame."""
     number = key | (RESPONSE if response else 0)
-    return struct.pack(">IHH", len(body) + 4, number, VERSION) + body
+    return struct.pack(">IHH", len(body) + 4, number, version) + body
 
 
 def string(text: str) -> bytes:
@@ -92,15 +128,35 @@ def properties(pairs: Mapping[str, str]) -> bytes:
     return struct.pack(">i", len(pairs)) + rows
 
 
-def subscribe(subscription: int, stream: str, where: OffsetType, *, offset: int = 0) -> bytes:
-    """The fields of a Subscribe for one chunk, behind the correlation id."""
-    value = struct.pack(">Q", offset) if where is OffsetType.OFFSET else b""
+def subscribe(
+    subscription: int,
+    stream: str,
+    where: OffsetType,
+    *,
+    offset: int = 0,
+    credit: int = 1,
+    more: Mapping[str, str] | None = None,
+) -> bytes:
+    """The fields of a Subscribe, behind the correlation id.
+
+    Args:
+        subscription: its number.
+        stream: name.
+        where: where it begins.
+        offset: for OFFSET an offset, for TIMESTAMP ms since the Unix epoch.
+        credit: chunks that may be delivered.
+        more: properties.
+    """
+    value = b""
+    if where in (OffsetType.OFFSET, OffsetType.TIMESTAMP):
+        value = struct.pack(">Q" if where is OffsetType.OFFSET else ">q", offset)
     return (
         struct.pack(">B", subscription)
         + string(stream)
         + struct.pack(">H", where)
         + value
-        + struct.pack(">H", 1)
+        + struct.pack(">H", credit)
+        + (properties(more) if more else b"")
     )
 
 
@@ -119,7 +175,7 @@ class Fields:
         """A number, by its code of `struct`.
 
         Raises:
-            UnavailableError: the frame ends before it.
+            FrameError: the frame ends before it.
         """
         size = struct.calcsize(">" + code)
         return int(struct.unpack(">" + code, self._take(size))[0])
@@ -133,12 +189,29 @@ class Fields:
         """An array; raises as `number`."""
         count = self.number("i")
         if not 0 <= count <= _MAX_ARRAY:
-            raise UnavailableError(f"an array of {count} in a frame of the stream protocol")
+            raise FrameError(f"an array of {count} in a frame of the stream protocol")
         return [read(self) for _ in range(count)]
+
+    @property
+    def left(self) -> int:
+        """Bytes that have not been read."""
+        return len(self._data) - self._at
+
+    def binary(self) -> bytes:
+        """Bytes; none where there are none; raises as `number`."""
+        return self._take(max(self.number("i"), 0))
+
+    def rest(self) -> bytes:
+        """All that has not been read."""
+        return self._take(self.left)
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes; raises as `number`."""
+        self._take(size)
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):
-            raise UnavailableError("a frame of the stream protocol ends too early")
+            raise FrameError("a frame of the stream protocol ends too early")
         data = self._data[self._at : self._at + size]
         self._at += size
         return data

@@ -13,7 +13,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 from coldstream.broker.limits import Limits, limits_of
 from coldstream.broker.tls import Tls, refused
-from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
+from coldstream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 
 _PATH = (
     "/api/queues?columns=name,vhost,type,arguments,policy,operator_policy"
@@ -93,7 +98,7 @@ class Management:
             InvalidInputError: the file of authorities cannot be used any more.
             PermissionDeniedError: the user may not ask.
         """
-        rows = self._get(_PATH)
+        rows = self.get(_PATH)
         if not isinstance(rows, list):
             raise UnavailableError(f"{self._where} does not answer as a broker does")
         rows = [row for row in rows if isinstance(row, dict) and row.get("type") == "stream"]
@@ -107,6 +112,19 @@ class Management:
                 found.append(StreamQueue(vhost, queue, limits))
         return found
 
+    def sees_all(self) -> bool:
+        """Whether the user sees the queues of all virtual hosts: has the tag for it.
+
+        Raises:
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        told = self.get("/api/whoami")
+        tags = told.get("tags") if isinstance(told, dict) else None
+        words = tags.split(",") if isinstance(tags, str) else tags
+        return isinstance(words, list) and not {"monitoring", "administrator"}.isdisjoint(
+            word for word in words if isinstance(word, str)
+        )
+
     def super_streams(self) -> dict[tuple[str, str], str]:
         """The super stream of each partition, by (virtual host, queue).
 
@@ -117,14 +135,14 @@ class Management:
             UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
         """
         found: dict[tuple[str, str], str] = {}
-        rows = self._get(_EXCHANGES)
+        rows = self.get(_EXCHANGES)
         for row in rows if isinstance(rows, list) else ():
             arguments = row.get("arguments") if isinstance(row, dict) else None
             if not isinstance(arguments, dict) or arguments.get("x-super-stream") is not True:
                 continue
             vhost, name = str(row.get("vhost")), str(row.get("name"))
             path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(name, safe='')}/bindings/source"
-            bindings = self._get(path)
+            bindings = self.get(path)
             for each in bindings if isinstance(bindings, list) else ():
                 if isinstance(each, dict) and each.get("destination_type") == "queue":
                     found[vhost, str(each.get("destination"))] = name
@@ -140,7 +158,7 @@ class Management:
             if not any(row.get(kind) for row in rows):
                 continue
             try:
-                policies = self._get(path + _DEFINITIONS)
+                policies = self.get(path + _DEFINITIONS)
             except PermissionDeniedError:
                 continue
             for each in policies if isinstance(policies, list) else ():
@@ -158,7 +176,13 @@ class Management:
             return HTTPConnection(self.host, self.port, timeout=self.seconds)
         return _Https(self, self.tls)
 
-    def _get(self, path: str) -> Any:
+    def get(self, path: str) -> Any:
+        """What the API answers at a path, parsed.
+
+        Raises:
+            NotFoundError: there is nothing.
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
         connection = self._connection()
         secret = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
@@ -172,6 +196,8 @@ class Management:
             connection.close()
         if response.status in (401, 403):
             raise PermissionDeniedError(f"{self._where} refuses the user {self.user!r}")
+        if response.status == 404:
+            raise NotFoundError(f"{self._where} has nothing at {path[:300]}")
         if response.status != 200 or len(body) > _MAX_BYTES:
             raise UnavailableError(f"{self._where} answers with {response.status}")
         try:

@@ -15,7 +15,7 @@ from coldstream.osiris.chunk import parse_chunk_header
 
 @dataclass(slots=True)
 class Node:
-    """What the gate and the members ask; used by one thread.
+    """What the gate and the members ask; used by one thread, but for what management answers.
 
     Args:
         uri: of the stream port.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldstream.cli.agent_keys import keys, unknown_key
+from coldstream.cli.agent_keys import keys, plain_names, unknown_key
 from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def read_file(path: Path) -> AgentFile:
     try:
         content = _parsed(path)
         rules = content.pop(_RULES, [])
+        content = plain_names(content)
         for name in content:
             if name not in keys():
                 raise InvalidInputError(unknown_key(name, [*keys(), _RULES]))
@@ -111,9 +112,12 @@ def _rules(raw: object) -> tuple[Mapping[str, Any], ...]:
 
 
 def _rule(number: int, table: Mapping[str, object]) -> Mapping[str, Any]:
-    read = {}
+    read, where = {}, f" in rule {number} of [[{_RULES}]]"
+    try:
+        table = plain_names(table)
+    except InvalidInputError as exc:
+        raise InvalidInputError(f"{exc.reason}{where}") from exc
     for name, raw in table.items():
-        where = f" in rule {number} of [[{_RULES}]]"
         if name not in RULE_KEYS:
             raise InvalidInputError(unknown_key(name, list(RULE_KEYS), where))
         try:

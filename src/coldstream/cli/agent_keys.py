@@ -46,10 +46,19 @@ class Key:
     @property
     def flag(self) -> str:
         """The option's first name."""
+        named = self._flags
+        return named[0] if named else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """What a file may call it, too: the option's further names."""
+        return tuple(each.removeprefix("--").replace("-", "_") for each in self._flags[1:])
+
+    @property
+    def _flags(self) -> list[str]:
         # In an annotation, typer keeps the first name where a default would stand.
         names = (self.option.default, *(self.option.param_decls or ()))
-        named = [each for each in names if isinstance(each, str) and each.startswith("--")]
-        return named[0] if named else f"--{self.name.replace('_', '-')}"
+        return [each for each in names if isinstance(each, str) and each.startswith("--")]
 
     @property
     def environment(self) -> str:
@@ -127,6 +136,23 @@ def keys() -> Mapping[str, Key]:
     return found
 
 
+def plain_names(table: Mapping[str, object]) -> dict[str, object]:
+    """A table of a file, with the first name of each key.
+
+    Raises:
+        InvalidInputError: it has two names of one key.
+    """
+    first = {alias: key.name for key in keys().values() for alias in key.aliases}
+    found: dict[str, object] = {}
+    for given, raw in table.items():
+        name = first.get(given, given)
+        if name in found:
+            alias = ", ".join(keys()[name].aliases)
+            raise InvalidInputError(f"{name} and {alias} are the same key; give one of the two")
+        found[name] = raw
+    return found
+
+
 def _key(field: Field[Any], hint: Any) -> Key:
     annotation, *more = get_args(hint)
     option = next(each for each in more if isinstance(each, OptionInfo))
@@ -140,6 +166,7 @@ def unknown_key(name: str, known: list[str], where: str = "") -> str:
     plain = name.replace("-", "_").lower()
     if not where and plain in (*ONLY_ON_THE_COMMAND_LINE, "json"):
         return f"{name} is about one run, and belongs on the command line"
-    near = get_close_matches(plain, known, 1)
+    further = [alias for key in keys().values() if key.name in known for alias in key.aliases]
+    near = get_close_matches(plain, [*known, *further], 1)
     meant = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
     return f"there is no key {name[:80]!r}{where}{meant}"

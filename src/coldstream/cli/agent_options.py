@@ -106,6 +106,16 @@ class AgentOptions:
         int, size_option("--memory", "All upload buffers together.", default="256MiB", least=128)
     ] = 256 * _MIB
     uploads: Annotated[int, typer.Option(help="Uploads at the same time.")] = 3
+    held_bytes: Annotated[
+        int,
+        size_option(
+            "--held-bytes",
+            "How much of the disk files may take that the broker has removed and that are not"
+            " uploaded yet; beyond that the oldest are let go.",
+            default="8GiB",
+            least=0,
+        ),
+    ] = 8 * 2**30
     upload_rate: Annotated[
         int,
         size_option(
@@ -231,6 +241,7 @@ class AgentOptions:
             takeover_seconds=self.takeover,
             memory_budget=self.memory,
             uploads=self.uploads,
+            held_bytes=self.held_bytes,
             upload_rate=self.upload_rate,
             once=self.once,
             last_copy=self.last_copy,

@@ -7,12 +7,13 @@ from typing import Any
 from coldstream.cli.connect import Remote
 from coldstream.cli.output import note, when
 from coldstream.errors import ColdstreamError
-from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.stream_words import MARKS
 from coldstream.usecases.told_by_agents import AgentsTold, Said, told_by_agents
 
+#: A stream that is written to has something that is not proved yet at any moment, ms.
+_UNPROVED_MS = 60_000
 #: Columns of `streams` that come from the agents.
-COLUMNS = ("agent", "lag_s", "lag_bytes", "stuck_since")
+COLUMNS = ("super_stream", "agent", "lag_s", "lag_bytes", "stuck_since")
 NODE_COLUMNS = (
     "node",
     "writer",
@@ -20,6 +21,7 @@ NODE_COLUMNS = (
     "lag_s",
     "lag_bytes",
     "headroom_s",
+    "unproved_s",
     "stuck_since",
     "reason",
 )
@@ -40,28 +42,47 @@ def agents_told(remote: Remote, now_ms: int, stream: str | None = None) -> Agent
     return told
 
 
-def stream_cells(told: AgentsTold, item: CatalogItem, now_ms: int) -> dict[str, Any]:
-    """What the row of a stream has from the agents; None where nobody says."""
-    said = told.of(item.stream)
+def stream_cells(told: AgentsTold, stream: str, next_offset: int, now_ms: int) -> dict[str, Any]:
+    """What the row of a stream has from the agents; None where nobody says.
+
+    Args:
+        told: what they say.
+        stream: directory name.
+        next_offset: of its manifest.
+        now_ms: ms since the Unix epoch.
+    """
+    said = told.of(stream)
     if said is None:
-        gone = "gone" if told.is_gone(item.stream) else None
-        return {**dict.fromkeys(COLUMNS), "agent": gone, "super_stream": None}
+        gone = "gone" if told.is_gone(stream) else None
+        return {**dict.fromkeys(COLUMNS), "agent": gone, "unproved_s": None}
     return {
-        "agent": f"{said.node} (silent)" if said.silent else said.node,
-        "super_stream": said.word.super_stream or None,
-        **_behind(said, item.next_offset, now_ms),
+        "agent": f"{said.node}{_in_brackets(said, next_offset, now_ms)}",
+        "super_stream": super_stream_of(told, stream),
+        **_behind(said, next_offset, now_ms),
     }
 
 
-def node_rows(told: AgentsTold, item: CatalogItem, now_ms: int) -> list[dict[str, Any]]:
-    """A row for each node that tells of the stream."""
+def super_stream_of(told: AgentsTold, stream: str) -> str | None:
+    """The super stream of which it is a partition; None if of none, or nobody says."""
+    words = (each.word.super_stream for each in told.said.get(stream, ()))
+    return next((each for each in words if each), None)
+
+
+def _in_brackets(said: Said, next_offset: int, now_ms: int) -> str:
+    if said.silent:
+        return " (silent)"
+    return " (unproved)" if said.unproved_ms(next_offset, now_ms) >= _UNPROVED_MS else ""
+
+
+def node_rows(told: AgentsTold, stream: str, next_offset: int, now_ms: int) -> list[dict[str, Any]]:
+    """A row for each node that tells of the stream, whose manifest ends at `next_offset`."""
     return [
         {
             "node": said.node,
             "writer": said.word.writer,
             "said": when(said.at_ms),
             "silent": said.silent,
-            **_behind(said, item.next_offset, now_ms),
+            **_behind(said, next_offset, now_ms),
             "headroom_s": None if said.word.headroom_ms < 0 else said.word.headroom_ms // 1000,
             "reason": said.word.reason or None,
             "watermarks": {
@@ -71,7 +92,7 @@ def node_rows(told: AgentsTold, item: CatalogItem, now_ms: int) -> list[dict[str
                 )
             },
         }
-        for said in told.said.get(item.stream, ())
+        for said in told.said.get(stream, ())
     ]
 
 
@@ -94,5 +115,6 @@ def _behind(said: Said, next_offset: int, now_ms: int) -> dict[str, Any]:
     return {
         "lag_s": lag_ms // 1000,
         "lag_bytes": said.word.lag_bytes if lag_ms else 0,
+        "unproved_s": said.unproved_ms(next_offset, now_ms) // 1000,
         "stuck_since": None if stuck_ms is None else when(stuck_ms),
     }

@@ -13,17 +13,18 @@ from coldstream.cli import workflow
 from coldstream.cli.deleted import deletion
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
-from coldstream.cli.output import note, print_json, print_table, size, when
-from coldstream.cli.over_streams import now_ms
-from coldstream.cli.resolve import StreamArgument, item_of, resolve
+from coldstream.cli.output import many, note, print_json, print_table, size, when
+from coldstream.cli.over_streams import Plans, now_ms
+from coldstream.cli.resolve import StreamArgument, StreamOrGone, item_of, resolve
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
+from coldstream.names import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
 
 if TYPE_CHECKING:
+    from coldstream.cli.connect import Remote
     from coldstream.plans.policy import PolicySet
 
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
@@ -51,7 +52,29 @@ class NothingToUndeleteError(ConflictError):
 
 @with_options
 def delete(
-    stream: StreamArgument,
+    stream: StreamOrGone = None,
+    gone: Annotated[
+        bool,
+        typer.Option(
+            "--gone", help="All streams that the broker has no more; shows which before it asks."
+        ),
+    ] = False,
+    older_than: Annotated[
+        int,
+        duration_option(
+            "--older-than",
+            "With --gone: only what has had no message for so long, by the broker's clock.",
+            default="7d",
+        ),
+    ] = DEFAULT_UNDELETE_SECONDS,
+    management_uri: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_MANAGEMENT_URI,
+            help="With --gone: management API of a broker of the cluster,"
+            " http://USER:PASSWORD@HOST:PORT; the user needs the tag monitoring.",
+        ),
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     undelete: Annotated[
         int,
@@ -76,11 +99,20 @@ def delete(
     refused. Given again for a stream whose deletion was begun, it starts the machine again if that
     does not run; only then --workflows is needed.
 
-    Example: coldstream delete //orders --undelete 1d --yes
-    """
-    from coldstream.usecases.delete_stream import delete_stream
+    With --gone it deletes every stream for whose directory the broker has no queue, of which no
+    agent tells, and to which nothing was written for a while. Streams under legal hold stay, and
+    so does the directory of a queue that was declared again: delete that one by its name.
 
+    Examples: coldstream delete //orders --undelete 1d --yes
+
+        coldstream delete --gone --older-than 7d --dry-run
+    """
+    if gone is (stream is not None):
+        raise InvalidInputError("give one stream, or --gone for all that the broker has no more")
     remote = where.connect()
+    if stream is None:
+        _delete_gone(remote, management_uri, older_than, undelete, yes, dry_run, as_json)
+        return
     item = item_of(remote.catalog, resolve(remote.catalog, stream))
     policies, rules_revision = remote.policies.load()
     execution = None
@@ -89,22 +121,71 @@ def delete(
         execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
         _refuse_held(item, policies)
-        undelete_ms = 1000 * undelete
         if dry_run:
-            until = when(now_ms() + undelete_ms)
+            until = when(now_ms() + 1000 * undelete)
             note(f"{item.stream} would be deleted; it could be undeleted until {until}")
         else:
             _confirm(item, yes=yes)
-            item = delete_stream(
-                remote.context(),
-                item.stream,
-                policies,
-                now_ms=now_ms(),
-                undelete_ms=undelete_ms,
-                rules_revision=rules_revision,
-            )
-            note(f"{item.stream} {deletion(item)}")
-    _print(item, execution, as_json=as_json)
+            item = _deleted(remote, item, policies, rules_revision, undelete)
+    _print([_row(item, execution)], as_json=as_json, one=True)
+
+
+def _deleted(
+    remote: Remote, item: CatalogItem, policies: PolicySet, rules_revision: int, undelete: int
+) -> CatalogItem:
+    """Make a tombstone of it; as `delete_stream`."""
+    from coldstream.usecases.delete_stream import delete_stream
+
+    item = delete_stream(
+        remote.context(),
+        item.stream,
+        policies,
+        now_ms=now_ms(),
+        undelete_ms=1000 * undelete,
+        rules_revision=rules_revision,
+    )
+    note(f"{item.stream} {deletion(item)}")
+    return item
+
+
+def _delete_gone(
+    remote: Remote,
+    management_uri: str,
+    older_than: int,
+    undelete: int,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show what is gone, ask, and make tombstones of it; what fails does not stop the others."""
+    from coldstream.cli.gone import gone_streams
+
+    policies, rules_revision = remote.policies.load()
+    items = gone_streams(
+        remote,
+        management_uri,
+        policies,
+        now_ms=now_ms(),
+        older_seconds=older_than,
+        quiet=as_json,
+    )
+    plans, rows = Plans(), []
+    if items and not dry_run:
+        total = sum(item.total_size for item in items)
+        _ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
+    for item in items:
+        if not dry_run:
+            try:
+                item = _deleted(remote, item, policies, rules_revision, undelete)
+            except ConflictError as error:
+                plans.fail(error.located(stream=item.stream))
+                continue
+        rows.append(_row(item, None))
+    if dry_run:
+        note(f"{many(len(items), 'stream')} would be deleted; nothing was changed")
+    if as_json or (rows and not dry_run):
+        _print(rows, as_json=as_json)
+    plans.finish()
 
 
 def _refuse_held(item: CatalogItem, policies: PolicySet) -> None:
@@ -154,7 +235,7 @@ def undelete(
     else:
         item = undelete_stream(remote.context(), item.stream)
         note(f"{item.stream} is live again")
-    _print(item, None, as_json=as_json)
+    _print([_row(item, None)], as_json=as_json, one=True)
 
 
 def _confirm(item: CatalogItem, *, yes: bool) -> None:
@@ -163,19 +244,24 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
     Raises:
         InvalidInputError: nobody is.
     """
+    called = f" ({item.name.vhost}/{item.name.queue})" if item.name.queue else ""
+    _ask(
+        f"Delete {item.stream}{called}, offsets {item.first_offset} to {item.next_offset}, "
+        f"{item.fragments} fragments, {size(item.total_size)}?",
+        yes=yes,
+        stream=item.stream,
+    )
+
+
+def _ask(question: str, *, yes: bool, stream: str | None = None) -> None:
+    """As `_confirm`."""
     if yes:
         return
     if not _a_person_is_there():
         raise InvalidInputError(
-            "nobody is there to confirm it: give --yes to delete the stream", stream=item.stream
+            "nobody is there to confirm it: give --yes to delete the stream", stream=stream
         )
-    called = f" ({item.name.vhost}/{item.name.queue})" if item.name.queue else ""
-    typer.confirm(
-        f"Delete {item.stream}{called}, offsets {item.first_offset} to {item.next_offset}, "
-        f"{item.fragments} fragments, {size(item.total_size)}?",
-        abort=True,
-        err=True,
-    )
+    typer.confirm(question, abort=True, err=True)
 
 
 def _a_person_is_there() -> bool:
@@ -224,8 +310,8 @@ def _status(machines: Workflows, name: str, looks: int) -> ExecutionStatus | Non
     return None
 
 
-def _print(item: CatalogItem, execution: str | None, *, as_json: bool) -> None:
-    row: dict[str, Any] = {
+def _row(item: CatalogItem, execution: str | None) -> dict[str, Any]:
+    return {
         "stream": item.stream,
         "state": str(item.state),
         "undelete_until": when(item.undelete_until) if item.undelete_until else None,
@@ -233,7 +319,11 @@ def _print(item: CatalogItem, execution: str | None, *, as_json: bool) -> None:
         "bytes": item.total_size,
         "execution": execution,
     }
+
+
+def _print(rows: list[dict[str, Any]], *, as_json: bool, one: bool = False) -> None:
+    """Rows; of `one` stream its document alone as JSON."""
     if as_json:
-        print_json(row)
+        print_json(rows[0] if one else rows)
     else:
-        print_table([row], _COLUMNS)
+        print_table(rows, _COLUMNS)

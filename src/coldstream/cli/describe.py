@@ -15,6 +15,7 @@ from coldstream.cli.agents_said import (
     agents_told,
     mark_rows,
     node_rows,
+    super_stream_of,
 )
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import readable, telling_deletion
@@ -31,10 +32,12 @@ from coldstream.cli.output import (
 )
 from coldstream.cli.over_streams import now_ms
 from coldstream.cli.resolve import StreamArgument
+from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves, leaves_backwards
+from coldstream.usecases.told_by_agents import AgentsTold
 
 _COLUMNS = ("first", "next", "kind", "records", "bytes", "epoch", "first_time", "last_time", "uid")
 _HOLE_COLUMNS = ("first", "next", "offsets", "epoch", "after", "uid")
@@ -73,7 +76,15 @@ def describe(
     Example: coldstream describe //orders
     """
     remote = where.connect()
-    found = _look(remote, readable(remote.catalog, stream), fragments, all_holes=all_holes)
+    try:
+        name = readable(remote.catalog, stream)
+    except NotFoundError:
+        told = _told_only(remote, stream)
+        if told is None:
+            raise
+        found = told
+    else:
+        found = _look(remote, name, fragments, all_holes=all_holes)
     if as_json:
         print_json({**found.sections, **found.lists})
     else:
@@ -113,10 +124,13 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Desc
         holes = [entry for entry in below if entry.kind is EntryKind.HOLE]
     groups = [entry for entry in root.entries if entry.kind.level]
     now = now_ms()
-    nodes = node_rows(agents_told(remote, now, stream), snapshot.item, now)
+    told = agents_told(remote, now, stream)
+    nodes = node_rows(told, stream, snapshot.item.next_offset, now)
     unseen = not all_holes and bool(groups)
+    sections = _sections(snapshot.item, root, holes, unseen=unseen)
+    sections["summary"] |= _agents_say(told, stream)
     return _Described(
-        sections=_sections(snapshot.item, root, None if unseen else len(holes)),
+        sections=sections,
         lists={
             "nodes": nodes,
             "groups": [_group(entry) for entry in groups[max(0, len(groups) - newest) :]],
@@ -127,6 +141,27 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Desc
         fragments=root.fragments,
         unseen=unseen,
     )
+
+
+def _told_only(remote: Remote, stream: str) -> _Described | None:
+    """What agents tell of a directory that the catalog does not know; None if they tell nothing."""
+    told, now = agents_told(remote, now_ms(), stream), now_ms()
+    nodes = node_rows(told, stream, 0, now)
+    if not nodes:
+        return None
+    note("the catalog does not know this stream: nothing of it was ever proved and uploaded")
+    summary = {"stream": stream, "state": None, **_agents_say(told, stream)}
+    lists = {"nodes": nodes, "groups": [], "holes": [], "fragments": []}
+    return _Described({"summary": summary, "ledger": []}, lists, 0, 0, unseen=False)
+
+
+def _agents_say(told: AgentsTold, stream: str) -> dict[str, Any]:
+    """What is said of a stream as a whole; `gone` is None where nobody can say."""
+    known = told.complete or stream in told.said
+    return {
+        "super_stream": super_stream_of(told, stream),
+        "gone": told.is_gone(stream) if known else None,
+    }
 
 
 def _print(found: _Described) -> None:
@@ -158,8 +193,17 @@ def _table(title: str, rows: list[dict[str, Any]], count: int, columns: tuple[st
         note(f"{hidden} older {title.lower()} are not shown; see --fragments")
 
 
-def _sections(item: CatalogItem, root: Root, holes: int | None) -> dict[str, Any]:
-    """Everything but lists; `holes` is None where nobody has looked below the groups."""
+def _sections(item: CatalogItem, root: Root, known: list[Entry], *, unseen: bool) -> dict[str, Any]:
+    """Everything but lists.
+
+    Args:
+        item: of the stream.
+        root: of its manifest.
+        known: the holes that were seen.
+        unseen: whether nobody has looked for holes below the groups: there may be more.
+    """
+    holes = None if unseen else len(known)
+    lost = sum(each.next_offset - each.first_offset for each in known)
     entries = len(root.entries)
     counts = Counter(entry.kind for entry in root.entries)
     depth = max((entry.kind.level for entry in root.entries), default=0)
@@ -181,7 +225,8 @@ def _sections(item: CatalogItem, root: Root, holes: int | None) -> dict[str, Any
         "offsets": {
             "first": root.first_offset,
             "next": root.next_offset,
-            "count": root.next_offset - root.first_offset,
+            "count": root.next_offset - root.first_offset - lost,
+            "lost": None if unseen else lost,
             "first_time": when(root.first_timestamp) if entries else None,
             "last_time": when(root.last_timestamp) if entries else None,
         },
@@ -206,6 +251,8 @@ def _sections(item: CatalogItem, root: Root, holes: int | None) -> dict[str, Any
 
 
 def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return yes_no(value)
     return size(value) if name.endswith("bytes") else value
 
 

@@ -21,12 +21,16 @@ from coldstream.cli import (
     delete,
     describe,
     doctor,
+    export,
+    gateway,
     quarantine,
     read,
     rebalance,
     rebuild,
     reconcile,
     repair,
+    replay,
+    restore,
     retention,
     streams,
     undo,
@@ -56,10 +60,38 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _region(name: str | None) -> None:
+    if name:
+        os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = name
+
+
+def _profile(name: str | None) -> None:
+    """As `aws --profile`: keys of the environment, which would win over a profile, do not count."""
+    if name:
+        os.environ["AWS_PROFILE"] = name
+        for each in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            os.environ.pop(each, None)
+
+
 @app.callback()
 def _options(
     _: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        "-V",
+        callback=_version,
+        is_eager=True,
+        help="Print the version and exit.",
+    ),
+    _of_aws: str = typer.Option(
+        "", "--region", metavar="NAME", callback=_region, help="Of AWS, in place of AWS_REGION."
+    ),
+    _of_keys: str = typer.Option(
+        "",
+        "--profile",
+        metavar="NAME",
+        callback=_profile,
+        help="Of AWS's shared files, in place of AWS_PROFILE and of keys in the environment.",
     ),
 ) -> None:
     pass
@@ -68,6 +100,9 @@ def _options(
 app.command("streams", rich_help_panel="Look")(streams.streams)
 app.command("describe", rich_help_panel="Look")(describe.describe)
 app.command("read", rich_help_panel="Look")(read.read)
+app.command("export", rich_help_panel="Copy")(export.export)
+app.command("replay", rich_help_panel="Copy")(replay.replay)
+app.command("restore", rich_help_panel="Copy")(restore.restore)
 app.command("verify", rich_help_panel="Check")(verify.verify)
 app.command("reconcile", rich_help_panel="Keep")(reconcile.reconcile)
 app.command("rebalance", rich_help_panel="Keep")(rebalance.rebalance)
@@ -82,6 +117,7 @@ app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.command("doctor", rich_help_panel="Run")(doctor.doctor)
 app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run")
+app.add_typer(gateway.gateway_app, name="gateway", cls=Commands, rich_help_panel="Run")
 
 
 for _more in entry_points(group="coldstream.commands"):

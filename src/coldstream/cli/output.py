@@ -1,6 +1,7 @@
 """Tables and JSON on stdout, notes on stderr.
 
-A table is drawn for people on a terminal; into a pipe it goes as tab-separated lines with a header,
+A table is drawn for people on a terminal, or, where it is wider than that, its rows one below the
+other with a line for each value; into a pipe it goes as tab-separated lines with a header,
 for `cut` and `awk`. NO_COLOR is respected (by rich).
 """
 
@@ -47,9 +48,22 @@ def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*(plain(row.get(name)) for name in columns), style=row.get("_style"))
     console = Console()
-    # A terminal that is too narrow wraps whole lines; cells that are cut or folded help nobody.
     natural = console.measure(table, options=console.options.update(width=10_000)).maximum
-    Console(width=max(natural, console.width)).print(table)
+    if rows and natural > console.width:
+        _print_records(rows, columns)
+    else:
+        console.print(table)
+
+
+def _print_records(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Rows one below the other, for a terminal that is too narrow: nothing is cut or folded."""
+    width = max(map(len, columns))
+    for number, row in enumerate(rows, 1):
+        heading = f"{number} of {len(rows)}"
+        sys.stdout.write(f"\033[1m{heading}\033[0m\n" if _colour() else f"{heading}\n")
+        for name in columns:
+            if row.get(name) is not None:
+                sys.stdout.write(f"  {name:<{width}}  {plain(row[name])}\n")
 
 
 def print_section(title: str, values: Mapping[str, Any]) -> None:

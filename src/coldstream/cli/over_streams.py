@@ -13,7 +13,8 @@ from coldstream.ports import Catalog
 
 if TYPE_CHECKING:
     from coldstream.plans.policy import PolicySet
-    from coldstream.usecases.scan import RemoteTier, ScanFor
+    from coldstream.usecases.lost import RemoteTier
+    from coldstream.usecases.scan import ScanFor
 
 Row = dict[str, Any]
 _PAGE = 1000
@@ -85,6 +86,7 @@ def scanned(
             now_ms=now_ms(),
             target_size=target_size,
             cursor=cursor,
+            look=True,
         )
         for error in page.damaged:
             plans.fail(error)

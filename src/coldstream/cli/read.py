@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.message import LimitOption, Output
+from coldstream.cli.match import Condition, Matching, WhereOption
+from coldstream.cli.message import BodyFormatOption, LimitOption, Output
 from coldstream.cli.options import Where, with_options
-from coldstream.cli.output import note
+from coldstream.cli.output import many, note
+from coldstream.cli.progress import ProgressLine
+from coldstream.cli.ranges import UNTIL_HELP, FromOption, bound_of, check_order, spec_of
 from coldstream.cli.resolve import StreamArgument
+from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from coldstream.manifest.root import Root
-    from coldstream.reader import Gap
+    from coldstream.osiris.bloom import FilterMatcher
+    from coldstream.reader import Bound, Gap, Message, OffsetSpec, StreamReader
+
+#: Between two looks at the catalog where there was nothing new.
+_POLL_SECONDS = 1.0
 
 
-@with_options
-def read(
-    stream: StreamArgument,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="SPEC",
-            help="first, last, next, an offset, a time such as 2026-03-01T08:00Z (UTC unless it "
-            "has a zone), or timestamp:MILLISECONDS.",
-        ),
-    ] = "first",
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read, and how to write it.
+
+    Attributes:
+        start: where to begin.
+        to: where to end.
+        output: how messages are written.
+        limit: the most of them.
+        follow: wait at the end for more.
+        filters: filter values, any of which will do.
+        unfiltered: and messages without one.
+        conditions: on properties.
+        progress: whether to say how far it is.
+        body_format: how messages are read.
+    """
+
+    start: FromOption = "first"
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="OFFSET|TIME",
-            help="Stop before this offset, or before the first chunk at or after this time.",
+            help=UNTIL_HELP,
             show_default="the end of the manifest",
         ),
-    ] = "",
+    ] = ""
     output: Annotated[
         Output,
         typer.Option(
@@ -47,35 +66,136 @@ def read(
             help="text: offset, time, body; json: an object a line, with the AMQP sections; raw: "
             "the wire bytes of the messages, concatenated.",
         ),
-    ] = Output.TEXT,
-    limit: LimitOption = None,
-    *,
-    where: Where,
-) -> None:
+    ] = Output.TEXT
+    limit: LimitOption = None
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait at the end for what comes; Ctrl-C ends it, with code 0."
+        ),
+    ] = False
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="VALUE",
+            help="Pass over chunks that hold no message with this filter value; given several "
+            "times, any will do. Chunks that are left may hold others, too: see --where.",
+            show_default=False,
+        ),
+    ] = None
+    unfiltered: Annotated[
+        bool,
+        typer.Option(
+            "--match-unfiltered", help="With --filter: also chunks of messages without a value."
+        ),
+    ] = False
+    conditions: WhereOption = None
+    progress: Annotated[bool, typer.Option("--progress", help="Say on stderr how far it is.")] = (
+        False
+    )
+    body_format: BodyFormatOption = "auto"
+
+    def matcher(self) -> FilterMatcher | None:
+        """Which chunks are wanted; None for all."""
+        from coldstream.osiris.bloom import FilterMatcher
+
+        values = tuple(each.encode() for each in self.filters or ())
+        return FilterMatcher(values, self.unfiltered) if values else None
+
+    def matching(self) -> Matching | None:
+        """Which messages are wanted; None for all.
+
+        Raises:
+            InvalidInputError: a condition or the body format is none.
+        """
+        from coldstream.osiris.body import parse_body_format
+
+        body_format = parse_body_format(self.body_format)
+        conditions = [Condition.parse(each) for each in self.conditions or ()]
+        return Matching(conditions, body_format) if conditions else None
+
+
+@with_options
+def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
     """Read messages of a stream out of the remote tier, in order, every byte checked.
 
     From an offset it begins with exactly that message, from anything else with a whole chunk.
     Offsets without a message belong to the broker's tracking data. It ends where the manifest ends
-    when it begins. A hole is told on stderr and passed over; with json it is also a line of its
-    own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
+    when it begins, or never with --follow. A hole is told on stderr and passed over; with json it
+    is also a line of its own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
 
     Examples: coldstream read //orders --from last --output json
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
+    coldstream read //orders --from 1h --follow --filter eu --where region=eu
     """
-    from coldstream.errors import InvalidInputError
-    from coldstream.reader import Offset, StreamReader, parse_bound, parse_spec
+    from coldstream.reader import StreamReader
 
-    spec, bound = parse_spec(start), parse_bound(to) if to else None
+    if options.follow and options.to:
+        raise InvalidInputError("--follow has no end, and --to says one")
+    if options.unfiltered and not options.filters:
+        raise InvalidInputError("--match-unfiltered says nothing without --filter")
+    matching = options.matching()
     remote = where.connect()
     name = readable(remote.catalog, stream)
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
-    if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
-        raise InvalidInputError(f"--to {bound.value} lies before --from {spec.value}")
     with telling_deletion(remote.catalog, name):
-        if isinstance(spec, Offset):
-            _tell_place(spec.value, reader.snapshot().root)
-        messages = reader.messages(spec, bound, on_gap=lambda gap: _tell_gap(gap, output))
-        message.write(messages, output, limit)
+        messages = _messages(reader, options)
+        if matching is not None:
+            messages = matching.of(messages)
+        try:
+            message.write(messages, options.output, options.limit, options.body_format)
+        except KeyboardInterrupt:
+            if not options.follow:
+                raise
+    if matching is not None and matching.unreadable:
+        note(f"{many(matching.unreadable, 'message')} left out: no AMQP 1.0, so --where finds none")
+
+
+def _messages(reader: StreamReader, options: ReadOptions) -> Generator[Message]:
+    """What the options ask for, but for conditions."""
+    from coldstream.reader import Offset
+
+    root = reader.snapshot().root
+    spec, bound = spec_of(options.start, root), bound_of(options.to, root)
+    check_order(spec, bound, "--to")
+    if isinstance(spec, Offset):
+        _tell_place(spec.value, root)
+
+    def on_gap(gap: Gap) -> None:
+        _tell_gap(gap, options.output)
+
+    matcher = options.matcher()
+    messages = (
+        reader.follow(spec, _wait, on_gap=on_gap, matcher=matcher)
+        if options.follow
+        else reader.messages(spec, bound, on_gap=on_gap, matcher=matcher)
+    )
+    return _told(messages, reader, spec, bound, options) if options.progress else messages
+
+
+def _wait() -> bool:
+    """Give out what was read so far, and wait a moment."""
+    sys.stdout.flush()
+    sys.stdout.buffer.flush()
+    time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _told(
+    messages: Generator[Message],
+    reader: StreamReader,
+    spec: OffsetSpec,
+    bound: Bound | None,
+    options: ReadOptions,
+) -> Generator[Message]:
+    """The same, while it is told how far they are."""
+    read = reader.begin(spec, bound)
+    end = None if options.follow else read.end
+    with closing(messages), ProgressLine(read.position, end, "messages") as line:
+        for count, each in enumerate(messages, 1):
+            yield each
+            line.tell(each.offset + 1, count)
 
 
 def _tell_gap(gap: Gap, output: Output) -> None:

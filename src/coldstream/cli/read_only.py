@@ -36,6 +36,10 @@ class ReadOnlyStore:
         """As the port says."""
         return self._store.get_suffix(key, length)
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        """As the port says."""
+        return self._store.level(prefix, start_after=start_after, limit=limit)
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """As the port says."""
         return self._store.list(prefix, start_after=start_after, limit=limit)

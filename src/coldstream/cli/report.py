@@ -16,7 +16,8 @@ from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.errors import ColdstreamError, ErrorKind, InternalError, InvalidInputError
 
 _TRY = {
-    ErrorKind.INVALID_INPUT: "see `coldstream --help` and the help of the command",
+    ErrorKind.INVALID_INPUT: "correct what the first line names; `--help` of the command says what "
+    "it takes",
     ErrorKind.NOT_FOUND: "list what there is with `coldstream streams`, check a stream with "
     "`coldstream verify STREAM`",
     ErrorKind.CORRUPT_DATA: "find the extent with `coldstream verify STREAM --deep`; the "

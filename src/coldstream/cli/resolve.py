@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import typer
 
+from coldstream.cli.complete import stream_names
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
@@ -27,21 +30,29 @@ StreamArgument = Annotated[
     typer.Argument(
         metavar="STREAM",
         parser=_named,
+        autocompletion=stream_names,
         help="Directory name, or VHOST/QUEUE (//orders for queue orders in vhost /), or the queue "
         "alone; where that is unique.",
         show_default=False,
     ),
 ]
-OptionalStream = Annotated[
-    str | None,
-    typer.Argument(
+
+
+def _optional(about: str) -> Any:
+    return typer.Argument(
         metavar="[STREAM]",
         parser=_named,
-        help="As everywhere; all streams without it.",
+        autocompletion=stream_names,
+        help=about,
         show_default=False,
-    ),
-]
+    )
+
+
+OptionalStream = Annotated[str | None, _optional("As everywhere; all streams without it.")]
+StreamOrGone = Annotated[str | None, _optional("As everywhere; left out with --gone only.")]
 _SHOWN = 10
+_NEAR = 3
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def resolve(catalog: Catalog, text: str, *, state: StreamState = StreamState.LIVE) -> str:
@@ -88,16 +99,19 @@ def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = Stream
         NotFoundError: none is called so.
         InvalidInputError: several are.
     """
+    known = list(items)
     matches = [
         item
-        for item in items
+        for item in known
         if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
     ]
     meant = [item for item in matches if item.state is state]
     if len(meant) == 1:
         return meant[0].stream
     if not matches:
-        raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
+        raise NotFoundError(
+            f"no stream has the directory or queue name {text[:300]!r}{_meant(known, text)}"
+        )
     if len(matches) > 1:
         names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in matches)
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -106,3 +120,18 @@ def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = Stream
             f"{', '.join(names[:_SHOWN])}{more}"
         )
     return matches[0].stream
+
+
+def _meant(items: Sequence[CatalogItem], text: str) -> str:
+    """Which streams may be meant by a name that none has; a directory's tells its queue's."""
+    queue = text.removeprefix("/").rpartition("/")[2]
+    part = _ODD.sub("_", queue)
+    near = get_close_matches(queue, {item.name.queue for item in items if item.name.queue}, _NEAR)
+    found = [item.stream for item in items if part.strip("_") and f"_{part}_" in item.stream]
+    found += [item.stream for item in items if item.name.queue in near]
+    found += [item.stream for item in items if text in item.stream]
+    if not found:
+        return ""
+    named = list(dict.fromkeys(found))
+    more = f" and {len(named) - _NEAR} more" if len(named) > _NEAR else ""
+    return f"; did you mean {', '.join(named[:_NEAR])}{more}?"

@@ -42,7 +42,9 @@ def streams(
 
     `agent` is the node that uploads, as its heartbeats say, or `gone` if all agents live and none
     has the stream any more; `lag_s` and `lag_bytes` are what it has that is not here yet, and
-    `stuck_since` is when it last made progress, if something waits for minutes.
+    `stuck_since` is when it last made progress, if something waits for minutes. Where its broker
+    proves nothing new of a stream for a minute, `(unproved)` follows its name; a stream of which
+    nothing was ever proved has no `state`. `super_stream` is the one of which it is a partition.
     A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
     in the state `deleted` nothing is left but this line. Streams of `doctor` are listed with
     `--match doctor` only.
@@ -51,19 +53,46 @@ def streams(
     """
     remote = where.connect()
     now, told = now_ms(), agents_told(remote, now_ms())
+    items = list(remote.catalog.streams())
     rows = sorted(
         (
-            _row(item) | stream_cells(told, item, now)
-            for item in remote.catalog.streams()
+            _row(item) | stream_cells(told, item.stream, item.next_offset, now)
+            for item in items
             if (match or not is_probe(item.stream))
             and (match in item.stream or match in item.name.queue)
         ),
         key=lambda row: (row["vhost"], row["queue"], row["stream"]),
     )
+    # What is proved of a stream makes its item; of one without, only the agents know.
+    unknown = told.said.keys() - {item.stream for item in items}
+    rows += [
+        _UNKNOWN | {"stream": each} | stream_cells(told, each, 0, now)
+        for each in sorted(unknown)
+        if match in each and (match or not is_probe(each))
+    ]
     if as_json:
         print_json(rows)
     else:
         print_table(rows, _COLUMNS)
+
+
+#: The row of a stream of which only agents tell.
+_UNKNOWN: dict[str, Any] = {
+    "stream": None,
+    "cluster": "",
+    "vhost": "",
+    "queue": "",
+    "state": None,
+    "first": None,
+    "next": None,
+    "bytes": None,
+    "fragments": None,
+    "first_time": None,
+    "last_time": None,
+    "epoch": None,
+    "version": None,
+    "undelete_until": None,
+}
 
 
 def _row(item: CatalogItem) -> dict[str, Any]:

@@ -121,6 +121,7 @@ class Assembler:
             messages=messages.ctypes.data,
             lengths=lengths.ctypes.data,
             count=rows,
+            format=kernel.FORMATS[selection.body_format],
             body_kind=pointer(kind),
             body=pointer(body),
             application_properties=pointer(maps.get("application_properties")),

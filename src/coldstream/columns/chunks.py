@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coldstream.columns.reference import MAX_MS, MIN_MS, publishers
-from coldstream.columns.schema import TIMESTAMP, Selection
+from coldstream.columns.schema import TIMESTAMP, Origin, Selection
 from coldstream.errors import InvalidInputError
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkHeader, ChunkType
 
@@ -149,14 +149,15 @@ class ChunkArrays:
 
 
 def chunk_columns(
-    selection: Selection, runs: Sequence[Run], total: int, stream: str
+    selection: Selection, runs: Sequence[Run], total: int, origin: Origin
 ) -> dict[str, pa.Array]:
     """The columns that need no message, of a batch of `total` rows."""
     chunk_ids, us, epochs = np.concatenate([run.facts for run in runs]).T
     rows = np.concatenate([run.rows for run in runs])
     made: dict[str, pa.Array] = {}
-    if "stream" in selection:
-        made["stream"] = pa.repeat(pa.scalar(stream, pa.string()), total)
+    for name, text in origin.columns().items():
+        if name in selection:
+            made[name] = pa.repeat(pa.scalar(text, pa.string()), total)
     if "offset" in selection:
         first = chunk_ids + np.concatenate([run.begin for run in runs])
         # The rows of a chunk count up from its first one.

@@ -23,7 +23,7 @@ from coldstream.columns.assemble import Assembler
 from coldstream.columns.chunks import ChunkArrays, Run, chunk_columns
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.reference import OF_CHUNK, clamped_us
-from coldstream.columns.schema import TIMESTAMP, Selection
+from coldstream.columns.schema import NO_ORIGIN, TIMESTAMP, Origin, Selection
 from coldstream.errors import CorruptDataError, InternalError, InvalidInputError
 from coldstream.osiris.chunk import Buffer, Chunk
 from coldstream.osiris.entry import iter_messages, sub_batch_at
@@ -72,7 +72,7 @@ class Decoder:
         batch_rows: the most rows in a batch.
         reuse: a batch is overwritten when the next one is asked for. Otherwise each has memory of
             its own.
-        stream: what the column `stream` says.
+        origin: stream of the rows.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class Decoder:
         batch_bytes: int = 4 * 2**20,
         batch_rows: int = 2**17,
         reuse: bool = True,
-        stream: str = "",
+        origin: Origin = NO_ORIGIN,
     ) -> None:
         if not 1 <= batch_bytes <= MAX_BATCH_BYTES or batch_rows < 1:
             raise InvalidInputError(
                 f"a batch has 1 to {MAX_BATCH_BYTES} bytes and at least one row"
             )
         self._selection = selection
-        self._stream = stream
+        self._origin = origin
         self._batch_bytes = batch_bytes
         self._batch_rows = batch_rows
         self._of_chunk = OF_CHUNK.issuperset(selection.names)
@@ -154,7 +154,7 @@ class Decoder:
         for begin in range(first, next_offset, self._batch_rows):
             rows = min(self._batch_rows, next_offset - begin)
             known = {
-                "stream": pa.scalar(self._stream),
+                **{n: pa.scalar(v, pa.string()) for n, v in self._origin.columns().items()},
                 "timestamp": pa.scalar(us, TIMESTAMP),
                 "error": pa.scalar(reason),
             }
@@ -337,7 +337,7 @@ class Decoder:
 
     def _finished(self) -> pa.RecordBatch:
         batch, self._batch = self._batch, _Batch()
-        made = chunk_columns(self._selection, batch.runs, batch.rows, self._stream)
+        made = chunk_columns(self._selection, batch.runs, batch.rows, self._origin)
         if not self._of_chunk:
             made |= self._assembler.columns(
                 self._messages[: batch.rows],

@@ -14,16 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.columns.schema import PROPERTIES, Selection
+from coldstream.columns.schema import NO_ORIGIN, OF_STREAM, PROPERTIES, Origin, Selection
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import (
     AmqpMessage,
     BodyKind,
     Properties,
-    decode_message,
     value_to_jsonable,
 )
 from coldstream.osiris.amqp_types import Value
+from coldstream.osiris.body import read_message
 from coldstream.osiris.chunk import Buffer, Chunk, ChunkType
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import TrackingType, parse_tracked
@@ -32,7 +32,7 @@ from coldstream.osiris.tracking import TrackingType, parse_tracked
 MIN_MS, MAX_MS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
 
 #: Columns that need no look at the entries of a chunk.
-OF_CHUNK = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch", "publishers"})
+OF_CHUNK = frozenset({*OF_STREAM, "offset", "timestamp", "chunk_id", "epoch", "publishers"})
 #: Columns that need messages decoded.
 DECODED = frozenset(
     {"body_kind", "body", "properties", "application_properties", "message_annotations", "error"}
@@ -45,7 +45,7 @@ def decode_reference(
     selection: Selection,
     chunks: Iterable[Chunk],
     *,
-    stream: str = "",
+    origin: Origin = NO_ORIGIN,
     start: int = 0,
     end: int = 2**63,
 ) -> pa.RecordBatch:
@@ -57,7 +57,7 @@ def decode_reference(
     Args:
         selection: columns.
         chunks: user chunks become rows, tracking chunks do not.
-        stream: what the column `stream` says.
+        origin: stream of the rows.
         start: rows below this offset are left out,
         end: and rows from this one on.
     """
@@ -65,7 +65,7 @@ def decode_reference(
     for chunk in chunks:
         if chunk.header.chunk_type == ChunkType.USER:
             rows += (
-                row for row in chunk_rows(selection, chunk, stream) if start <= row["offset"] < end
+                row for row in chunk_rows(selection, chunk, origin) if start <= row["offset"] < end
             )
     columns = [
         pa.array([row.get(field.name) for row in rows], field.type) for field in selection.schema
@@ -73,11 +73,11 @@ def decode_reference(
     return pa.RecordBatch.from_arrays(columns, schema=selection.schema)
 
 
-def chunk_rows(selection: Selection, chunk: Chunk, stream: str) -> list[Row]:
+def chunk_rows(selection: Selection, chunk: Chunk, origin: Origin) -> list[Row]:
     """The rows of one user chunk; each has its offset, whatever is selected."""
     header = chunk.header
     common: Row = {
-        "stream": stream,
+        **origin.columns(),
         "timestamp": clamped_us(header.timestamp),
         "chunk_id": header.chunk_id,
         "epoch": header.epoch,
@@ -119,7 +119,7 @@ def message_columns(selection: Selection, wire: bytes) -> Row:
     if DECODED.isdisjoint(selection.names):
         return row
     try:
-        message = decode_message(wire)
+        message = read_message(wire, selection.body_format)
     except CorruptDataError as exc:
         return row | {"error": exc.reason}
     return row | {
@@ -138,7 +138,7 @@ def body_bytes(message: AmqpMessage) -> bytes:
     if message.body_kind is BodyKind.NONE:
         return b""
     body = message.body
-    if message.body_kind is BodyKind.VALUE:
+    if message.body_kind in (BodyKind.VALUE, BodyKind.BYTES):
         if isinstance(body, bytes):
             return body
         if isinstance(body, str):
@@ -171,7 +171,9 @@ def _properties(properties: Properties | None, wanted: Sequence[str]) -> Row | N
         return None
     found: Row = {}
     for name in ("message_id", "correlation_id"):
-        found[name], found[f"{name}_type"] = _identifier(getattr(properties, name))
+        found[name], found[f"{name}_type"] = _identifier(
+            getattr(properties, name), getattr(properties, f"{name}_type")
+        )
     for name in PROPERTIES:
         if name in found:
             continue
@@ -187,9 +189,14 @@ def _properties(properties: Properties | None, wanted: Sequence[str]) -> Row | N
     return {name: found[name] for name in wanted}
 
 
-def _identifier(value: int | uuid.UUID | bytes | str | None) -> tuple[str | None, str | None]:
+def _identifier(
+    value: int | uuid.UUID | bytes | str | None, wrong: str | None
+) -> tuple[str | None, str | None]:
+    """An id as text and its type; `wrong` is the type of one that no id may have."""
     if value is None:
         return None, None
+    if wrong is not None:
+        return str(value), wrong
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii"), "binary"
     if isinstance(value, uuid.UUID):

@@ -1,6 +1,6 @@
 """The columns of a message, as Arrow types, and which of them are wanted.
 
-    stream offset timestamp chunk_id epoch publishers body_kind body properties
+    stream vhost queue offset timestamp chunk_id epoch publishers body_kind body properties
     application_properties message_annotations raw error
 
 `docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
@@ -15,6 +15,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
+from coldstream.osiris.body import BodyFormat
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -44,6 +45,8 @@ PROPERTIES: Mapping[str, pa.DataType] = MappingProxyType(
 COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     {
         "stream": pa.string(),
+        "vhost": pa.string(),
+        "queue": pa.string(),
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "chunk_id": pa.int64(),
@@ -59,8 +62,39 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     }
 )
 
-#: What is selected unless the caller says otherwise.
-DEFAULT = tuple(name for name in COLUMNS if name not in ("stream", "raw"))
+#: Columns that are the same in all rows of a stream.
+OF_STREAM = ("stream", "vhost", "queue")
+#: What is selected unless the caller says otherwise: no message is read for it. Spark does not tell
+#: a source in Python which columns a query uses, so every query pays for what is here.
+DEFAULT = ("offset", "timestamp", "chunk_id", "epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which stream rows are of: the columns `OF_STREAM`.
+
+    Attributes:
+        stream: directory name.
+        vhost: of its queue; "" where nobody has said it, which is null in a row.
+        queue: name; the same.
+    """
+
+    stream: str = ""
+    vhost: str = ""
+    queue: str = ""
+
+    def columns(self) -> dict[str, str | None]:
+        """Values by column; a queue that nobody knows is null, and so is its virtual host."""
+        known = bool(self.queue)
+        return {
+            "stream": self.stream,
+            "vhost": self.vhost if known else None,
+            "queue": self.queue if known else None,
+        }
+
+
+#: Of rows that nobody asks where they come from.
+NO_ORIGIN = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +104,12 @@ class Selection:
     Attributes:
         names: of the columns, in the order asked for.
         schema: the same with types; `properties` may have fewer fields than there are.
+        body_format: how messages are read.
     """
 
     names: tuple[str, ...]
     schema: pa.Schema
+    body_format: BodyFormat = BodyFormat.AUTO
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -86,12 +122,15 @@ class Selection:
         return tuple(each.name for each in self.schema.field("properties").type)
 
 
-def select(names: Sequence[str] | None = None) -> Selection:
+def select(
+    names: Sequence[str] | None = None, body_format: BodyFormat = BodyFormat.AUTO
+) -> Selection:
     """A selection of columns by name.
 
     Args:
         names: columns, and `properties.x` for single fields of that struct; the struct stands where
-            its first field is named. All but `stream` and `raw` by default.
+            its first field is named. `DEFAULT` unless given.
+        body_format: how messages are read.
 
     Raises:
         InvalidInputError: there is no such column, one is named twice, or none is named.
@@ -119,4 +158,4 @@ def select(names: Sequence[str] | None = None) -> Selection:
         )
         for column, parts in chosen.items()
     ]
-    return Selection(tuple(chosen), pa.schema(fields))
+    return Selection(tuple(chosen), pa.schema(fields), body_format)

@@ -32,8 +32,15 @@ from coldstream.jobs.fleet_walk import (
 )
 from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import PartFile, SnapshotTables, TableSnapshot, part_file, register
-from coldstream.jobs.streams import all_items
+from coldstream.jobs.snapshots import (
+    PartFile,
+    SnapshotTables,
+    TableSnapshot,
+    check_target,
+    part_file,
+    register,
+)
+from coldstream.jobs.streams import all_items, lost
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
@@ -108,18 +115,20 @@ def run(
 
     Raises:
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
+        NotFoundError: there is no such database.
+        InvalidInputError: a table of one of these names is not one of ours.
         CorruptDataError: the operator's rules cannot be read.
     """
     prefix = remote.place.prefix
     context = Context(remote.store, remote.catalog, prefix, lambda: 0, RootCache(capacity=1))
     policies, _ = remote.policies.load()
+    written = [STREAMS, FRAGMENTS, *([OBJECTS] if settings.objects else [])]
+    check_target(tables, written)
     items, damaged = all_items(remote.catalog)
     units, errors = _units(context, items)
+    strays = lost(remote, items, damaged, report)
     if settings.objects:
-        known = {item.stream for item in items}
-        strays = [each for each in directories(remote.store, prefix) if each not in known]
         units += [_nothing_but_objects(each) for each in strays]
-        report.facts["streams_without_item"] = strays[:100]
     tasks = pack(units, weight=TASK_WEIGHT)
     totals = gather(_performed(spark, tasks, remote.place, settings))
     for stream, error in errors.items():
@@ -127,18 +136,8 @@ def run(
     rows = stream_rows(items, totals, policies, settings.snapshot.taken_ms)
     with part_file(settings.snapshot, STREAMS, 0) as part:
         part.add(rows)
-    written = [STREAMS, FRAGMENTS, *([OBJECTS] if settings.objects else [])]
     register(tables, settings.snapshot, written)
     _tell(report, settings, items, totals, damaged)
-
-
-def directories(store: ObjectStore, prefix: str) -> Iterator[str]:
-    """Every directory of a stream that has an object: one request each, however many it has."""
-    under, after = f"{prefix}stream/", ""
-    while page := store.list(under, start_after=after, limit=1):
-        name = page[0].key[len(under) :].partition("/")[0]
-        yield name
-        after = f"{under}{name}0"  # the character behind "/"
 
 
 def _units(context: Context, items: list[CatalogItem]) -> tuple[list[WalkUnit], dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from coldstream.jobs.fleet_tables import STREAMS
-from coldstream.jobs.fleet_walk import MAX_MS, MIN_MS
+from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.policy import PolicySet, effective
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS
+from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
 from coldstream.jobs.snapshots import TIME
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.node import Node
@@ -232,10 +233,6 @@ def _batch(
         ],
         schema=FRAGMENTS.schema,
     )
-
-
-#: The times that a table can hold, in ms: years 1 to 9999, what Athena and Python both know.
-MIN_MS, MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def times(milliseconds: NDArray[np.int64]) -> pa.Array:

@@ -29,8 +29,14 @@ from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.profile_tables import ALL, Prices, Profile, tables
 from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
-from coldstream.jobs.streams import named
+from coldstream.jobs.snapshots import (
+    SnapshotTables,
+    TableSnapshot,
+    check_target,
+    part_file,
+    register,
+)
+from coldstream.jobs.streams import check_named, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -109,9 +115,14 @@ def run(
         report: gets facts and metrics.
 
     Raises:
+        NotFoundError: no stream matches, or there is no such database.
+        InvalidInputError: a table of one of these names is not one of ours.
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
     """
-    items = [item for item in remote.catalog.streams() if wanted(item, settings.streams)]
+    check_target(catalog, ALL)
+    every = list(remote.catalog.streams())
+    items = [item for item in every if wanted(item, settings.streams)]
+    check_named(settings.streams, items, every)
     profiles, work = plan(remote, items, settings)
     for stream, counted, sample in _performed(spark, work, remote.place, settings):
         profiles[stream].counted.merge(counted, settings.bucket_ms)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
+
 _WIDTH, _HEIGHT = 560, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 #: More bars than this are narrower than a pixel; neighbours are then drawn as their maximum.
@@ -138,5 +140,5 @@ def _chart(label: str, top: float, text: Text, marks: list[str], axis: list[str]
 
 
 def _when(milliseconds: int, *, short: bool = False) -> str:
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    at = datetime.fromtimestamp(min(max(milliseconds, MIN_MS), MAX_MS) / 1000, UTC)
     return f"{at:%d %b %H:%M}" if short else f"{at:%Y-%m-%d %H:%M} UTC"

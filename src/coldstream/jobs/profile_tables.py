@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.jobs.fleet_walk import MAX_MS, MIN_MS
+from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
 from coldstream.jobs.profile_count import Bucket, Counted
 from coldstream.jobs.profile_sample import Sample
 from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column

@@ -8,19 +8,32 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, CorruptDataError, PermissionDeniedError
-from coldstream.jobs.rebuild_differences import DIFFERENCES, Difference, differences_batch
+from coldstream.jobs.rebuild_differences import (
+    DIFFERENCES,
+    Difference,
+    DifferenceKind,
+    differences_batch,
+)
 from coldstream.jobs.rebuild_shadow import Shadow, StreamPart, compare_part, shadow
 from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
-from coldstream.jobs.streams import all_items, named
+from coldstream.jobs.snapshots import (
+    SnapshotTables,
+    TableSnapshot,
+    check_target,
+    part_file,
+    register,
+)
+from coldstream.jobs.streams import all_items, check_named, lost, named
 from coldstream.manifest.catalog import StreamState
+from coldstream.names import MAX_OFFSET
 from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
@@ -69,9 +82,15 @@ def run_shadow(
         cannot be read; None if there is neither.
 
     Raises:
+        NotFoundError: no stream matches, or there is no such database.
+        InvalidInputError: a table of this name is not one of ours.
         UnavailableError, PermissionDeniedError: the catalog or the store.
     """
+    with suppress(PermissionDeniedError):  # `_save` can do without
+        check_target(tables, [DIFFERENCES])
     items, damaged = all_items(remote.catalog)
+    strays = lost(remote, items, damaged, report, pattern)
+    check_named(pattern, [*strays, *(each for each in items if named(each, pattern))], items)
     context = _context(remote)
     found: list[Shadow] = []
     failed: dict[str, str] = {}
@@ -86,6 +105,10 @@ def run_shadow(
                 raise
             failed[item.stream] = str(error)
     differences = [each for one in found for each in one.differences]
+    no_item = DifferenceKind.NO_ITEM
+    differences += [
+        Difference(each, no_item, 0, MAX_OFFSET, "", "objects of the stream") for each in strays
+    ]
     _save(settings, differences, tables, report)
     report.facts |= {
         "streams": len(found),

@@ -19,6 +19,7 @@ class DifferenceKind(StrEnum):
     ABSENT = "absent"
     OTHER_OBJECT = "other_object"
     ENTRY = "entry"
+    NO_ITEM = "no_item"
 
     @property
     def meaning(self) -> str:
@@ -32,6 +33,8 @@ _MEANINGS = {
     DifferenceKind.OTHER_OBJECT: "what the manifest has is damaged; a rebuild would take another"
     " object",
     DifferenceKind.ENTRY: "the manifest says of an object what its key or trailer does not",
+    DifferenceKind.NO_ITEM: "the bucket has a stream that the table lacks: its item was lost;"
+    " `coldstream reconcile` gives it its newest root back",
 }
 
 
@@ -62,7 +65,7 @@ DIFFERENCES = SnapshotTable(
     pa.schema(
         [
             STREAM,
-            column("kind", pa.string(), "unreadable, absent, other_object or entry"),
+            column("kind", pa.string(), "unreadable, absent, other_object, entry or no_item"),
             column("first_offset", pa.int64(), "first offset concerned"),
             column("next_offset", pa.int64(), "one past the last"),
             column("live", pa.string(), "what the live manifest has"),

@@ -32,7 +32,7 @@ from coldstream.ports import Metric, MetricSink, MetricUnit
 # Set by spark-submit, which is how Glue starts a script.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # The line of a traceback that names the error; of a chain of them, the one that came out is last.
-_RAISED = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.*)$", re.MULTILINE)
+_RAISED = re.compile(rf"(?:^|: ){re.escape(errors.__name__)}\.(\w+): (.*)$", re.MULTILINE)
 
 
 @dataclass(slots=True)

@@ -188,6 +188,25 @@ class SnapshotTables:
         self._database = database
         self._pause = pause or (lambda attempt: time.sleep(random.uniform(0, 0.2 * 2**attempt)))
 
+    def check(self, tables: Sequence[SnapshotTable]) -> None:
+        """Refuse before a job's work what `add` would refuse after it; changes nothing.
+
+        Raises:
+            NotFoundError: there is no such database.
+            InvalidInputError: a table of one of these names exists and is not one of ours.
+            UnavailableError: no answer from Glue.
+            PermissionDeniedError: from Glue.
+        """
+        name = self._database
+        try:
+            self._catalog.load_namespace_properties(self._database)
+            for table in tables:
+                name = f"{self._database}.{table.name}"
+                with suppress(NoSuchTableError), _refusing_others(name):
+                    self._catalog.load_table(name)
+        except (ClientError, BotoCoreError, OSError, NoSuchNamespaceError) as exc:
+            raise _translated(exc, name) from exc
+
     def add(self, table: SnapshotTable, snapshot: TableSnapshot) -> None:
         """Make the files of a snapshot part of its table, once; the table is made if need be.
 
@@ -217,15 +236,8 @@ class SnapshotTables:
         raise UnavailableError(f"{name} was changed by others {_ATTEMPTS} times in a row")
 
     def _load(self, name: str, table: SnapshotTable, snapshot: TableSnapshot) -> Table:
-        try:
+        with suppress(NoSuchTableError), _refusing_others(name):
             return self._catalog.load_table(name)
-        except NoSuchIcebergTableError as exc:
-            raise InvalidInputError(
-                f"the table {name} is not one of Iceberg, as those of earlier releases were not:"
-                " drop it (its files stay) and run the job again"
-            ) from exc
-        except NoSuchTableError:
-            pass
         with suppress(TableAlreadyExistsError, CommitFailedException):
             new = self._catalog.create_table_transaction(
                 name,
@@ -238,6 +250,12 @@ class SnapshotTables:
         return self._catalog.load_table(name)
 
 
+def check_target(tables: SnapshotTables | None, written: Sequence[SnapshotTable]) -> None:
+    """Refuse a catalog that would not take the tables; nothing where there is none."""
+    if tables is not None:
+        tables.check(written)
+
+
 def register(
     tables: SnapshotTables | None, snapshot: TableSnapshot, written: Sequence[SnapshotTable]
 ) -> None:
@@ -245,6 +263,18 @@ def register(
     if tables is not None:
         for table in written:
             tables.add(table, snapshot)
+
+
+@contextmanager
+def _refusing_others(name: str) -> Iterator[None]:
+    """Refuse a table that is not one of Iceberg."""
+    try:
+        yield
+    except NoSuchIcebergTableError as exc:
+        raise InvalidInputError(
+            f"the table {name} is not one of Iceberg, as those of earlier releases were not:"
+            " drop it (its files stay) and run the job again"
+        ) from exc
 
 
 def _paths(table: Table, directory: str) -> list[str]:

@@ -6,15 +6,12 @@ It holds the key of the current root and the summary that people list. Every new
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.queue_name import QueueName as QueueName
 from coldstream.manifest.root import Root
-
-#: What a broker replaces by "_" in the name of a stream's directory.
-_ODD = re.compile("[^A-Za-z0-9_=-]")
 
 
 class StreamState(StrEnum):
@@ -24,34 +21,6 @@ class StreamState(StrEnum):
     DELETING = "deleting"  # a tombstone whose undelete time may still run
     DELETED = "deleted"  # a tombstone for ever: its undelete time is over
     REBUILDING = "rebuilding"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueName:
-    """Which queue a directory belongs to. "" where nobody has said so."""
-
-    cluster: str = ""
-    vhost: str = ""
-    queue: str = ""
-
-    def fits(self, stream: str) -> bool:
-        """Whether a broker can have given a queue of this name the directory `stream`.
-
-        It writes VHOST_QUEUE_NANOSECONDS, with `_` for what it does not take: for each byte, code
-        point or grapheme, as its release has it. So many names fit one directory.
-        """
-        made, _, nanoseconds = stream.rpartition("_")
-        odd = "".join(
-            each if not _ODD.match(each) else "_" if each.isascii() else "_{0,4}"
-            for each in f"{self.vhost}_{self.queue}"
-        )
-        return nanoseconds.isdigit() and re.fullmatch(odd, made) is not None
-
-    def filled(self, other: QueueName) -> QueueName:
-        """This name, with those parts of another one that this has not."""
-        return QueueName(
-            self.cluster or other.cluster, self.vhost or other.vhost, self.queue or other.queue
-        )
 
 
 @dataclass(frozen=True, slots=True)

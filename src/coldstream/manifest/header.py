@@ -15,9 +15,12 @@ from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError
 
+#: Of groups.
 VERSION = 1
 
 _HEADER = struct.Struct(">4sIQQqqQQQ")
+_VERSION = struct.Struct(">I")
+_VERSION_AT = 4
 _CRC = struct.Struct(">I")
 HEADER_SIZE = _HEADER.size
 CRC_SIZE = _CRC.size
@@ -44,12 +47,12 @@ class NodeHeader:
     catalog_version: int
 
 
-def sealed(magic: bytes, header: NodeHeader, body: bytes) -> bytes:
+def sealed(magic: bytes, header: NodeHeader, body: bytes, *, version: int = VERSION) -> bytes:
     """A node's bytes: header, body, CRC32 of both."""
     data = (
         _HEADER.pack(
             magic,
-            VERSION,
+            version,
             header.first_offset,
             header.next_offset,
             header.first_timestamp,
@@ -63,7 +66,14 @@ def sealed(magic: bytes, header: NodeHeader, body: bytes) -> bytes:
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> NodeHeader:
+def version_of(data: bytes) -> int:
+    """The version that a node's header says; 0 if it is too short to say one."""
+    return 0 if len(data) < HEADER_SIZE else int(_VERSION.unpack_from(data, _VERSION_AT)[0])
+
+
+def opened(
+    magic: bytes, data: bytes, *, fixed: int, what: str, newest: int = VERSION
+) -> NodeHeader:
     """Check magic, version and CRC32 of a node, and read its header.
 
     Args:
@@ -71,6 +81,7 @@ def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> NodeHeader:
         data: the whole object.
         fixed: bytes between header and CRC that it has at least.
         what: for messages.
+        newest: version that is known; the first is 1.
 
     Raises:
         CorruptDataError: cut, flipped, something else, or of an unknown version.
@@ -82,7 +93,7 @@ def opened(magic: bytes, data: bytes, *, fixed: int, what: str) -> NodeHeader:
     )
     if found != magic:
         raise CorruptDataError(f"a {what} begins with {magic!r}, this object with {found!r}")
-    if version != VERSION:
+    if not 1 <= version <= newest:
         raise CorruptDataError(f"manifest version {version} is not known to this release")
     if zlib.crc32(data[:-CRC_SIZE]) != _CRC.unpack_from(data, len(data) - CRC_SIZE)[0]:
         raise CorruptDataError(f"the {what}'s checksum does not match")

@@ -1,9 +1,11 @@
 """The root of a stream's manifest: header, ledger and entries in one immutable object.
 
-    ┌───────────────┬────────────────┬─────────────┬────────────────┬──────────────┬─────────┐
-    │ node header   │ root fields    │ ledger      │ quarantine key │ entries      │ CRC32   │
-    │ 64 bytes      │ 40 bytes       │ 16 B a claim│ UTF-8          │ 56 B each    │ u32     │
-    └───────────────┴────────────────┴─────────────┴────────────────┴──────────────┴─────────┘
+    ┌─────────────┬─────────────┬──────────────┬────────────────┬───────┬───────────┬───────┐
+    │ node header │ root fields │ ledger       │ quarantine key │ names │ entries   │ CRC32 │
+    │ 64 bytes    │ 48 bytes    │ 16 B a claim │ UTF-8          │ UTF-8 │ 56 B each │ u32   │
+    └─────────────┴─────────────┴──────────────┴────────────────┴───────┴───────────┴───────┘
+
+Version 1 has no names, and no lengths of them in its fields.
 
 Its entries are, from the oldest on: mega-groups, kilo-groups, groups, and then the youngest
 fragments and holes themselves, so that a commit never touches a group. Where retention has ended
@@ -19,11 +21,20 @@ from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
-from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE, NodeHeader, opened, sealed
+from coldstream.manifest.header import (
+    CRC_SIZE,
+    HEADER_SIZE,
+    NodeHeader,
+    opened,
+    sealed,
+    version_of,
+)
 from coldstream.manifest.ledger import Ledger
-from coldstream.names import MAX_OFFSET
+from coldstream.manifest.queue_name import QueueName
+from coldstream.names import MAX_NAME, MAX_OFFSET
 
 ROOT_MAGIC = b"OSIR"
+VERSION = 2
 
 _ROOT = struct.Struct(
     ">"
@@ -36,8 +47,17 @@ _ROOT = struct.Struct(
     "I"  # entries
     "I"  # fragments and holes of the first entry, a group, that lie below the first offset
 )
+_NAMES = struct.Struct(
+    ">"
+    "H"  # length of the cluster's name
+    "H"  # length of the virtual host's
+    "H"  # length of the queue's
+    "H"  # reserved, 0
+)
 _CLAIM = struct.Struct(">QQ")
-ROOT_SIZE = _ROOT.size
+#: Of version 1, whose fields every version begins with.
+_FIXED = _ROOT.size
+ROOT_SIZE = _FIXED + _NAMES.size
 MAX_KEY = 1024  # the longest key that S3 takes
 
 
@@ -84,6 +104,7 @@ class Root:
         quarantine_key: key of the quarantine record, "" if there is none.
         shift: what agents add to the epochs of their brokers, since false claims were undone that
             have used up numbers (usecases/undo.py); else 0.
+        name: of the stream's queue, as its item said it when this root was made.
     """
 
     first_offset: int
@@ -96,6 +117,7 @@ class Root:
     last_chunk: LastChunk | None = None
     quarantine_key: str = ""
     shift: int = 0
+    name: QueueName = field(default_factory=QueueName)
 
     @property
     def total_size(self) -> int:
@@ -172,7 +194,32 @@ class Root:
             len(self.entries),
             self.head.dead_fragments if self.head else 0,
         )
-        return sealed(ROOT_MAGIC, header, numbers + claims + quarantine + bytes(self.entries))
+        names = [part.encode() for part in (self.name.cluster, self.name.vhost, self.name.queue)]
+        lengths = _NAMES.pack(*map(len, names), 0)
+        body = (numbers, lengths, claims, quarantine, *names, bytes(self.entries))
+        return sealed(ROOT_MAGIC, header, b"".join(body), version=VERSION)
+
+
+def entries_begin(data: bytes) -> int:
+    """Where the entries of a root begin, as its own numbers say, whatever its checksum.
+
+    Args:
+        data: a whole root.
+
+    Raises:
+        CorruptDataError: it is too short, or they would not fill it to its end.
+    """
+    fixed = _FIXED if version_of(data) == 1 else ROOT_SIZE
+    if len(data) < HEADER_SIZE + fixed + CRC_SIZE:
+        raise CorruptDataError(f"{len(data)} bytes are too few for a manifest root")
+    claims, key_length, count = struct.unpack_from(">III", data, HEADER_SIZE + 24)
+    names = 0
+    if fixed == ROOT_SIZE:
+        names = sum(_NAMES.unpack_from(data, HEADER_SIZE + _FIXED)[:3])
+    begin = HEADER_SIZE + fixed + claims * _CLAIM.size + key_length + names
+    if begin + count * ENTRY_SIZE + CRC_SIZE != len(data) or key_length > MAX_KEY:
+        raise CorruptDataError("the manifest root's lengths do not add up")
+    return int(begin)
 
 
 def parse_root(data: bytes) -> Root:
@@ -181,20 +228,19 @@ def parse_root(data: bytes) -> Root:
     Raises:
         CorruptDataError: cut, flipped, of an unknown version, or in contradiction with itself.
     """
-    header = opened(ROOT_MAGIC, data, fixed=ROOT_SIZE, what="manifest root")
-    shift, epoch, chunk_id, chunk_epoch, claims, key_length, count, dead = _ROOT.unpack_from(
+    header = opened(ROOT_MAGIC, data, fixed=_FIXED, what="manifest root", newest=VERSION)
+    begin = entries_begin(data)
+    shift, epoch, chunk_id, chunk_epoch, claims, key_length, _, dead = _ROOT.unpack_from(
         data, HEADER_SIZE
     )
-    claims_begin = HEADER_SIZE + ROOT_SIZE
+    claims_begin = HEADER_SIZE + (_FIXED if version_of(data) == 1 else ROOT_SIZE)
     claims_end = claims_begin + claims * _CLAIM.size
     key_end = claims_end + key_length
-    if key_end + count * ENTRY_SIZE + CRC_SIZE != len(data) or key_length > MAX_KEY:
-        raise CorruptDataError("the manifest root's lengths do not add up")
     try:
         quarantine = data[claims_end:key_end].decode()
     except UnicodeDecodeError as exc:
         raise CorruptDataError("the quarantine record's key is not UTF-8") from exc
-    entries = Entries(data[key_end:-CRC_SIZE])
+    entries = Entries(data[begin:-CRC_SIZE])
     root = Root(
         first_offset=header.first_offset,
         next_offset=header.next_offset,
@@ -206,11 +252,29 @@ def parse_root(data: bytes) -> Root:
         last_chunk=None if chunk_id == MAX_OFFSET else LastChunk(chunk_id, chunk_epoch),
         quarantine_key=quarantine,
         shift=shift,
+        name=_name(data, key_end),
     )
     if root.last_chunk is None and chunk_epoch:
         raise CorruptDataError("the manifest root has the epoch of a last chunk and no last chunk")
     _check(root, header, dead)
     return root
+
+
+def _name(data: bytes, begin: int) -> QueueName:
+    """The names of a root, which begin there."""
+    if version_of(data) == 1:
+        return QueueName()
+    *lengths, reserved = _NAMES.unpack_from(data, HEADER_SIZE + _FIXED)
+    parts = []
+    for length in lengths:
+        try:
+            parts.append(data[begin : begin + length].decode())
+        except UnicodeDecodeError as exc:
+            raise CorruptDataError("a name in the manifest root is not UTF-8") from exc
+        begin += length
+    if reserved or any(len(part) > MAX_NAME for part in parts):
+        raise CorruptDataError("a name in the manifest root is too long, or none")
+    return QueueName(*parts)
 
 
 def _head(header: NodeHeader, entries: Entries, dead_fragments: int) -> Head | None:

@@ -2,8 +2,8 @@
 
 A stream is a directory of segment files (`segment`), each with an index (`index`). A segment holds
 chunks (`chunk`), a chunk holds entries (`entry`), a filter (`bloom`) and `tracking` data, and an
-entry holds messages, mostly of AMQP 1.0 (`amqp`, `amqp_types`). What needs numpy is imported when
-it is asked for: the Lambdas have none.
+entry holds messages: AMQP 1.0 (`amqp`, `amqp_types`) or plain bytes (`body`). What needs numpy is
+imported when it is asked for: the Lambdas have none.
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldstream.osiris.amqp import AmqpMessage, BodyKind, decode_message, encode_data, to_jsonable
 from coldstream.osiris.bloom import FilterMatcher, encode_bloom
+from coldstream.osiris.body import BodyFormat, read_message
 from coldstream.osiris.chunk import (
     CHUNK_HEADER_SIZE,
     Buffer,
@@ -53,6 +54,7 @@ __all__ = [
     "SEGMENT_HEADER_SIZE",
     "SEGMENT_MAGIC",
     "AmqpMessage",
+    "BodyFormat",
     "BodyKind",
     "Buffer",
     "Chunk",
@@ -77,6 +79,7 @@ __all__ = [
     "parse_chunk_header",
     "parse_segment_name",
     "parse_tracking",
+    "read_message",
     "segment_name",
     "to_jsonable",
 ]

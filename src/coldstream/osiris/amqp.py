@@ -76,6 +76,7 @@ class BodyKind(StrEnum):
     DATA = "data"
     SEQUENCE = "sequence"
     VALUE = "value"
+    BYTES = "bytes"  # no AMQP 1.0: the message is its body (osiris/body.py)
 
 
 _BODY_KINDS = {
@@ -98,7 +99,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The standard properties; None where the sender said nothing. Times in ms since the epoch."""
+    """The standard properties; None where the sender said nothing. Times in ms since the epoch.
+
+    An id is a ulong, UUID, binary or string (section 3.2.4). Senders have sent narrower and signed
+    integers and characters, too: such an id is kept, and `message_id_type` or
+    `correlation_id_type` names its type. They say nothing of an id that is as it must be.
+    """
 
     message_id: MessageId | None = None
     user_id: bytes | None = None
@@ -113,9 +119,17 @@ class Properties:
     group_id: str | None = None
     group_sequence: int | None = None
     reply_to_group_id: str | None = None
+    message_id_type: str | None = None
+    correlation_id_type: str | None = None
 
 
 _ID_TYPES: tuple[type, ...] = (int, uuid.UUID, bytes, str)
+#: Where ids stand in the list of properties, and the types that none may have, by format code.
+_MESSAGE_ID, _CORRELATION_ID = 0, 5
+_WRONG_IDS = {
+    0x43: "uint", 0x50: "ubyte", 0x51: "byte", 0x52: "uint", 0x54: "int", 0x55: "long",
+    0x60: "ushort", 0x61: "short", 0x70: "uint", 0x71: "int", 0x73: "char", 0x81: "long",
+}  # fmt: skip
 _HEADER_TYPES: tuple[tuple[type, ...], ...] = ((bool,), (int,), (int,), (bool,), (int,))
 _PROPERTY_TYPES: tuple[tuple[type, ...], ...] = (
     _ID_TYPES, (bytes,), (str,), (str,), (str,), _ID_TYPES, (Symbol,), (Symbol,), (AmqpTimestamp,),
@@ -135,7 +149,7 @@ class AmqpMessage:
         application_properties: the publisher's own.
         body_kind: what `body` is.
         body: DATA: a tuple of bytes, one a section, mostly one in all. SEQUENCE: a tuple of tuples.
-            VALUE: the value itself. NONE (brokers accept it): an empty tuple.
+            VALUE: the value itself. NONE (brokers accept it): an empty tuple. BYTES: bytes.
         footer: what can be said only after the body, such as checksums.
     """
 
@@ -174,6 +188,7 @@ def decode_message(buf: Buffer) -> AmqpMessage:
         repeatable = section in (Section.DATA, Section.SEQUENCE)
         if last is not None and not (section > last or (section == last and repeatable)):
             raise CorruptDataError(f"an AMQP section {section.name} after {last.name}")
+        begin = reader.position
         value = reader.read()
         if section in _BODY_KINDS:
             if last in _BODY_KINDS and last != section:
@@ -182,6 +197,9 @@ def decode_message(buf: Buffer) -> AmqpMessage:
             message = replace(message, body_kind=_BODY_KINDS[section])
         else:
             message = _with(message, section, value)
+        if section is Section.PROPERTIES and message.properties is not None:
+            wire = memoryview(buf)[begin : reader.position]
+            message = replace(message, properties=_with_id_types(message.properties, wire))
         last = section
     if message.body_kind is BodyKind.VALUE:
         return replace(message, body=parts[0])
@@ -247,6 +265,24 @@ def _fields(
         if each is not None and type(each) not in allowed:
             raise CorruptDataError(f"an AMQP header or property field is a {type(each).__name__}")
     return kind(*value)
+
+
+def _with_id_types(properties: Properties, wire: Buffer) -> Properties:
+    """Properties that say of which type an id is, if the standard does not allow it.
+
+    Args:
+        properties: as decoded.
+        wire: the list that they were decoded from.
+    """
+    ids = (properties.message_id, properties.correlation_id)
+    if not any(type(each) in (int, str) for each in ids):
+        return properties
+    codes = ValueReader(wire).element_codes().ljust(_CORRELATION_ID + 1, b"\x40")
+    return replace(
+        properties,
+        message_id_type=_WRONG_IDS.get(codes[_MESSAGE_ID]),
+        correlation_id_type=_WRONG_IDS.get(codes[_CORRELATION_ID]),
+    )
 
 
 def _annotations(value: Value) -> Annotations:

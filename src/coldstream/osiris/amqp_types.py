@@ -20,8 +20,9 @@ from typing import TypeAlias
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.chunk import Buffer
 
-#: Values may lie in one another this deeply.
-MAX_DEPTH = 32
+#: Values may lie in one another this deeply: far deeper than any that is meant, and so that the
+#: functions that read them and make JSON of them stay well within Python's limit of calls.
+MAX_DEPTH = 128
 #: The elements of an array of nulls, booleans, zeros or empty lists have no bytes of their own, and
 #: neither have the descriptors that an array says once for all its elements. So much of that may be
 #: claimed in all, beside as many times the bytes that are there: a chunk has 65,535 messages.
@@ -147,6 +148,7 @@ _VARIABLE: dict[int, _Parser] = {
 }
 _WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _DESCRIBED = 0x00
+_EMPTY_LIST = 0x45
 _LISTS = frozenset({0xC0, 0xD0})
 _MAPS = frozenset({0xC1, 0xD1})
 _ARRAYS = frozenset({0xE0, 0xF0})
@@ -178,7 +180,8 @@ class ValueReader:
             CorruptDataError: a type is not known, a size does not hold, a text is badly encoded,
                 the nesting is deeper than `MAX_DEPTH`, or an array claims far more than its bytes.
         """
-        return self._value(len(self._view), 0)
+        end = len(self._view)
+        return self._data(self._byte(end), end, 0)
 
     def read_descriptor(self) -> Value:
         """The descriptor with which a described value begins; its value comes next.
@@ -189,10 +192,26 @@ class ValueReader:
         end = len(self._view)
         if self._byte(end) != _DESCRIBED:
             raise CorruptDataError("a section begins with the byte 0")
-        return self._value(end, 0)
+        return self._data(self._byte(end), end, 0)
 
-    def _value(self, end: int, depth: int) -> Value:
-        return self._data(self._byte(end), end, depth)
+    def element_codes(self) -> bytes:
+        """The format code of each element of the list that begins here; empty if it has none.
+
+        Raises:
+            CorruptDataError: as in `read`, or no list begins here.
+        """
+        end = len(self._view)
+        code = self._byte(end)
+        if code == _EMPTY_LIST:
+            return b""
+        if code not in _LISTS:
+            raise CorruptDataError(f"{code:#04x} begins no list")
+        end, count = self._frame(code, end)
+        codes = bytearray()
+        for _ in range(min(count, end - self.position)):
+            codes.append(self._byte(end))
+            self._data(codes[-1], end, 1)
+        return bytes(codes)
 
     def _data(self, code: int, end: int, depth: int) -> Value:
         """The data of a value whose format code was read."""
@@ -205,7 +224,8 @@ class ValueReader:
         if variable is not None:
             return variable(self._take(self._unsigned(_size_width(code), end), end))
         if code == _DESCRIBED:
-            return Described(self._value(end, depth + 1), self._value(end, depth + 1))
+            descriptor = self._data(self._byte(end), end, depth + 1)
+            return Described(descriptor, self._data(self._byte(end), end, depth + 1))
         if code in _ARRAYS:
             return self._array(code, end, depth)
         if code in _LISTS or code in _MAPS:
@@ -217,7 +237,7 @@ class ValueReader:
         # Every element has a byte at least: a count beyond that is refused before it costs.
         if count > end - self.position:
             raise CorruptDataError(f"{count} elements in {end - self.position} bytes")
-        values = tuple([self._value(end, depth + 1) for _ in range(count)])
+        values = tuple([self._data(self._byte(end), end, depth + 1) for _ in range(count)])
         self._finish(end)
         if code in _LISTS:
             return values
@@ -233,7 +253,7 @@ class ValueReader:
         while element == _DESCRIBED:
             # Each descriptor puts the elements one level deeper.
             depth += 1
-            descriptors.append(self._value(end, depth + 1))
+            descriptors.append(self._data(self._byte(end), end, depth + 1))
             element = self._byte(end)
         # Bytes that are said once and stand for every element.
         said = self.position - start - 1

@@ -106,6 +106,38 @@ def iter_messages(
         raise exc.located(offset=offset) from exc.__cause__
 
 
+def iter_entries(chunk: Chunk) -> Iterator[tuple[int, int, memoryview]]:
+    """(first offset, records, bytes) of each entry of a user chunk, in order; nothing is inflated.
+
+    Raises:
+        CorruptDataError: as `iter_messages`, but for what is inside of sub-batches.
+    """
+    header, data = chunk.header, chunk.data
+    if header.chunk_type != ChunkType.USER:
+        raise CorruptDataError("a tracking chunk has no messages", offset=header.chunk_id)
+    position, offset, end = 0, header.chunk_id, len(data)
+    for _ in range(header.entries):
+        if end - position < _LENGTH.size:
+            raise CorruptDataError("an entry is cut", offset=offset)
+        (size,) = _LENGTH.unpack_from(data, position)
+        head, records = _LENGTH.size, 1
+        if size >> 31:
+            if end - position < _SUB_BATCH.size:
+                raise CorruptDataError("a sub-batch header is cut", offset=offset)
+            _, records, _, size = _SUB_BATCH.unpack_from(data, position)
+            head = _SUB_BATCH.size
+        if size > end - position - head or not records:
+            raise CorruptDataError(f"an entry of {size} bytes is cut, or empty", offset=offset)
+        yield offset, records, data[position : position + head + size]
+        position, offset = position + head + size, offset + records
+    if position != end or offset != header.next_offset:
+        raise CorruptDataError(
+            f"entries of {position} bytes and up to offset {offset}, not of {end} and up to"
+            f" {header.next_offset}",
+            offset=header.chunk_id,
+        )
+
+
 def iter_records(
     chunk: Chunk, *, max_sub_batch_bytes: int = MAX_SUB_BATCH_BYTES
 ) -> Iterator[tuple[int, memoryview]]:

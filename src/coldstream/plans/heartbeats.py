@@ -52,15 +52,17 @@ class Fleet:
     Attributes:
         agents: that count.
         silent: names of those that have not been heard of for too long.
-        troubled: names of those with streams that fail, make no progress, or are about to lose
-            data to local retention, and of those whose clock is ahead by more than an hour: their
-            silence would not be seen.
+        troubled: names of those with streams that fail or make no progress, and of those whose
+            clock is ahead by more than an hour: their silence would not be seen.
+        racing: names of those with streams of which local retention is about to take what is not
+            published.
         behind: streams that have something to upload or to commit.
     """
 
     agents: int
     silent: tuple[str, ...]
     troubled: tuple[str, ...]
+    racing: tuple[str, ...]
     behind: int
 
 
@@ -73,6 +75,7 @@ def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
         agents=len(known),
         silent=tuple(sorted(each.node for each in silent)),
         troubled=tuple(sorted(each.node for each in heard if _is_troubled(each, now_ms))),
+        racing=tuple(sorted(each.node for each in heard if each.racing)),
         behind=sum(each.behind for each in heard),
     )
 
@@ -83,4 +86,4 @@ def is_silent(each: Heartbeat, now_ms: int) -> bool:
 
 
 def _is_troubled(each: Heartbeat, now_ms: int) -> bool:
-    return bool(each.standing or each.failing or each.racing or each.at_ms - now_ms > _AHEAD_MS)
+    return bool(each.standing or each.failing or each.at_ms - now_ms > _AHEAD_MS)

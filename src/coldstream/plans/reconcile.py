@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import RootKey
 
@@ -145,7 +145,12 @@ def adoption(
         uid: of the new root.
         root_key: key of the new root, for the version that `next_version` gives.
     """
-    root = replace(root, version=next_version(item, versions))
+    name = root.name
+    if item is not None:
+        # An item of this table has the last word; a restored one may be older than the root.
+        first, other = (item.name, name) if item.table_id == table_id else (name, item.name)
+        name = first.filled(other)
+    root = replace(root, version=next_version(item, versions), name=name)
     return root, CatalogItem(
         stream=stream,
         table_id=table_id,
@@ -160,7 +165,7 @@ def adoption(
         total_size=root.total_size,
         fragments=root.fragments,
         ledger=root.ledger,
-        name=item.name if item else QueueName(),
+        name=name,
         state=StreamState.LIVE,
         revision=(item.revision if item else 0) + 1,
         state_token=uid or 1,

@@ -42,6 +42,9 @@ class StreamWord:
         stuck_since_ms: since when it has made no progress although something waits; 0 if it does.
         reason: why it makes none, or what its error is; at most 300 characters.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
+        unproved_ms: for how long the oldest has waited that is in its local log, and neither
+            proved to be committed nor published as far as it knows; 0 if there is none.
+        local_end: where the messages of its local log end then; 0 if there is none.
     """
 
     stream: str
@@ -54,6 +57,8 @@ class StreamWord:
     stuck_since_ms: int = 0
     reason: str = ""
     super_stream: str = ""
+    unproved_ms: int = 0
+    local_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,8 @@ def pack(words: Iterable[StreamWord]) -> bytes:
     """Words of a page; those of the last streams are left out where an item cannot hold them all.
 
     zlib over JSON: a list of [stream, writer, [offset, time] of each mark, lag_ms, lag_bytes,
-    headroom_ms, stuck_since_ms, reason, super_stream].
+    headroom_ms, stuck_since_ms, reason, super_stream, unproved_ms, local_end]. An agent of an
+    earlier version leaves the last two out.
     """
     rows = [_row(each) for each in words]
     while True:
@@ -141,20 +147,25 @@ def _row(word: StreamWord) -> list[object]:
         word.stuck_since_ms,
         word.reason[:_MAX_REASON],
         word.super_stream,
+        word.unproved_ms,
+        word.local_end,
     ]
 
 
 def _word(row: object) -> StreamWord:
-    if not isinstance(row, list) or len(row) != _NUMBERS + 4:
+    if not isinstance(row, list) or len(row) not in (_NUMBERS + 4, _NUMBERS + 6):
         raise ValueError("a row of another length")
-    stream, writer, *numbers, reason, super_stream = row
+    stream, writer, *numbers = row[: _NUMBERS + 2]
+    reason, super_stream, *above = row[_NUMBERS + 2 :]
     texts = all(isinstance(each, str) for each in (stream, reason, super_stream))
     if not texts or not 0 < len(stream) <= MAX_NAME or len(super_stream) > MAX_NAME:
         raise ValueError("a name that none can be")
-    if not all(type(each) is int for each in (writer, *numbers)):
+    if not all(type(each) is int for each in (writer, *numbers, *above)):
         raise ValueError("a field of another type")
-    if not all(-1 <= each <= _MAX_NUMBER for each in numbers) or max(numbers[:10:2]) > MAX_OFFSET:
+    known = (*numbers, *above)
+    if not all(-1 <= each <= _MAX_NUMBER for each in known) or max(numbers[:10:2]) > MAX_OFFSET:
         raise ValueError("a number that none can be")
+    unproved_ms, local_end = above or (0, 0)
     word = StreamWord(
         stream,
         bool(writer),
@@ -162,4 +173,10 @@ def _word(row: object) -> StreamWord:
         tuple(max(0, each) for each in numbers[1:10:2]),
         *numbers[10:],
     )
-    return replace(word, reason=reason[:_MAX_REASON], super_stream=super_stream)
+    return replace(
+        word,
+        reason=reason[:_MAX_REASON],
+        super_stream=super_stream,
+        unproved_ms=max(0, unproved_ms),
+        local_end=min(max(0, local_end), MAX_OFFSET),
+    )

@@ -101,6 +101,17 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        """What lies directly below `prefix`, of the objects whose key is > `start_after`, sorted.
+
+        A key without another "/" is itself; of all others what they have in common up to and with
+        the next "/" is one entry, however many they are. So a folder with a million objects costs
+        what an object costs. Up to `limit` (at most 1000) entries, full keys; fewer mean that there
+        are no more. To go on behind a folder, give it with "0", the character behind "/", for its
+        last character: behind the folder itself S3 would tell it once more.
+        """
+        ...
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """Up to `limit` (at most 1000) objects below `prefix` whose key is > `start_after`, sorted.
 

@@ -28,7 +28,7 @@ from coldstream.reader.objects import StreamObjects
 from coldstream.soundness.chunks import Checked
 
 #: Columns that need nothing else.
-COLUMNS = frozenset({"stream", "offset", "timestamp", "chunk_id", "epoch"})
+COLUMNS = frozenset({"stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch"})
 #: Headers of a fragment that are looked at one by one; where there are more in doubt, all is read.
 _MAX_DOUBTS = 8
 
@@ -93,11 +93,13 @@ class ChunkLayout:
         chunk_ids: of each chunk, and the offset after the last.
         positions: of each chunk, bytes from the first.
         timestamps: of each chunk, ms.
+        size: bytes of all chunks.
     """
 
     chunk_ids: list[int]
     positions: list[int]
     timestamps: list[int]
+    size: int
 
 
 def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> ChunkLayout | None:
@@ -151,4 +153,4 @@ def _layout(
                 positions.append(position)
                 timestamps.append(timestamp)
                 position += numbers[1][number + 1] - numbers[1][number]
-    return ChunkLayout([*ids, next_offset], positions, timestamps)
+    return ChunkLayout([*ids, next_offset], positions, timestamps, position)

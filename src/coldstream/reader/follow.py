@@ -94,6 +94,14 @@ class Followed:
             return False
         return self._replace()
 
+    def renew(self) -> None:
+        """Take the manifest as it is now, however young this one is.
+
+        Raises:
+            As `Snapshots.load`.
+        """
+        self._replace()
+
     def after_missing(self, error: NotFoundError, position: int | None = None) -> None:
         """Replace the manifest because an object that it refers to is gone.
 
@@ -130,7 +138,9 @@ class Followed:
 
 
 class RangeRead:
-    """One read of the offsets [position, end) of a stream; `found` may be used once.
+    """One read of the offsets [position, end) of a stream.
+
+    `found` may be used once, and once more after each `go_on`.
 
     Args:
         objects: of the stream.
@@ -162,6 +172,11 @@ class RangeRead:
         self._asked = asked
         self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
 
+    @property
+    def root(self) -> Root:
+        """The manifest by which it reads now."""
+        return self._manifest.root
+
     def found(self) -> Generator[FetchedChunks | Gap | CorruptRange, None, None]:
         """What the range holds, in order; closing it ends the threads that fetch ahead.
 
@@ -185,7 +200,8 @@ class RangeRead:
                             break
                         last = piece
                         yield piece
-                        self.position = piece.next_offset
+                        # A fragment may reach beyond the end, of which nothing was given.
+                        self.position = min(piece.next_offset, self.end)
                     else:
                         break
             except NotFoundError as error:
@@ -198,6 +214,18 @@ class RangeRead:
             yield from self._changed()
         if self._lost_to > max(self.position, self.end):
             yield Gap(max(self.position, self.end), self._lost_to, GapReason.TRUNCATION)
+
+    def go_on(self) -> Generator[Gap, None, None]:
+        """Move the end to that of the manifest as it is now; what that no longer has is told.
+
+        Raises:
+            As `Snapshots.load`.
+        """
+        # It may be another one although it is the same as before: it was replaced on the way here.
+        self._manifest.renew()
+        self._lost_to = 0  # it was told when the read came to its end
+        self.end = max(self.end, self._manifest.root.next_offset)
+        yield from self._changed()
 
     def _changed(self) -> Generator[Gap, None, None]:
         """What the newer manifest no longer has; from now on the read ends where that does."""

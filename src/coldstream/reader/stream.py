@@ -20,6 +20,7 @@ from typing import NamedTuple
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_records
 from coldstream.ports import Catalog, ObjectStore
@@ -83,6 +84,11 @@ class StreamReader:
             store, prefix, stream, self._settings, budget=budget, nodes=nodes
         )
 
+    @property
+    def objects(self) -> StreamObjects:
+        """How its objects are fetched."""
+        return self._objects
+
     def snapshot(self) -> Snapshot:
         """The stream as it is now.
 
@@ -98,7 +104,7 @@ class StreamReader:
         For times and `last` this is the id of a chunk; an offset stays as it is, and the chunk
         that contains it is the first to be read.
         """
-        return self._begin(spec, None).position
+        return self.begin(spec, None).position
 
     def chunks(
         self,
@@ -126,7 +132,7 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return _chunks(self._begin(spec, to), on_gap)
+        return _chunks(self.begin(spec, to), on_gap)
 
     def messages(
         self,
@@ -134,21 +140,69 @@ class StreamReader:
         to: Bound | None = None,
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
+        matcher: FilterMatcher | None = None,
     ) -> Generator[Message, None, None]:
         """Every message at or after `spec` and below `to`; arguments and errors as `chunks`.
 
         From an offset the messages before it in its chunk are left out, from anything else a read
         begins with the whole chunk.
+
+        Args:
+            spec: as of `chunks`.
+            to: as of `chunks`.
+            on_gap: as of `chunks`.
+            matcher: chunks whose filter says that they hold none of its values are passed over; as
+                with every RabbitMQ client, the others may hold other messages, too.
         """
-        return self._messages(self._begin(spec, to), on_gap)
+        return self._messages(self.begin(spec, to), on_gap, matcher)
+
+    def follow(
+        self,
+        spec: OffsetSpec,
+        wait: Callable[[], bool],
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+        matcher: FilterMatcher | None = None,
+    ) -> Generator[Message, None, None]:
+        """As `messages`, and then those that come: every offset once, in order.
+
+        Where a claim has cut off what was read already, `on_gap` is told, and the read goes on at
+        its own offset once the new history has come that far.
+
+        Args:
+            spec: where to begin.
+            wait: called at the end of what is there; says whether to look again.
+            on_gap: as of `chunks`.
+            matcher: as of `messages`.
+
+        Raises:
+            As `chunks`.
+        """
+        return self._follow(self.begin(spec, None), wait, on_gap, matcher)
+
+    def _follow(
+        self,
+        read: RangeRead,
+        wait: Callable[[], bool],
+        on_gap: Callable[[Gap], None],
+        matcher: FilterMatcher | None,
+    ) -> Generator[Message, None, None]:
+        while True:
+            yield from self._messages(read, on_gap, matcher)
+            if not wait():
+                return
+            for gap in read.go_on():
+                on_gap(gap)
 
     def _messages(
-        self, read: RangeRead, on_gap: Callable[[Gap], None]
+        self, read: RangeRead, on_gap: Callable[[Gap], None], matcher: FilterMatcher | None
     ) -> Generator[Message, None, None]:
         end = read.end
         with closing(_chunks(read, on_gap)) as chunks:
             for chunk in chunks:
-                if chunk.header.chunk_type == USER:
+                if chunk.header.chunk_type == USER and (
+                    matcher is None or matcher.matches(chunk.bloom)
+                ):
                     # Behind a gap, as at the beginning, a chunk may hold some from before it.
                     yield from self._of_chunk(chunk, read.position, end)
 
@@ -164,8 +218,8 @@ class StreamReader:
             error.located(stream=self.stream, offset=header.chunk_id)
             raise
 
-    def _begin(self, spec: OffsetSpec, to: Bound | None) -> RangeRead:
-        """A read in the manifest as it is now."""
+    def begin(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
+        """A read in the manifest as it is now, piece by piece; arguments and errors as `chunks`."""
         manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
         while True:
             root = manifest.root

@@ -39,7 +39,7 @@ def publish(
     Args:
         context: where.
         loaded: what the new root was planned from.
-        root: planned; its version is set here to one above the item's.
+        root: planned; its version is set here to one above the item's, and its name to the item's.
         nodes: new groups that it refers to.
         claim: whether this commit claims `root.epoch`.
         first_written: key of the first object that was written for the root, groups apart.
@@ -50,7 +50,7 @@ def publish(
         UnavailableError, UnknownOutcomeError: the store; the item was not touched.
     """
     item = loaded.item
-    root = replace(root, version=item.version + 1)
+    root = replace(root, version=item.version + 1, name=item.name)
     uid = context.new_uid()
     key = root_path(context.prefix, item.stream, root.epoch, root.version, uid)
     data = encoded(root, item.stream)

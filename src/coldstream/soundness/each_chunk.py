@@ -162,6 +162,10 @@ class Chunks:
             )
             return expected
         low, high = sorted((expected, header.chunk_id))
+        entry = self._notes.subject.entry
+        if not entry.first_offset <= header.chunk_id < entry.next_offset:
+            # Another fragment's chunks: of this one's offsets none is here from now on.
+            low, high = expected, entry.next_offset
         self._notes.add(
             FindingKind.OFFSETS,
             f"chunk {header.chunk_id} follows where offset {expected} should",

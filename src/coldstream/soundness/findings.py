@@ -42,6 +42,7 @@ class FindingKind(StrEnum):
     HOLE_OVER_DATA = "hole_over_data"
     UNREFERENCED = "unreferenced"
     QUARANTINE = "quarantine"
+    STREAM_WITHOUT_ITEM = "stream_without_item"
 
     @property
     def meaning(self) -> str:
@@ -79,6 +80,7 @@ _MEANINGS = {
     FindingKind.HOLE_OVER_DATA: "the manifest has a hole where an acceptable fragment lies",
     FindingKind.UNREFERENCED: "an object that the manifest does not refer to",
     FindingKind.QUARANTINE: "what says where messages are that a claim cut off cannot be read",
+    FindingKind.STREAM_WITHOUT_ITEM: "the bucket has a stream that the table lacks",
 }
 _SEVERITIES = {
     FindingKind.TRAILER_ENTRY: Severity.WRONG,

@@ -72,12 +72,17 @@ class Notes:
         expected: object = "",
         found: object = "",
     ) -> None:
-        """Note what is wrong with [first, next_offset), by default with the whole fragment."""
+        """Note what is wrong with [first, next_offset), by default with the whole fragment.
+
+        Whatever a damaged number says, offsets of other fragments are not concerned.
+        """
         entry = self.subject.entry
         if kind in _OF_CHUNKS:
             self.damaged = True
         first = entry.first_offset if first is None else first
         next_offset = entry.next_offset if next_offset is None else next_offset
+        first = max(entry.first_offset, min(first, entry.next_offset - 1))
+        next_offset = min(next_offset, entry.next_offset)
         self.findings.append(
             Finding(
                 stream=self.subject.key.stream,

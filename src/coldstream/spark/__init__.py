@@ -2,7 +2,7 @@
 
     from coldstream.spark import register
     register(spark)
-    spark.read.format("rabbitmq_stream").option("stream", "orders").load()
+    spark.read.format("rabbitmq_stream").options(stream="orders", columns="timestamp,body").load()
 
 Nothing here imports Spark before it is used: planning (`plan`) and reading (`read`) do not need it.
 """

@@ -63,6 +63,8 @@ def push(filters: Iterable[Any], rows: Rows) -> Pushed:
 
 
 def _window(given: Any, rows: Rows) -> Window | None:
+    if rows is Rows.STREAMS:
+        return None
     column = getattr(given, "attribute", None)
     if column not in (("offset",), ("timestamp",)) or (
         column == ("timestamp",) and rows is Rows.FRAGMENTS

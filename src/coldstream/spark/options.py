@@ -18,6 +18,7 @@ from typing import TypeVar
 from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.quantities import SIZES, parse_size
 from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec
 from coldstream.spark.plan import DEFAULT_MAX_PARTITIONS, DEFAULT_PARTITION_BYTES, Sizes
@@ -27,13 +28,16 @@ T = TypeVar("T")
 
 NAMES = (
     "stream",
+    "queue",
     "vhost",
     "bucket",
+    "catalog",
     "table",
     "prefix",
     "region",
     "endpoint",
     "columns",
+    "bodyFormat",
     "rows",
     "startingOffset",
     "endingOffset",
@@ -45,6 +49,7 @@ NAMES = (
     "maxBytesPerTrigger",
     "maxOffsetsPerTrigger",
 )
+_OF_MANIFESTS = ("startingOffset", "endingOffset", "asOfVersion")
 _STREAMING = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 _VERSION = re.compile(r"([0-9]{1,12})(?:\.([0-9a-f]{16}))?")
 _SWITCH = {"true": True, "false": False}
@@ -57,6 +62,13 @@ class Rows(StrEnum):
     CHUNKS = "chunks"
     TRACKING = "tracking"
     FRAGMENTS = "fragments"
+    STREAMS = "streams"
+    INDEX = "index"
+
+
+#: What option `table` calls the metadata tables; any other name is that of the catalog's table.
+METADATA = {"streams": Rows.STREAMS, "fragments": Rows.FRAGMENTS, "chunks": Rows.INDEX}
+_ROWS = (Rows.MESSAGES, Rows.CHUNKS, Rows.TRACKING, Rows.FRAGMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,7 @@ class Options:
         place: where they are.
         vhost: of the queues that are named; "" for any.
         columns: names; None for the default ones.
+        body_format: how messages are read.
         rows: what one row is.
         starting: where to begin.
         ending: where to end; None for the end of the manifest.
@@ -99,6 +112,7 @@ class Options:
     place: Place
     vhost: str = ""
     columns: tuple[str, ...] | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
     rows: Rows = Rows.MESSAGES
     starting: OffsetSpec = First()  # noqa: RUF009 - it is immutable
     ending: OffsetSpec | None = None
@@ -148,13 +162,20 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
             reason = exc.reason if isinstance(exc, InvalidInputError) else exc
             raise InvalidInputError(f"option {name}: {reason}") from exc
 
+    metadata = METADATA.get(found.get("table", "").lower())
+    if metadata is not None:
+        del found["table"]
+        if found.get("rows"):
+            raise InvalidInputError("option rows: a metadata table says itself what its rows are")
     first: OffsetSpec = First()
     options = Options(
-        streams=read("stream", _list, ()),
+        streams=read("stream", _list, ())
+        or read("queue", _list, () if metadata is None else (".*",)),
         place=_place(found, environment),
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
-        rows=read("rows", _rows, Rows.MESSAGES),
+        body_format=read("bodyFormat", parse_body_format, BodyFormat.AUTO),
+        rows=metadata or read("rows", _rows, Rows.MESSAGES),
         starting=read("startingOffset", _spec, first),
         ending=read("endingOffset", _spec, None),
         as_of=read("asOfVersion", _as_of, None),
@@ -167,6 +188,8 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
         max_bytes=read("maxBytesPerTrigger", size, None),
         max_offsets=read("maxOffsetsPerTrigger", size, None),
     )
+    if found.get("stream") and found.get("queue"):
+        raise InvalidInputError("options stream and queue mean the same: give one of them")
     if not options.streams:
         raise InvalidInputError(
             "option stream is missing: a queue name, a directory, several of them separated by "
@@ -193,7 +216,10 @@ def refuse_for(options: Options, *, streaming: bool, given: Mapping[str, str]) -
                 f"option {name} is for {'batch' if streaming else 'streaming'} reads"
             )
     if streaming and options.rows is not Rows.MESSAGES:
-        raise InvalidInputError("option rows: a streaming read gives messages")
+        raise InvalidInputError("options rows and table: a streaming read gives messages")
+    for name in _OF_MANIFESTS if options.rows is Rows.STREAMS else ():
+        if name.lower() in names:
+            raise InvalidInputError(f"option {name}: the table of streams shows them as they are")
 
 
 def size(text: str) -> int:
@@ -211,7 +237,7 @@ def size(text: str) -> int:
 def _place(found: Mapping[str, str], environment: Mapping[str, str]) -> Place:
     place = Place(
         bucket=found.get("bucket") or environment.get(ENV_BUCKET, ""),
-        table=found.get("table") or environment.get(ENV_TABLE, ""),
+        table=found.get("catalog") or found.get("table") or environment.get(ENV_TABLE, ""),
         prefix=found.get("prefix") or environment.get(ENV_PREFIX) or DEFAULT_PREFIX,
         region=found.get("region", ""),
         endpoint=found.get("endpoint", ""),
@@ -221,7 +247,7 @@ def _place(found: Mapping[str, str], environment: Mapping[str, str]) -> Place:
             f"{name} (or {variable})"
             for name, variable, value in (
                 ("bucket", ENV_BUCKET, place.bucket),
-                ("table", ENV_TABLE, place.table),
+                ("catalog", ENV_TABLE, place.table),
             )
             if not value
         ]
@@ -248,10 +274,9 @@ def _spec(text: str) -> OffsetSpec:
 
 
 def _rows(text: str) -> Rows:
-    try:
-        return Rows(text.lower())
-    except ValueError as exc:
-        raise InvalidInputError(f"expected {', '.join(Rows)}, not {text[:80]!r}") from exc
+    if text.lower() not in _ROWS:
+        raise InvalidInputError(f"expected {', '.join(_ROWS)}, not {text[:80]!r}")
+    return Rows(text.lower())
 
 
 def _on_corrupt(text: str) -> bool:

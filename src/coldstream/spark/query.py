@@ -6,26 +6,34 @@ never a connection.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.adapters.place import Place, Remote
-from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.columns.schema import Origin
+from coldstream.errors import InvalidInputError, LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
+from coldstream.reader.spec import Offset
 from coldstream.remote.roots import Snapshots, root_at
 from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.plan import EntryPart, Sizes, Split, encode_split, plan
-from coldstream.spark.streams import meant
+from coldstream.spark.streams import meant, telling_deletion
 from coldstream.spark.window import MAX_SIGNED, Window
 
 _TRIES = 3
+#: Entries of the manifest that one task of a metadata table looks at: about a second's work.
+_TASK_ENTRIES = {Rows.FRAGMENTS: 65_536, Rows.INDEX: 512}
+logger = logging.getLogger("coldstream.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class PlannedStream:
         window: what of it is asked for.
         first_timestamp: of that manifest, ms.
         bounds: offsets that the query has without its filters; None where it has no filters.
+        name: of its queue.
     """
 
     stream: str
@@ -51,6 +60,12 @@ class PlannedStream:
     window: Window
     first_timestamp: int = 0
     bounds: tuple[int, int] | None = None
+    name: QueueName = QueueName()  # noqa: RUF009 - it is immutable
+
+    @property
+    def origin(self) -> Origin:
+        """What its rows say of it."""
+        return Origin(self.stream, self.name.vhost, self.name.queue)
 
     @property
     def alive(self) -> Window:
@@ -85,6 +100,8 @@ class QueryTask:
         fail_on_data_loss: whether offsets that exist nowhere stop the query.
         fail_on_corrupt: whether damaged chunks stop the query.
         gaps: offsets of the first stream that were gone before the task began.
+        body_format: how messages are read.
+        items: the rows of the table of streams.
     """
 
     place: Place
@@ -94,6 +111,8 @@ class QueryTask:
     fail_on_data_loss: bool = True
     fail_on_corrupt: bool = False
     gaps: tuple[Gap, ...] = ()
+    body_format: BodyFormat = BodyFormat.AUTO
+    items: tuple[CatalogItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +146,8 @@ def plan_query(
     Raises:
         NotFoundError: a stream or a version does not exist, or the manifest moves too fast.
         InvalidInputError: a name stands for several streams; a version may never have been one;
-            or offsets are asked for that no column can hold.
+            offsets are asked for that no column can hold; or the end lies before the start.
+        LostRangeError: startingOffset lies above all there is (failOnDataLoss).
         CorruptDataError: a manifest is damaged.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
@@ -138,17 +158,33 @@ def plan_query(
         options.rows,
         options.fail_on_data_loss,
         options.fail_on_corrupt,
+        body_format=options.body_format,
     )
     for attempt in range(_TRIES):
         try:
             items = meant(remote.catalog, options.streams, vhost=options.vhost)
-            streams = [_planned(options, item, window, remote) for item in items]
-            return works(task, streams, splits_of(streams, options.sizes))
+            if not items:
+                logger.warning("no stream matches %s: no rows", ", ".join(options.streams))
+            if options.rows is Rows.STREAMS:
+                return [TaskWork(replace(task, items=tuple(items)), b"")]
+            streams = []
+            for item in items:
+                with telling_deletion(remote.catalog, item.stream):
+                    streams.append(_planned(options, item, window, remote))
+            return works(task, streams, splits_of(streams, _sizes(options, items)))
         except NotFoundError as error:
             # A group or root that was collected while we planned; the newer manifest has another.
             if error.key is None or options.as_of is not None or attempt + 1 == _TRIES:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _sizes(options: Options, items: Sequence[CatalogItem]) -> Sizes:
+    """How large splits are; in a metadata table by what a task has to look at, unless given."""
+    entries = _TASK_ENTRIES.get(options.rows)
+    if entries is None or options.sizes != Sizes():
+        return options.sizes
+    return Sizes(1, max(1, -(-sum(item.fragments for item in items) // entries)))
 
 
 def splits_of(streams: Sequence[Planned], sizes: Sizes) -> list[Split]:
@@ -193,9 +229,11 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         root = root_at(remote.store, key, item.stream)
     objects = StreamObjects.of(remote.store, remote.prefix, item.stream)
     start = offset_of(root, options.starting, objects)
+    check_start(options, item.stream, root.next_offset)
     end = root.next_offset
     if options.ending is not None:
         end = offset_of(root, options.ending, objects)
+        _check_order(options, item.stream, start, end)
     asked = window.between(start, end)
     stream = PlannedStream(
         item.stream,
@@ -205,6 +243,50 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         root.next_offset,
         asked,
         bounds=(start, end),
+        name=item.name,
     )
     stream.check_offsets()
     return Planned(stream, root, objects.groups)
+
+
+def check_start(options: Options, stream: str, next_offset: int) -> None:
+    """Tell an offset to start from that no message of the stream has, nor will have next.
+
+    As Kafka's source does: `failOnDataLoss` decides whether the query stops. One offset for several
+    streams cannot fit all of them, so there it is a warning.
+
+    Raises:
+        LostRangeError: there is such an offset, for one stream, and failOnDataLoss is true.
+    """
+    spec = options.starting
+    if not isinstance(spec, Offset) or spec.value <= next_offset:
+        return
+    words = (
+        f"option startingOffset: {spec.value} lies beyond the end, the next offset of the stream is"
+        f" {next_offset}"
+    )
+    if options.fail_on_data_loss and not options.several:
+        raise LostRangeError(
+            f"{words}; was the stream cut off or made anew? Option failOnDataLoss=false begins at"
+            " its end",
+            stream=stream,
+            offset=spec.value,
+        )
+    logger.warning("%s (stream %s): reading begins there", words, stream)
+
+
+def _check_order(options: Options, stream: str, start: int, end: int) -> None:
+    """Refuse an end before the start; of several streams, each may have its own.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if end >= start:
+        return
+    words = (
+        f"option endingOffset: {options.ending} is offset {end} and lies before startingOffset"
+        f" {options.starting}, which is {start}"
+    )
+    if not options.several:
+        raise InvalidInputError(words, stream=stream)
+    logger.warning("%s (stream %s): no rows of it", words, stream)

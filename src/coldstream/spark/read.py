@@ -13,14 +13,17 @@ import pyarrow as pa
 from coldstream.adapters.place import Remote, connect
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
-from coldstream.columns.schema import Selection, select
+from coldstream.columns.schema import Origin, Selection, select
 from coldstream.errors import CorruptDataError, LostRangeError
 from coldstream.reader.by_index import enough
+from coldstream.spark.metadata import fragment_rows, index_rows, stream_rows
 from coldstream.spark.options import Rows
-from coldstream.spark.plan import Split, decode_split
+from coldstream.spark.plan import EntryPart, Split, decode_split
 from coldstream.spark.query import QueryTask
+from coldstream.spark.saying import sentence_first
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
-from coldstream.spark.views import chunk_rows, fragment_rows, tracking_rows
+from coldstream.spark.streams import telling_deletion
+from coldstream.spark.views import chunk_rows, tracking_rows
 
 
 def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -32,7 +35,11 @@ def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
         As `read_split`.
     """
     prepare()
-    yield from read_split(task, decode_split(split), connect(task.place))
+    with sentence_first():
+        if task.rows is Rows.STREAMS:
+            yield stream_rows(task.items, task.columns)
+        else:
+            yield from read_split(task, decode_split(split), connect(task.place))
 
 
 def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.RecordBatch]:
@@ -54,35 +61,48 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         # Nobody knows any more when they were written: as late as what came after them.
         lost = (Lost(gap, planned.first_timestamp, gap) for gap in task.gaps)
         yield from messages(
-            judged(lost, task, planned.stream), select(task.columns), planned.stream
+            judged(lost, task, planned.stream),
+            select(task.columns, task.body_format),
+            planned.origin,
         )
     for number, group in groupby(split.parts, key=lambda part: part.stream):
         planned = task.streams[number]
-        stream, parts = StreamRead(planned, remote), list(group)
-        if task.rows is Rows.FRAGMENTS:
-            yield from fragment_rows(stream, parts, task.columns)
-            continue
-        by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
-        found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
-        if task.rows is Rows.MESSAGES:
-            yield from messages(found, select(task.columns), planned.stream)
-        elif task.rows is Rows.CHUNKS:
-            yield from chunk_rows(found, planned, task.columns)
-        else:
-            yield from tracking_rows(found, planned, task.columns)
+        with telling_deletion(remote.catalog, planned.stream):
+            yield from _rows(task, StreamRead(planned, remote), list(group))
 
 
-def messages(found: Iterator[Found], selection: Selection, stream: str) -> Iterator[pa.RecordBatch]:
+def _rows(task: QueryTask, stream: StreamRead, parts: list[EntryPart]) -> Iterator[pa.RecordBatch]:
+    """The rows of parts of one stream."""
+    planned = stream.planned
+    if task.rows is Rows.FRAGMENTS:
+        yield from fragment_rows(stream, parts, task.columns)
+        return
+    if task.rows is Rows.INDEX:
+        yield from index_rows(stream, parts, task)
+        return
+    by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
+    found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
+    if task.rows is Rows.MESSAGES:
+        yield from messages(found, select(task.columns, task.body_format), planned.origin)
+    elif task.rows is Rows.CHUNKS:
+        yield from chunk_rows(found, planned, task.columns)
+    else:
+        yield from tracking_rows(found, planned, task.columns)
+
+
+def messages(
+    found: Iterator[Found], selection: Selection, origin: Origin
+) -> Iterator[pa.RecordBatch]:
     """A row for each message; for each offset that is damaged; for each gap.
 
     A batch is valid until the next one is asked for.
     """
-    decoder = Decoder(selection, stream=stream)
+    decoder = Decoder(selection, origin=origin)
     for each in found:
         if isinstance(each, Lost):
             if each.row is not None:
                 first = each.row.first_offset
-                error = CorruptDataError(str(each.row), stream=stream, offset=first)
+                error = CorruptDataError(str(each.row), stream=origin.stream, offset=first)
                 row = CorruptRange(first, first + 1, each.timestamp, error)
                 yield from decoder.unreadable(row, first, first + 1)
         else:

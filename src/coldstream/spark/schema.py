@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coldstream.columns.schema import DEFAULT, PROPERTIES, select
+from coldstream.columns.schema import COLUMNS, DEFAULT, OF_STREAM, PROPERTIES, select
 from coldstream.errors import InvalidInputError
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.views import view_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
+
+#: What asks for all columns there are.
+ALL = "*"
 
 
 def default_columns(options: Options) -> tuple[str, ...]:
@@ -23,10 +26,13 @@ def default_columns(options: Options) -> tuple[str, ...]:
         InvalidInputError: there is no such column.
     """
     if options.rows is not Rows.MESSAGES:
-        return tuple(view_schema(options.rows, options.columns).names)
+        chosen = None if options.columns == (ALL,) else options.columns
+        return tuple(view_schema(options.rows, chosen).names)
     names = options.columns
     if names is None:
-        names = ("stream", *DEFAULT) if options.several else DEFAULT
+        names = (*OF_STREAM, *DEFAULT) if options.several else DEFAULT
+    if names == (ALL,):
+        names = tuple(COLUMNS)
     select(names)
     return names
 

@@ -22,6 +22,7 @@ from coldstream.adapters.place import connect
 from coldstream.spark.filters import expect_filters, filters_came, push
 from coldstream.spark.options import Options, parse_options, refuse_for
 from coldstream.spark.query import plan_query
+from coldstream.spark.saying import sentence_first
 from coldstream.spark.schema import columns_of, default_columns, spark_schema
 from coldstream.spark.streaming import BatchPartition, MicroBatchReader
 from coldstream.spark.window import Window
@@ -39,6 +40,7 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 class RabbitmqStream(DataSource):
     """`spark.read.format("rabbitmq_stream")` and `spark.readStream.format("rabbitmq_stream")`."""
 
+    @sentence_first()
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         self._options = parse_options(options, os.environ)
@@ -48,11 +50,13 @@ class RabbitmqStream(DataSource):
         """What `format` calls it."""
         return NAME
 
+    @sentence_first()
     def schema(self) -> StructType:
         """The columns that the options ask for, or the default ones."""
         options = self._options
         return spark_schema(options.rows, default_columns(options))
 
+    @sentence_first()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch read.
 
@@ -67,6 +71,7 @@ class RabbitmqStream(DataSource):
         expect_filters()
         return FilteringReader(self._options, columns)
 
+    @sentence_first()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Of a streaming read.
 
@@ -90,6 +95,7 @@ class BatchReader(DataSourceReader):
         self._columns = columns
         self._window = Window()
 
+    @sentence_first()
     def partitions(self) -> list[InputPartition]:
         """The splits of the streams' manifests as they are now."""
         filters_came()
@@ -107,6 +113,7 @@ class BatchReader(DataSourceReader):
 class FilteringReader(BatchReader):
     """The same for a query that has filters."""
 
+    @sentence_first()
     def pushFilters(self, filters: list[Filter]) -> list[Any]:  # noqa: N802 - Spark's name
         """Take over what a window can say; the rest is Spark's."""
         filters_came()

@@ -111,7 +111,7 @@ class StreamRead:
             CorruptDataError: a group of the manifest is damaged.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        for span in spans(self.leaves(parts), self.planned.alive, self._layout):
+        for span in spans(self.leaves(parts), self.planned.alive, self.layout):
             if span.unreadable is not None:
                 yield self._damaged(span, span.first, span.next_offset, span.unreadable)
             elif span.lost:
@@ -176,7 +176,8 @@ class StreamRead:
         load = partial(self._snapshots.load, self.planned.stream)
         return Followed(load, plan=(root, self.planned.root_key))
 
-    def _layout(self, entry: Entry) -> ChunkLayout | None:
+    def layout(self, entry: Entry) -> ChunkLayout | None:
+        """How the chunks of a planned fragment lie; as `reader.by_index.layout`."""
         return layout(entry, self._manifest([entry]), self.objects)
 
     def _damaged(

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coldstream.adapters.place import Remote, connect
 from coldstream.errors import LostRangeError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.locate import offset_of
@@ -38,12 +38,14 @@ from coldstream.spark.query import (
     PlannedStream,
     QueryTask,
     TaskWork,
+    check_start,
     lost_work,
     splits_of,
     works,
 )
 from coldstream.spark.read import read
-from coldstream.spark.streams import Gone, is_gone, meant, rest_of
+from coldstream.spark.saying import sentence_first
+from coldstream.spark.streams import Gone, deleted, is_gone, is_leaving, meant, rest_of
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class MicroBatchReader(DataSourceStreamReader):
         """Before everything: no stream is known."""
         return Position().to_json()
 
+    @sentence_first()
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next batch ends; the same as before if there is nothing new.
 
@@ -106,6 +109,7 @@ class MicroBatchReader(DataSourceStreamReader):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
+    @sentence_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits between two positions, in the manifests as they are now.
 
@@ -124,6 +128,7 @@ class MicroBatchReader(DataSourceStreamReader):
             self._columns,
             fail_on_data_loss=self._options.fail_on_data_loss,
             fail_on_corrupt=self._options.fail_on_corrupt,
+            body_format=self._options.body_format,
         )
         planned: list[Planned] = []
         lost: list[TaskWork] = []
@@ -155,7 +160,7 @@ class MicroBatchReader(DataSourceStreamReader):
         return self._snapshots.load(stream)
 
     def _there(self, stream: str) -> Snapshot | None:
-        """The stream now; None if it is gone.
+        """The stream now; None if it is gone, or is being deleted and its root is gone already.
 
         Raises:
             NotFoundError: its root is gone, but it was not deleted.
@@ -163,7 +168,7 @@ class MicroBatchReader(DataSourceStreamReader):
         try:
             snapshot = self._snapshot(stream)
         except NotFoundError:
-            if is_gone(self._remote.catalog.get(stream)):
+            if is_leaving(self._remote.catalog.get(stream)):
                 return None
             raise
         return None if is_gone(snapshot.item) else snapshot
@@ -214,6 +219,11 @@ class MicroBatchReader(DataSourceStreamReader):
                 gone[stream] = item
             else:
                 items[stream] = item  # being deleted: it can be read until it is gone
+        for stream, item in list(items.items()):
+            if item.state is StreamState.DELETING and self._there(stream) is None:
+                gone[stream] = items.pop(stream)
+                if stream not in read:
+                    raise deleted(item)
         for stream, item in sorted(gone.items()):
             self._check_read(stream, read[stream], item, items)
         return items, gone
@@ -248,14 +258,16 @@ class MicroBatchReader(DataSourceStreamReader):
         root = self._snapshot(stream).root
         objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)
         if position is None:
-            position = self._start(root, objects)
+            position = self._start(stream, root, objects)
         return Backlog(stream, root, objects.groups, position)
 
-    def _start(self, root: Root, objects: StreamObjects) -> int:
+    def _start(self, stream: str, root: Root, objects: StreamObjects) -> int:
         """Where a stream that is new to the query begins."""
         spec = self._options.starting
         if self._position is not None and not isinstance(spec, Offset | Timestamp):
             spec = First()  # it appeared after the query had begun, so all of it is new
+        if self._position is None:
+            check_start(self._options, stream, root.next_offset)
         return offset_of(root, spec, objects)
 
     def _planned(
@@ -292,6 +304,7 @@ class MicroBatchReader(DataSourceStreamReader):
             root.next_offset,
             Window().between(first, next_offset),
             root.first_timestamp if snapshot else item.last_timestamp,
+            name=item.name,
         )
         planned.check_offsets()
         objects = StreamObjects.of(self._remote.store, self._remote.prefix, stream)

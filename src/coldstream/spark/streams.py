@@ -5,10 +5,11 @@ And what is left to say of a stream that a query has begun to read and that is g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.names import check_stream
@@ -141,6 +142,37 @@ class Gone(Gap):
 def is_gone(item: CatalogItem | None) -> bool:
     """Whether nothing of a stream can be read any more; before, a tombstone may be called off."""
     return item is None or item.state is StreamState.DELETED
+
+
+def is_leaving(item: CatalogItem | None) -> bool:
+    """Whether an object of a stream may be missing because the stream is, or is being, deleted."""
+    return is_gone(item) or (item is not None and item.state is StreamState.DELETING)
+
+
+def deleted(item: CatalogItem) -> NotFoundError:
+    """What to say of a stream whose objects went while it was read."""
+    return NotFoundError(
+        "the stream was deleted: its objects are gone, or are going now", stream=item.stream
+    )
+
+
+@contextmanager
+def telling_deletion(catalog: Catalog, stream: str) -> Iterator[None]:
+    """Say that a stream was deleted, where an object of it is missing for that reason.
+
+    Raises:
+        NotFoundError: that; or the one that came, if the stream is there.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        try:
+            item = catalog.get(stream)
+        except ColdstreamError:
+            raise error from None
+        if is_leaving(item):
+            raise deleted(item or CatalogItem(stream, "")) from error
+        raise
 
 
 def rest_of(item: CatalogItem) -> Root:

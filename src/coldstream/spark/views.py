@@ -1,6 +1,7 @@
-"""Other views of a stream than its messages: its chunks, its tracking data, its fragments.
+"""Other views of a stream than its messages: their columns, and rows of chunks and tracking data.
 
-The column `offset` is always where a row begins, and a row belongs to the window if that does.
+`metadata` has the rows of those that read no data. The column `offset` is always where a row
+begins, and a row belongs to the window if that does.
 """
 
 from __future__ import annotations
@@ -13,19 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from coldstream.columns.reference import clamped_us
-from coldstream.columns.schema import TIMESTAMP
+from coldstream.columns.schema import OF_STREAM, TIMESTAMP
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.manifest.entries import EntryKind
 from coldstream.osiris.chunk import ChunkType
 from coldstream.osiris.tracking import TrackingType, parse_tracking
 from coldstream.spark.options import Rows
-from coldstream.spark.plan import EntryPart
 from coldstream.spark.query import PlannedStream
-from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
+from coldstream.spark.stream_read import Damaged, Found, Lost, Sound
 
 CHUNKS: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "next_offset": pa.int64(),
         "timestamp": TIMESTAMP,
@@ -43,7 +42,7 @@ CHUNKS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 TRACKING: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "epoch": pa.int64(),
@@ -57,7 +56,7 @@ TRACKING: Mapping[str, pa.DataType] = MappingProxyType(
 )
 FRAGMENTS: Mapping[str, pa.DataType] = MappingProxyType(
     {
-        "stream": pa.string(),
+        **{name: pa.string() for name in OF_STREAM},
         "offset": pa.int64(),
         "next_offset": pa.int64(),
         "min_timestamp": TIMESTAMP,
@@ -70,9 +69,48 @@ FRAGMENTS: Mapping[str, pa.DataType] = MappingProxyType(
         "key": pa.string(),
     }
 )
-VIEWS: Mapping[Rows, Mapping[str, pa.DataType]] = MappingProxyType(
-    {Rows.CHUNKS: CHUNKS, Rows.TRACKING: TRACKING, Rows.FRAGMENTS: FRAGMENTS}
+STREAMS: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "stream": pa.string(),
+        "cluster": pa.string(),
+        "vhost": pa.string(),
+        "queue": pa.string(),
+        "state": pa.string(),
+        "first_offset": pa.int64(),
+        "next_offset": pa.int64(),
+        "offsets": pa.int64(),
+        "first_timestamp": TIMESTAMP,
+        "last_timestamp": TIMESTAMP,
+        "fragments": pa.int64(),
+        "size": pa.int64(),
+        "epoch": pa.int64(),
+        "version": pa.int64(),
+        "root_key": pa.string(),
+    }
 )
+INDEX: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        **{name: pa.string() for name in OF_STREAM},
+        "offset": pa.int64(),
+        "next_offset": pa.int64(),
+        "timestamp": TIMESTAMP,
+        "records": pa.int64(),
+        "size": pa.int64(),
+        "fragment": pa.string(),
+        "error": pa.string(),
+    }
+)
+VIEWS: Mapping[Rows, Mapping[str, pa.DataType]] = MappingProxyType(
+    {
+        Rows.CHUNKS: CHUNKS,
+        Rows.TRACKING: TRACKING,
+        Rows.FRAGMENTS: FRAGMENTS,
+        Rows.STREAMS: STREAMS,
+        Rows.INDEX: INDEX,
+    }
+)
+#: Made row by row, which a petabyte's fragments are too many for: only where they are asked for.
+DEAR = frozenset({(Rows.FRAGMENTS, "uid"), (Rows.FRAGMENTS, "key")})
 _KINDS = tuple(kind.name.lower() for kind in ChunkType)
 _ROWS = 8192
 _MAX_INT64 = 2**63 - 1
@@ -81,13 +119,14 @@ Row = dict[str, Any]
 
 
 def view_schema(rows: Rows, names: Sequence[str] | None) -> pa.Schema:
-    """The columns of a view in the order asked for; all of them by default.
+    """The columns of a view in the order asked for; all but dear ones by default.
 
     Raises:
         InvalidInputError: there is no such column, or one is named twice.
     """
     columns = VIEWS[rows]
-    chosen = tuple(columns) if names is None else tuple(names)
+    cheap = (name for name in columns if (rows, name) not in DEAR)
+    chosen = tuple(cheap if names is None else names)
     for name in chosen:
         if name not in columns:
             raise InvalidInputError(
@@ -112,14 +151,6 @@ def tracking_rows(
     """A row for each value that chunks track, for each damaged chunk, and for each gap."""
     schema = view_schema(Rows.TRACKING, names)
     yield from _batches(_tracking(found, planned), schema)
-
-
-def fragment_rows(
-    stream: StreamRead, parts: Sequence[EntryPart], names: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """A row for each fragment and hole; reads nothing but the manifest."""
-    schema = view_schema(Rows.FRAGMENTS, names)
-    yield from _batches(_fragments(stream, parts), schema)
 
 
 def _batches(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -150,7 +181,7 @@ def _chunks(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
             if not each.first <= offset < each.next_offset:
                 continue
             yield {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": offset,
                 "next_offset": offset + fields["records"][number],
                 "timestamp": clamped_us(fields["timestamp"][number]),
@@ -178,7 +209,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
             if not each.first <= header.chunk_id < each.next_offset:
                 continue
             row = {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": header.chunk_id,
                 "timestamp": clamped_us(header.timestamp),
                 "epoch": header.epoch,
@@ -200,34 +231,12 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
                 }
 
 
-def _fragments(stream: StreamRead, parts: Sequence[EntryPart]) -> Iterator[Row]:
-    planned = stream.planned
-    for part in stream.leaves(parts):
-        entry = part.entry
-        offset = max(entry.first_offset, planned.first_offset)
-        if part.start > 0 or not planned.alive.offsets.contains(offset, offset + 1):
-            continue  # another split has its first byte, or it begins outside
-        yield {
-            "stream": planned.stream,
-            "offset": offset,
-            "next_offset": entry.next_offset,
-            "min_timestamp": clamped_us(entry.min_timestamp),
-            "max_timestamp": clamped_us(entry.max_timestamp),
-            "kind": "hole" if entry.kind is EntryKind.HOLE else "fragment",
-            "size": entry.size,
-            "records": entry.records,
-            "epoch": entry.epoch,
-            "uid": f"{entry.uid:016x}",
-            "key": stream.objects.fragments.path(entry),
-        }
-
-
 def _told(each: Damaged | Lost, planned: PlannedStream) -> Iterator[Row]:
     """One row for a damaged chunk or a gap."""
     if isinstance(each, Lost):
         if each.row is not None:
             yield {
-                "stream": planned.stream,
+                **planned.origin.columns(),
                 "offset": each.row.first_offset,
                 "next_offset": each.row.next_offset,
                 "timestamp": clamped_us(each.timestamp),
@@ -235,7 +244,7 @@ def _told(each: Damaged | Lost, planned: PlannedStream) -> Iterator[Row]:
             }
     elif each.first <= each.damage.first_offset:
         yield {
-            "stream": planned.stream,
+            **planned.origin.columns(),
             "offset": each.damage.first_offset,
             "next_offset": each.damage.next_offset,
             "timestamp": clamped_us(each.damage.timestamp),

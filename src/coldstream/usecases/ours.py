@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from typing import Protocol
 
 from coldstream.errors import InvalidInputError
@@ -27,28 +26,6 @@ class ListedTier(Protocol):
     def prefix(self) -> str:
         """Of all keys."""
         ...
-
-
-# What may follow a beginning of a stream's directory name, in the order of keys.
-_FOLLOWS = "".join(sorted("/=-_" + string.ascii_letters + string.digits))
-
-
-def behind(key: str) -> str:
-    """Where a search for directories of streams goes on, from a key that it has found.
-
-    Both are what keys have behind `<prefix>stream/`. Of a directory whose name could be a stream's
-    all keys are passed over; of one whose name could not, all that begin with what is wrong with
-    it: so a million of them cost little. An object beside the directories hides none: `a` sorts
-    before `a-b/`. The answer is never below `key` but for such a directory's own keys.
-    """
-    name, slash, _ = key.partition("/")
-    wrong = next((at for at, character in enumerate(name) if character not in _FOLLOWS), None)
-    for at in range(-1 if wrong is None else wrong, -1, -1):
-        following = next((each for each in _FOLLOWS if each > name[at]), None)
-        if following is not None:
-            return name[:at] + following
-    # "0" is the character behind "/".
-    return f"{name}0" if slash else name
 
 
 def first_of_ours(tier: ListedTier, stream: str) -> str | None:

@@ -384,10 +384,14 @@ def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
 
 
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:
-    """Keep what the old root remembers and no fragment says: quarantine, and the last chunk."""
+    """Keep what the old root remembers and no fragment says: quarantine, name, the last chunk."""
     last_chunk = rebuilt.last_chunk
     if last_chunk is None and rebuilt.next_offset == root.next_offset:
         last_chunk = root.last_chunk
     return replace(
-        rebuilt, last_chunk=last_chunk, quarantine_key=root.quarantine_key, shift=root.shift
+        rebuilt,
+        last_chunk=last_chunk,
+        quarantine_key=root.quarantine_key,
+        shift=root.shift,
+        name=root.name,
     )

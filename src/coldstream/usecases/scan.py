@@ -10,18 +10,17 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import check_stream
 from coldstream.plans.collect_order import draw
 from coldstream.plans.consolidate import may_be_worth_it
 from coldstream.plans.delete import is_overdue
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.plans.retention import RetentionLimits, may_be_due
-from coldstream.ports import Catalog, CatalogPage, ObjectStore
-from coldstream.usecases.ours import behind, holds_ours
+from coldstream.ports import Catalog, CatalogPage
+from coldstream.remote.directories import behind, stream_of, walk
+from coldstream.usecases.lost import RemoteTier, is_lost
 
 #: Names have up to 255 characters, and a step of a state machine passes at most 256 KiB on: twice
 #: as many still fit.
@@ -33,14 +32,17 @@ RECENT_MS = 3_600_000
 #: The manifest of a stream with data as young as this follows: its events arrive, and each that
 #: does makes good for those before it.
 FLOWING_MS = 600_000
-_STREAMS_AT_ONCE = 200
+#: Directories of the bucket that one page looks at, and how many times as much of what is none.
+_STREAMS_AT_ONCE = 1000
+_PASSED_AT_ONCE = 20
 _COMPLETE = ".complete"
-_PAGE_OF_KEYS = 1000
 _TOLD = 10  # keys that a page names
 
-# Where a scan is: in the table; in one that may lack streams; in the bucket after that; and in
-# the bucket when one was found that the table lacks.
-_TABLE, _LOST_TABLE, _BUCKET, _MISSING = "table", "lost", "bucket", "missing"
+# Where a scan is: in the table; in one that may lack streams; in the bucket after that; in the
+# table, with the bucket to follow all the same; and in the bucket without a word at its end, since
+# it is not needed, or since a stream was found that the table lacks.
+_TABLE, _LOST_TABLE, _BUCKET, _LOOK, _MISSING = "table", "lost", "bucket", "look", "missing"
+_THEN = {_LOST_TABLE: _BUCKET, _LOOK: _MISSING}  # what follows the table
 # Where one for `collect` is: between its begin and the end of the table, and before its begin.
 _SPUN, _WRAPPED = "spun", "wrapped"
 
@@ -63,8 +65,9 @@ class ScanPage:
         seen: items on the page.
         damaged: one error for each item that cannot be read, or that no rule can be asked about.
         cursor: where the next page begins, None after the last.
-        foreign: objects found where a stream's directory should be; not all that there are.
+        foreign: things found where a stream's directory should be; not all that there are.
         foreign_keys: the first ten.
+        lost: of `streams`, how many the bucket has and the table does not.
     """
 
     streams: tuple[str, ...]
@@ -73,6 +76,7 @@ class ScanPage:
     cursor: str | None
     foreign: int = 0
     foreign_keys: tuple[str, ...] = ()
+    lost: int = 0
 
     def with_page(self, more: ScanPage) -> ScanPage:
         """This page and the one behind it as one."""
@@ -83,26 +87,8 @@ class ScanPage:
             more.cursor,
             self.foreign + more.foreign,
             (*self.foreign_keys, *more.foreign_keys)[:_TOLD],
+            self.lost + more.lost,
         )
-
-
-class RemoteTier(Protocol):
-    """What a scan needs of the tier."""
-
-    @property
-    def store(self) -> ObjectStore:
-        """The bucket."""
-        ...
-
-    @property
-    def catalog(self) -> Catalog:
-        """The table."""
-        ...
-
-    @property
-    def prefix(self) -> str:
-        """Of all keys."""
-        ...
 
 
 def scan(
@@ -114,6 +100,7 @@ def scan(
     target_size: int,
     cursor: str | None = None,
     mark: bool = False,
+    look: bool = False,
     in_turn: Callable[[str], bool] = lambda _: True,
     time_left: Callable[[], bool] = lambda: True,
 ) -> ScanPage:
@@ -121,7 +108,9 @@ def scan(
 
     `reconcile` LISTs a stream, which costs money: one whose data has stopped within the hour, since
     its last event may be lost, and of all others those that `in_turn` takes. It also goes through
-    the bucket, until all streams there were once found in this very table: an object says so then.
+    the bucket for streams that the table lacks, since nothing removes an item (a tombstone stays):
+    always until all streams there were once found in this very table, which an object says then,
+    and afterwards where it is to `look`.
 
     Args:
         tier: where.
@@ -131,6 +120,7 @@ def scan(
         target_size: bytes of a full fragment.
         cursor: of the page before, None for the first.
         mark: whether to say in the bucket that the table lacks no stream; without it, only read.
+        look: whether `reconcile` goes through the bucket in any case; of the first page.
         in_turn: whether `reconcile` looks at a stream without recent data now.
         time_left: whether there is time for another stream of the bucket; one is always looked at.
 
@@ -151,9 +141,10 @@ def scan(
     first = workflow is ScanFor.RECONCILE and not begin
     if first and (empty or not _is_complete(tier, table_id)):
         where = _LOST_TABLE
-        following = f"{where}:{page.cursor}" if page.cursor else None
-    if where == _LOST_TABLE:
-        following = following or f"{_BUCKET}:"
+    elif first and look:
+        where = _LOOK
+    if where in _THEN:
+        following = f"{where}:{page.cursor}" if page.cursor else f"{_THEN[where]}:"
     wanted: list[str] = []
     damaged = [*page.damaged]
     foreign = table_id if workflow is ScanFor.RECONCILE else None
@@ -244,37 +235,35 @@ def _in_the_bucket(
     mark: bool,
     time_left: Callable[[], bool],
 ) -> ScanPage:
-    """Streams of the bucket that the table does not know; one LIST for each directory there is.
+    """Streams of the bucket that the table does not know; one LIST for 1,000 directories.
 
-    Each LIST begins behind all that the one before has dealt with, whatever its keys were, so that
+    The next page begins behind all that this one has dealt with, whatever its keys were, so that
     the scan comes to an end: `after` is what a key had behind the prefix, and only grows.
     """
     missing: list[str] = []
     passed = _Passed()
-    under = f"{tier.prefix}stream/"
-    lists, limit = 0, 1
-    while lists < _STREAMS_AT_ONCE and (time_left() or not lists):
-        rows = tier.store.list(under, start_after=under + after, limit=limit)
-        if not rows:
-            if mark and not missing and not found_one:
-                _set_complete(tier)
-            return ScanPage(tuple(missing), lists, (), None, passed.count, tuple(passed.keys))
-        lists, limit = lists + 1, 1
-        for row in rows:
-            rest = row.key.removeprefix(under)
-            if rest <= after:
-                continue  # of a directory that was dealt with
-            name, slash, _ = rest.partition("/")
-            after = behind(rest)
-            if not slash or not _is_a_name(name):
-                limit = _PAGE_OF_KEYS  # where there is one, there may be many
-                if name != _COMPLETE:
-                    passed.add(row.key)
-            elif tier.catalog.get(name) is None and holds_ours(tier, name):
+    looked = 0
+    for rest in walk(tier.store, tier.prefix, after):
+        full = looked >= _STREAMS_AT_ONCE or passed.count >= _PASSED_AT_ONCE * _STREAMS_AT_ONCE
+        late = (looked or passed.count) and not time_left()
+        if full or late or len(missing) >= PAGE:
+            break
+        after = behind(rest)
+        name = stream_of(rest)
+        if name is not None:
+            looked += 1
+            if is_lost(tier, name):
                 missing.append(name)
+        elif rest != f"{_COMPLETE}/":
+            passed.add(f"{tier.prefix}stream/{rest}")
+    else:
+        if mark and not missing and not found_one:
+            _set_complete(tier)
+        after = ""
     where = _MISSING if missing or found_one else _BUCKET
-    cursor = f"{where}:{after}"
-    return ScanPage(tuple(missing), lists, (), cursor, passed.count, tuple(passed.keys))
+    cursor = f"{where}:{after}" if after else None
+    keys = tuple(passed.keys)
+    return ScanPage(tuple(missing), looked, (), cursor, passed.count, keys, lost=len(missing))
 
 
 class _Passed:
@@ -288,14 +277,6 @@ class _Passed:
         self.count += 1
         if len(self.keys) < _TOLD:
             self.keys.append(key)
-
-
-def _is_a_name(directory: str) -> bool:
-    try:
-        check_stream(directory)
-    except InvalidInputError:
-        return False
-    return True
 
 
 def _wanted(

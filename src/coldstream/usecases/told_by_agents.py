@@ -35,15 +35,26 @@ class Said:
             now_ms: ms since the Unix epoch.
         """
         committed, published = self.word.offsets[0], self.word.offsets[-1]
-        if next_offset >= committed:
+        if next_offset >= max(committed, self.word.local_end):
             return 0
         stands = next_offset <= published
         return self.word.lag_ms + (max(0, now_ms - self.at_ms) if stands else 0)
 
     def stuck_since_ms(self, next_offset: int) -> int | None:
         """Since when the stream has made no progress; None if it has meanwhile."""
-        stuck = self.word.stuck_since_ms and next_offset <= self.word.offsets[-1]
-        return self.word.stuck_since_ms if stuck else None
+        stands = next_offset <= self.word.offsets[-1] or self.unproved_ms(next_offset, self.at_ms)
+        return self.word.stuck_since_ms if self.word.stuck_since_ms and stands else None
+
+    def unproved_ms(self, next_offset: int, now_ms: int) -> int:
+        """For how long it has had messages that its broker does not prove by now, ms; 0 for none.
+
+        Args:
+            next_offset: of the manifest: another node's agent may have published them.
+            now_ms: ms since the Unix epoch.
+        """
+        if not self.word.unproved_ms or next_offset >= self.word.local_end:
+            return 0
+        return self.word.unproved_ms + max(0, now_ms - self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,14 @@ def test_without_a_word_about_other_members_only_a_log_that_joins_the_manifest_c
         check_alone(None, STREAM, begin=28, end=27)
 
 
+def test_a_gap_after_a_new_epoch_is_told_as_a_gap_and_not_as_another_history() -> None:
+    with pytest.raises(LostRangeError, match="offsets 27 to 31 are not in the manifest") as gap:
+        check_alone(None, STREAM, begin=32, end=27)
+    assert "shares nothing" not in str(gap.value)
+    with pytest.raises(LostRangeError, match="shows nothing that could be compared"):
+        check_alone(None, STREAM, begin=20, end=27)
+
+
 def test_a_member_with_a_younger_log_leaves_it_to_a_longer_one_to_begin_the_stream(
     site: Any,
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -243,6 +245,25 @@ def test_a_broker_that_does_not_answer_is_asked_ever_less_and_told_of(scene: Sce
     assert "the broker at x does not answer" in scene.gate.warnings()[0]
 
 
+def test_a_stream_of_which_all_is_proved_has_no_trouble_once_the_broker_answers_again(
+    scene: Scene,
+) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    scene.look()
+    append_chunks(log.directory, [build_chunk(100, 1, 1_790_000_001_000, [b"x"] * 5)])
+    scene.broker.headers[ORDERS] = UnavailableError("the broker at x does not answer")
+    scene.look()
+    assert scene.gate.known(STREAM).trouble == "the broker at x does not answer"
+
+    with log.index_path(0).open("r+b") as index:
+        index.truncate(8 + 29 * 10)  # a new epoch has cut it off again
+    scene.look(after=40.0)
+
+    assert scene.gate.known(STREAM).trouble == ""
+    assert scene.gate.warnings() == []
+
+
 def test_a_stream_without_a_running_member_keeps_no_other_one_waiting(scene: Scene) -> None:
     invoices, other = StreamQueue("/", "invoices"), "__invoices_1795444148462839327"
     scene.broker.queues.append(invoices)
@@ -318,3 +339,48 @@ def test_what_local_retention_keeps_follows_the_policies(scene: Scene) -> None:
     scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, 60_000))]
     scene.look(after=301)
     assert scene.gate.known(STREAM).max_age_ms == 60_000
+
+
+def test_a_management_api_that_hangs_keeps_only_the_one_waiting_who_asks_it(scene: Scene) -> None:
+    log = scene.write(100)
+    scene.delivers(log, 60)
+    assert scene.look() == 70
+    scene.write(50, "__new_17")
+    scene.write(50, "__newer_18")
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs() -> list[StreamQueue]:
+        asked.set()
+        assert answers.wait(60)
+        return [ORDERS, StreamQueue("/", "new")]
+
+    scene.broker.streams = hangs  # type: ignore[method-assign]
+    scene.now += 10
+    asker = threading.Thread(target=scene.gate.refresh, args=("__new_17", scene.now))
+    asker.start()
+    try:
+        assert asked.wait(60)
+        scene.delivers(log, 90)
+        # Another thread, so that a gate that waits fails the test and does not hang it.
+        others = ThreadPoolExecutor(1).submit(scene.look, STREAM, "__newer_18", after=10)
+        assert others.result(60) == 100
+        assert scene.gate.known("__newer_18").trouble == "", "its name is only being asked for"
+    finally:
+        answers.set()
+        asker.join()
+
+
+def test_a_management_api_that_fails_is_not_asked_again_at_once(scene: Scene) -> None:
+    calls: list[float] = []
+
+    def fails() -> list[StreamQueue]:
+        calls.append(scene.now)
+        raise UnavailableError("the management API does not answer")
+
+    scene.broker.streams = fails  # type: ignore[method-assign]
+    scene.write(50)
+    for _ in range(60):
+        scene.look()
+
+    assert scene.gate.known(STREAM).trouble == "the management API does not answer"
+    assert 2 <= len(calls) <= 5

@@ -177,4 +177,40 @@ def test_neither_disk_nor_files_are_held_beyond_their_bounds(
 
     assert log.segments() == segments[2:]
     assert held.unlinked_bytes == 0
-    assert held.lacking > 0
+    assert (held.dropped, held.lacking > 0) == ((0, True) if most == 0 else (2, False))
+
+
+def test_what_lacks_is_counted_as_it_is_now_and_forgotten_with_its_stream(log: StreamLog) -> None:
+    held = Held(DISK, budget=2**30, most=3)
+    few = StreamLog(log.directory, held)
+    for _ in range(5):
+        keep(few)
+    assert held.lacking == 2 * len(log.segments()) - 3
+
+    held.forget(log.directory)
+    assert held.lacking == 0
+
+
+def test_where_files_are_few_a_stream_whose_older_segment_waits_is_served_first(
+    tmp_path: Path,
+) -> None:
+    held = Held(DISK, budget=2**30, most=8)
+    idle = [StreamLog(tmp_path / f"__idle{number}_1", held) for number in range(10)]
+    for number, each in enumerate(idle):
+        write_stream(each.directory, messages=4, chunk_messages=2, seed=number)
+        keep(each)
+    assert held.lacking == 2 * 6
+    busy = StreamLog(tmp_path / STREAM, held)
+    write_stream(busy.directory, messages=8, chunk_messages=2, segment_bytes=5_000)
+    before = busy.segments()
+    assert len(before) <= 4
+
+    keep(busy)
+    retire(busy, 1)
+    keep(busy)
+
+    assert busy.segments() == before
+    assert held.unlinked_bytes > 0
+    for each in idle:
+        keep(each)
+    assert busy.segments() == before, "the idle ones take nothing back from it"

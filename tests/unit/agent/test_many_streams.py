@@ -19,7 +19,7 @@ from .conftest import Site
 from .disturbed import Run, durable
 from .machine import Machine
 
-STREAMS = [f"__many{number}_1" for number in range(30)]
+STREAMS = [f"__many{number}_1" for number in range(12)]
 
 
 @pytest.fixture
@@ -44,6 +44,19 @@ def test_every_look_may_cut_while_uploads_keep_up_however_many_wait_for_their_tu
 
     assert min(allowed[: 2 * run.agent.settings.looks]) >= 1
     assert all(durable(site, name) for name in STREAMS)
+
+
+def test_more_streams_than_files_are_uploaded_all_the_same_and_it_is_told(
+    run: Run, site: Site
+) -> None:
+    run.agent._held._most = len(STREAMS)  # of twice as many that should be held
+    run.happens = {6: lambda: None}
+
+    run.go()
+
+    assert all(durable(site, name) for name in STREAMS)
+    assert run.agent.figures()["agent_held_lacking_files"] == 0, "it holds nothing any more"
+    assert any("LimitNOFILE" in each for each in run.agent.warnings)
 
 
 def test_all_streams_are_reported_once_a_poll_and_not_at_every_look(run: Run) -> None:

@@ -27,6 +27,8 @@ NAMES = {STREAM: QueueName("c", "/", 'or"ders\n')}
 FIGURES = {
     "agent_held_bytes": 5.0,
     "agent_held_budget_bytes": 9.0,
+    "agent_held_lacking_files": 4.0,
+    "agent_held_dropped_segments": 1.0,
     "agent_uploads_in_flight": 2.0,
     "agent_uploads_allowed": 3.0,
     "agent_fragment_limit_bytes": 64.0,
@@ -81,6 +83,7 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
     row = Progress(STREAM, next_offset=40, cut_offset=60, fragments=2, bytes=900)
     row.error, row.standstill, row.holes = UnavailableError("x"), standing, [(1, 4)]
     row.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), False, 7.5, 99, 12.0)
+    row.marks.unproved_seconds = 400.0
     metrics.reported([row, Progress("__b_2")])
 
     found = samples(get(port, "/metrics")[1])
@@ -97,6 +100,7 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
         "stream_lag_bytes": 99,
         "stream_headroom_seconds": 12,
         "stream_gone": 0,
+        "stream_unproved_seconds": 400,
         "stream_lost_offsets_total": 3,
         "stream_failing": 1,
         "stream_standstill_seconds": 180,
@@ -106,6 +110,8 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
     }.items():
         assert found[f"coldstream_{name}"][0] == (labels, value)
     assert found["coldstream_agent_streams"] == [({}, 2)]
+    assert found["coldstream_agent_held_lacking_files"] == [({}, 4)]
+    assert found["coldstream_agent_held_dropped_segments_total"] == [({}, 1)]
 
 
 def test_a_loop_that_says_nothing_is_not_healthy(

@@ -73,6 +73,7 @@ def seen(now: float = 100.0, **more: Any) -> Seen:
         "committed": 1000,
         "writer": True,
         "oldest_at": None,
+        "unproved_at": None,
         "store_at": now,
         "stuck": None,
         "settings": SETTINGS,
@@ -357,6 +358,27 @@ def test_where_the_writers_agent_does_nothing_its_work_is_done() -> None:
     assert kinds(step(acts, seen(700.0, writer=False), Begun())[1]) == [Rest, Hold]
 
 
+def test_one_of_whose_log_nothing_is_proved_looks_at_the_manifest_and_takes_nothing_over() -> None:
+    waits = seen(100.0, writer=False, unproved_at=30.0)
+    course, effects = step(Course(), waits, Begun())
+    assert effects == (ReadTurn(),)
+
+    for end in (0, 50):
+        course, effects = step(Course(), waits, TurnRead(end))
+        assert (course.next_offset, kinds(effects)) == (end, [Rest, Hold])
+        assert kinds(step(course, waits, Begun())[1]) == [Rest, Hold], "not at once again"
+
+
+def test_a_writers_node_that_proves_nothing_sees_what_others_have_published() -> None:
+    waits = seen(100.0, unproved_at=30.0)
+    assert step(Course(), waits, Begun())[1] == (ReadTurn(),)
+
+    course, effects = step(Course(), waits, TurnRead(50))
+    assert (course.next_offset, kinds(effects)) == (50, [OpenStream])
+    assert kinds(step(course, waits, Begun())[1]) == [OpenStream]
+    assert kinds(step(UNDER_WAY, waits, Begun())[1])[0] is not ReadTurn, "it watches anyway"
+
+
 def test_one_run_and_a_stream_that_is_gone_are_everybodys_work() -> None:
     once = replace(SETTINGS, once=True)
 
@@ -453,6 +475,7 @@ class Play:
             committed=self.offset(),
             writer=self.chance(),
             oldest_at=self.now - 200 if self.chance() else None,
+            unproved_at=self.now - 200 if self.chance() else None,
             store_at=self.now + 50 * self.chance(),
             settings=replace(SETTINGS, upload_tail=self.chance()),
         )

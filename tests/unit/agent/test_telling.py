@@ -78,22 +78,22 @@ def test_a_page_is_told_again_only_when_one_of_its_words_has_changed() -> None:
 
 
 def test_of_very_many_streams_all_are_told_in_turns_and_until_then_the_agent_says_so() -> None:
-    scene = Scene(10_000)
+    scene = Scene(2_500)
 
-    for pages in (0,) * 7 + (256,):
+    for pages in (0, 64):
         scene.tell()
         assert len(scene.heard.pages) == 32
         assert scene.beat.pages == pages
-    assert len(scene.words()) == 10_000
+    assert len(scene.words()) == 2_500
 
     seen: set[int] = set()
-    for number in range(256 // 8):
+    for number in range(64 // 8):
         for row in scene.rows:
             row.marks.published = Mark(number + 1, 1)
         scene.tell()
         assert len(scene.heard.pages) == 8
         seen |= set(scene.heard.pages)
-    assert seen == set(range(256)), "what has waited longest is first"
+    assert seen == set(range(64)), "what has waited longest is first"
 
 
 def test_a_page_that_was_refused_is_told_with_the_next_heartbeat() -> None:

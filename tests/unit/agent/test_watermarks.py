@@ -13,6 +13,7 @@ from coldstream.agent.committed import Known
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.watermarks import Sightings, Watermarks, WatermarkWatch, headroom
+from coldstream.osiris.chunk import ChunkType
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 STREAM = "__orders_1745252105682952932"
@@ -134,6 +135,72 @@ def test_the_end_of_the_log_is_read_off_its_last_record(path: Path) -> None:
     assert StreamLog(path).end() == 100
     append_chunks(path, [build_chunk(100, 1, WRITTEN_MS, [b"x"] * 7)])
     assert StreamLog(path).end() == 107
+
+
+def test_the_messages_of_a_log_end_before_the_tracking_chunks_behind_them(path: Path) -> None:
+    log = StreamLog(path)
+    assert log.messages_end(0) == 100
+    tracked = [
+        build_chunk(100 + number, 1, WRITTEN_MS, [b"\0\0\0"], chunk_type=ChunkType.TRACKING_DELTA)
+        for number in range(150)
+    ]
+    append_chunks(path, tracked)
+
+    assert log.end() == 250
+    assert log.messages_end(0) == 100
+    assert log.messages_end(100) == 0
+
+
+def test_data_that_nobody_proves_counts_as_lag_and_says_for_how_long(path: Path) -> None:
+    scene = Scene(path, 0, Known(local=True, whole=False, trouble="no permission"))
+
+    scene.look()
+    scene.look(90)
+
+    assert (scene.marks.unproved_seconds, scene.marks.lag_seconds) == (90, 90)
+    assert scene.marks.lag_bytes > 0
+    assert (scene.marks.local_end, scene.offsets[0]) == (100, 0)
+
+    scene.committed.value, scene.committed.answer = 100, Known(local=True)
+    scene.look(1)
+    assert (scene.marks.unproved_seconds, scene.marks.local_end) == (0, 0)
+
+
+def test_a_tail_above_what_is_proved_counts_from_when_it_was_first_seen(path: Path) -> None:
+    scene = Scene(path, 100, Known(local=True))
+    scene.look(published=100)
+    append_chunks(path, [build_chunk(100, 1, WRITTEN_MS, [b"x"] * 5)])
+    scene.committed.answer = Known(local=True, whole=False)
+
+    scene.look(10, published=100)
+    scene.look(70, published=100)
+
+    assert scene.marks.unproved_seconds == scene.marks.lag_seconds == 70
+    assert scene.watch.oldest_at is None, "what is committed is published"
+
+
+@pytest.mark.parametrize("published", [0, 100])
+def test_neither_a_tracking_chunk_at_the_end_nor_a_level_stand_by_counts_as_unproved(
+    path: Path, published: int
+) -> None:
+    append_chunks(
+        path,
+        [build_chunk(100, 1, WRITTEN_MS, [b"\0\0\0"], chunk_type=ChunkType.TRACKING_DELTA)],
+    )
+    limit = 100 - published
+    scene = Scene(path, limit, Known(local=True, whole=False, writer=False, trouble="silence"))
+
+    scene.look(published=published)
+    scene.look(500, published=published)
+
+    assert (scene.marks.unproved_seconds, scene.marks.local_end) == (0, 0)
+
+
+def test_what_an_operator_calls_committed_is_never_unproved(path: Path) -> None:
+    scene = Scene(path, 50, Known())
+    scene.look()
+    scene.look(500)
+    assert scene.marks.unproved_seconds == 0
 
 
 def test_a_short_headroom_is_told_once_an_hour_while_the_stream_is_behind(path: Path) -> None:

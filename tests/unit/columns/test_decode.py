@@ -15,6 +15,7 @@ from coldstream.columns.decode import MAX_BATCH_BYTES, Decoder
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import InvalidInputError
+from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch
 from coldstream_devkit.messages import headers_and_bounds
@@ -209,20 +210,39 @@ def test_text_that_grows_the_most_finds_room() -> None:
     wire = b"".join(
         (
             b"\x00\x53\x72\xd1", struct.pack(">II", len(numbers) + 4, 120), numbers,
-            b"\x00\x53\x73\xc0\x0f\x06", b"\x80" + b"\xff" * 8, b"\x40" * 4, b"\x43",
+            b"\x00\x53\x73\xc0\x0f\x06", b"\x80" + b"\xff" * 8, b"\x40" * 4, b"\x44",
             b"\x00\x53\x74\xd1", struct.pack(">II", len(falses) + 4, 120), falses,
         )
     )  # fmt: skip
     data = a_chunk(0, [encode_simple(wire)] * 50, 50)
     decoder = Decoder(select(EVERYTHING), reuse=False)
+    left = watched(decoder)
+    assert_as_plain(list(batches(decoder, data)), data, EVERYTHING)
+    assert left == []
+
+
+@pytest.mark.parametrize("body_format", [BodyFormat.AUTO, BodyFormat.BYTES])
+def test_plain_bytes_are_as_quick_as_messages(body_format: BodyFormat) -> None:
+    avro = b"\x00\x00\x00\x00\x07"  # what registries put in front
+    wires = [b'{"a": 1}', b"x", avro + b"abc", b"\x00\x53\x69!", bytes(40), b"\xff" * 300]
+    data = a_chunk(0, [encode_simple(wire) for wire in wires], len(wires))
+    decoder = Decoder(select(EVERYTHING, body_format), reuse=False)
+    left = watched(decoder)
+    found = list(batches(decoder, data))
+    assert left == []
+    assert found[0].column("body").to_pylist() == wires
+    assert found[0].column("body_kind").to_pylist() == ["bytes"] * len(wires)
+
+
+def watched(decoder: Decoder) -> list[int]:
+    """Numbers of the rows that the kernel leaves to the plain decoder, from now on."""
     left: list[int] = []
     decode = decoder._assembler._decode
 
-    def watched(*args: object) -> np.ndarray:
+    def watching(*args: object) -> np.ndarray:
         rows = decode(*args)  # type: ignore[arg-type]
         left.extend(rows.tolist())
         return rows
 
-    decoder._assembler._decode = watched  # type: ignore[method-assign, assignment]
-    assert_as_plain(list(batches(decoder, data)), data, EVERYTHING)
-    assert left == []
+    decoder._assembler._decode = watching  # type: ignore[method-assign, assignment]
+    return left

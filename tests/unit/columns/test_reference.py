@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from coldstream.columns.reference import MAX_MS, MIN_MS, decode_reference
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import COLUMNS, Origin, select
 from coldstream.errors import CorruptDataError
 from coldstream.osiris import Chunk, ChunkHeader, ChunkType, decode_message, iter_messages
+from coldstream.osiris.amqp_types import MAX_DEPTH
+from coldstream.osiris.body import BodyFormat
 from coldstream.osiris.entry import encode_simple
 from coldstream.osiris.tracking import Tracked, TrackingType, encode_tracked
 from tests.unit.osiris.fixtures import FIXTURES, chunks_of
@@ -54,19 +56,21 @@ def mapped(*pairs: tuple[bytes, bytes]) -> bytes:
     return b"\xc1" + bytes((len(content) + 1, 2 * len(pairs))) + content
 
 
-def row_of(wire: bytes) -> dict[str, Any]:
-    (row,) = decode_reference(EVERYTHING, [a_chunk(wire)], stream="s").to_pylist()
+def row_of(wire: bytes, body_format: BodyFormat = BodyFormat.AUTO) -> dict[str, Any]:
+    selection = select(tuple(COLUMNS), body_format)
+    (row,) = decode_reference(selection, [a_chunk(wire)], origin=Origin("s", "/", "q")).to_pylist()
     return row
 
 
 DATA = section(0x75, b"\xa0\x02hi")
 
 
+@pytest.mark.parametrize("body_format", [BodyFormat.AUTO, BodyFormat.AMQP])
 @pytest.mark.parametrize("name", FIXTURES)
-def test_every_record_of_a_real_brokers_file_is_a_row(name: str) -> None:
+def test_every_record_of_a_real_brokers_file_is_a_row(name: str, body_format: BodyFormat) -> None:
     known = FIXTURES[name]
     chunks = list(chunks_of(name))
-    table = decode_reference(select(["offset", "raw", "body", "error"]), chunks)
+    table = decode_reference(select(["offset", "raw", "body", "error"], body_format), chunks)
     assert table.num_rows == known["messages"]
     digest = hashlib.sha256()
     wires = []
@@ -77,6 +81,8 @@ def test_every_record_of_a_real_brokers_file_is_a_row(name: str) -> None:
             expected, reason = decode_message(row["raw"]).data, None
         except CorruptDataError as exc:
             expected, reason = None, exc.reason
+            if body_format is BodyFormat.AUTO:
+                expected, reason = row["raw"], None
         assert (row["body"], row["error"]) == (expected, reason)
     assert digest.hexdigest() == known["sha256"]
     first = [c.header.chunk_id for c in chunks if c.header.chunk_type == ChunkType.USER]
@@ -93,10 +99,10 @@ def test_the_columns_of_the_chunk_are_those_of_its_header_and_trailer() -> None:
         Tracked(TrackingType.SEQUENCE, b"two", 2**64 - 1),
     ]
     chunk = a_chunk(DATA, DATA, trailer=b"".join(map(encode_tracked, tracked)))
-    rows = decode_reference(EVERYTHING, [chunk], stream="s").to_pylist()
+    rows = decode_reference(EVERYTHING, [chunk], origin=Origin("s", "/", "q")).to_pylist()
     assert [row["offset"] for row in rows] == [10, 11]
     for row in rows:
-        assert row["stream"] == "s"
+        assert (row["stream"], row["vhost"], row["queue"]) == ("s", "/", "q")
         assert row["timestamp"] == datetime.fromtimestamp(TIME / 1000, UTC)
         assert (row["chunk_id"], row["epoch"]) == (10, 3)
         assert row["publishers"] == [("one", 7), ("two", 2**63 - 1)]
@@ -185,6 +191,49 @@ def test_an_identifier_is_text_and_says_of_what_type_it_was(
     assert (found["correlation_id"], found["correlation_id_type"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("wire", "expected"),
+    [
+        (b"\x52\x2a", ("42", "uint")),
+        (b"\x43", ("0", "uint")),
+        (b"\x70\xff\xff\xff\xff", ("4294967295", "uint")),
+        (b"\x71\xff\xff\xff\xfe", ("-2", "int")),
+        (b"\x55\xff", ("-1", "long")),
+        (b"\x60\x00\x07", ("7", "ushort")),
+        (b"\x73\x00\x00\x00\x41", ("A", "char")),
+    ],
+)
+def test_an_identifier_of_a_type_that_none_may_have_is_kept_and_says_so(
+    wire: bytes, expected: tuple[str, str]
+) -> None:
+    nothing = [b"\x40"] * 4
+    found = row_of(section(0x73, listed(wire, *nothing, wire)) + DATA)
+    assert (found["body"], found["error"]) == (b"hi", None)
+    for name in ("message_id", "correlation_id"):
+        assert (found["properties"][name], found["properties"][f"{name}_type"]) == expected
+
+
+def test_a_body_nested_more_deeply_than_anybody_means_is_a_row_however_deep_the_caller_is() -> None:
+    def nested(levels: int) -> bytes:
+        value = b"\x40"
+        for level in range(levels):
+            code, count = ((0xD0, 1), (0xD1, 2))[level % 2]
+            value = b"\x43" * (count - 1) + value
+            value = struct.pack(">BII", code, len(value) + 4, count) + value
+        return section(0x77, value)
+
+    def deeper(calls: int, wire: bytes) -> dict[str, Any]:
+        return deeper(calls - 1, wire) if calls else row_of(wire)
+
+    row = deeper(200, nested(MAX_DEPTH))
+    assert (row["body_kind"], row["error"]) == ("value", None)
+    assert row["body"].count(b"[") == MAX_DEPTH // 2 * 3  # a map with such a key is a list, too
+
+    beyond = nested(MAX_DEPTH + 1)
+    row = deeper(200, beyond)
+    assert (row["body_kind"], row["body"], row["error"]) == ("bytes", beyond, None)
+
+
 def test_a_time_or_sequence_beyond_64_bits_is_the_nearest_that_there_is() -> None:
     times = [b"\x83" + struct.pack(">q", each) for each in (2**63 - 1, -(2**63))]
     wire = section(0x73, listed(*[b"\x40"] * 8, *times, b"\x40", b"\x80" + b"\xff" * 8)) + DATA
@@ -194,24 +243,52 @@ def test_a_time_or_sequence_beyond_64_bits_is_the_nearest_that_there_is() -> Non
     assert found.field("group_sequence").to_pylist() == [2**63 - 1]
 
 
-@pytest.mark.parametrize(
-    "wire", [b"", b"hello", DATA[:-1], DATA + b"\x00", section(0x73, mapped()), DATA + DATA[:3]]
-)
-def test_a_message_that_does_not_hold_is_a_row_with_its_bytes_and_the_reason(wire: bytes) -> None:
+NO_AMQP = [b"", b"hello", DATA[:-1], DATA + b"\x00", section(0x73, mapped()), DATA + DATA[:3]]
+
+
+@pytest.mark.parametrize("wire", NO_AMQP)
+def test_a_message_that_is_no_amqp_is_its_bytes_and_no_error(wire: bytes) -> None:
+    row = row_of(wire)
+    assert (row["body_kind"], row["body"], row["raw"], row["error"]) == ("bytes", wire, wire, None)
+    for name in ("properties", "application_properties", "message_annotations"):
+        assert row[name] is None
+
+
+@pytest.mark.parametrize("wire", [*NO_AMQP, DATA])
+def test_bytes_that_are_never_to_be_parsed_are_the_body_whatever_they_are(wire: bytes) -> None:
+    row = row_of(section(0x73, listed(text("id"))) + wire, BodyFormat.BYTES)
+    assert (row["body_kind"], row["body"], row["error"]) == ("bytes", row["raw"], None)
+    assert row["properties"] is None
+
+
+@pytest.mark.parametrize("wire", NO_AMQP)
+def test_a_message_that_must_be_amqp_and_does_not_hold_is_a_row_with_its_bytes_and_the_reason(
+    wire: bytes,
+) -> None:
     with pytest.raises(CorruptDataError) as caught:
         decode_message(wire)
-    row = row_of(wire)
+    row = row_of(wire, BodyFormat.AMQP)
     assert row["error"] == caught.value.reason
     assert row["raw"] == wire
     for name in ("body_kind", "body", "properties", "application_properties"):
         assert row[name] is None
 
 
+@pytest.mark.parametrize("body_format", BodyFormat)
+def test_damage_between_messages_is_an_error_whatever_messages_are(body_format: BodyFormat) -> None:
+    chunk = a_chunk(DATA, b"oops", data=b"\x00\x00", records=4)
+    rows = decode_reference(select(tuple(COLUMNS), body_format), [chunk]).to_pylist()
+    assert [row["offset"] for row in rows] == [10, 11, 12, 13]
+    assert [row["raw"] for row in rows] == [DATA, b"oops", None, None]
+    assert all(row["error"] and row["body"] is row["body_kind"] is None for row in rows[2:])
+
+
 def test_damage_between_messages_makes_rows_of_all_offsets_behind_it() -> None:
     chunk = a_chunk(DATA, b"oops", DATA, data=b"\x00\x00", records=5)
     with pytest.raises(CorruptDataError) as caught:
         list(iter_messages(chunk))
-    rows = decode_reference(EVERYTHING, [chunk]).to_pylist()
+    amqp = select(tuple(COLUMNS), BodyFormat.AMQP)
+    rows = decode_reference(amqp, [chunk]).to_pylist()
     assert [row["offset"] for row in rows] == [10, 11, 12, 13, 14]
     assert [row["body"] for row in rows] == [b"hi", None, b"hi", None, None]
     assert [row["raw"] is None for row in rows] == [False, False, False, True, True]

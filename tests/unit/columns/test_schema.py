@@ -5,15 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from coldstream.columns.schema import COLUMNS, PROPERTIES, select
+from coldstream.columns.schema import COLUMNS, DEFAULT, PROPERTIES, select
 from coldstream.errors import InvalidInputError
+from coldstream.reader.by_index import COLUMNS as BY_INDEX
 
 
-def test_without_names_all_but_the_streams_name_and_the_raw_bytes_are_selected() -> None:
+def test_without_names_only_columns_are_selected_that_cost_no_message() -> None:
     selection = select()
-    assert set(COLUMNS) - set(selection.names) == {"stream", "raw"}
-    assert selection.schema.names == list(selection.names)
-    assert selection.properties == tuple(PROPERTIES)
+    assert selection.schema.names == list(selection.names) == list(DEFAULT)
+    assert set(DEFAULT) <= BY_INDEX
+    assert selection.properties == ()
+    assert select(tuple(COLUMNS)).properties == tuple(PROPERTIES)
 
 
 def test_columns_come_in_the_order_in_which_they_are_named() -> None:

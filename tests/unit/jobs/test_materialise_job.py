@@ -13,10 +13,11 @@ from coldstream.adapters.place import Place
 from coldstream.errors import ErrorKind, InternalError, InvalidInputError, UnavailableError
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import StreamNow, TableReport
+from coldstream.jobs.materialise.run import TableReport
 from coldstream.jobs.materialise.spark_engine import SparkEngine
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState

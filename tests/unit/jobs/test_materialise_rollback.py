@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from coldstream.jobs.materialise.engine import TaskPiece
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import IcebergTable
 from coldstream.jobs.materialise.plan import BackfillWindow
-from coldstream.jobs.materialise.run import Tables, TaskPiece
+from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from tests.unit.jobs.iceberg_history import compact, current, set_back

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import count
 from typing import IO, Any
 
@@ -14,17 +15,22 @@ import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
-from coldstream.errors import ConflictError, CorruptDataError, InternalError
+from coldstream.errors import ConflictError, CorruptDataError, InternalError, InvalidInputError
+from coldstream.jobs.materialise import task
+from coldstream.jobs.materialise.declared import parse_declared
+from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
+from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.maintain import Kept, maintain
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings, StreamNow, Tables, TaskPiece
+from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.jobs.materialise.survey import OTHERS, Survey
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
-from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.transform import first_schema, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.manifest.ledger import Ledger
 from coldstream.reader.gap import Gap
@@ -186,7 +192,9 @@ class Site:
 
     def rows(self, dead: bool = False) -> pa.Table:
         table = self.tables.dead if dead else self.tables.rows
-        loaded = table.load(dead_schema() if dead else first_schema(self.rule.body))
+        loaded = table.load(
+            dead_schema() if dead else first_schema(self.rule.body, self.rule.schema)
+        )
         batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
         return pa.Table.from_batches(batches, loaded.schema)
 
@@ -450,6 +458,208 @@ def test_a_json_table_grows_by_the_fields_of_later_bodies_and_loses_none() -> No
     last = site.rows().sort_by("_offset").slice(60).to_pylist()[0]
     assert {name: last[name] for name in late} == late
     assert site.rows().column("_rescued").null_count == 61
+
+
+def odd_ones_fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A user's function whose column may not be null, and that makes null of some messages."""
+    numbers = [None if n % 10 == 3 else n for n in batch.column("offset").to_pylist()]
+    return pa.RecordBatch.from_arrays(
+        [batch.column("offset"), pa.array(numbers, pa.int64())],
+        schema=pa.schema([("_offset", pa.int64()), pa.field("n", pa.int64(), nullable=False)]),
+    )
+
+
+odd_ones_fail.schema = pa.schema(  # type: ignore[attr-defined]
+    [pa.field("n", pa.int64(), nullable=False)]
+)
+
+
+def test_a_row_that_no_file_takes_is_a_dead_letter_and_the_others_are_rows() -> None:
+    site = Site({ORDERS: _bodies(100)}, TableRule(".*", "db.t", body=f"{__name__}:odd_ones_fail"))
+    report = site.run()
+    dead = {row["offset"]: row["error"] for row in site.rows(dead=True).to_pylist()}
+    bad = [n for n in range(100) if n % 10 == 3]
+    broken = [n for n in range(100) if n % 31 == 5]
+    assert sorted(dead) == sorted({*bad, *broken})
+    assert "null" in dead[13]
+    assert dead[5] == "no message"
+    good = [n for n in range(100) if n not in dead]
+    assert sorted(site.rows().column("n").to_pylist()) == good
+    assert (report.rows, report.dead_letters) == (len(good), len(dead))
+
+
+def test_a_mistake_of_ours_makes_no_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> Any:
+        raise AttributeError("not a value's fault")
+
+    monkeypatch.setattr(task, "transform", wrong)
+    site = Site({ORDERS: _bodies(40)})
+    with pytest.raises(AttributeError):
+        site.run()
+    assert site.content() == ([], [])
+
+
+def _prices(count: int) -> list[bytes | None]:
+    return [
+        json.dumps({"price": 20 if n == 0 else 19.99, "code": 7 if n % 2 else "A7"}).encode()
+        for n in range(count)
+    ]
+
+
+def test_a_column_has_the_type_that_the_whole_sample_asks_for() -> None:
+    site = Site({ORDERS: _prices(200)}, TableRule(".*", "db.t", body="json"))
+    site.run(sample_rows=1)
+    rows = site.rows().sort_by("_offset")
+    assert rows.column("price").to_pylist() == [20.0] + [19.99] * 199
+    assert rows.column("code").to_pylist() == ["A7", "7"] * 100
+    assert rows.column("_rescued").null_count == 200
+
+
+DECLARED = """
+price: decimal(12,2) required
+placed_at: timestamp
+"""
+
+
+def _declared(**more: Any) -> TableRule:
+    schema = parse_declared(more.pop("text", DECLARED))
+    return TableRule(".*", "db.t", body="json", schema=schema, **more)
+
+
+def test_a_declared_table_has_these_columns_and_no_others() -> None:
+    bodies: list[bytes | None] = [
+        b'{"price":19.99,"placed_at":"2026-11-24T08:00:00+01:00"}',
+        b'{"price":"5","extra":1}',
+        b'{"price":0.001,"placed_at":"today"}',
+    ]
+    site = Site({ORDERS: bodies}, _declared())
+    assert site.run().columns_added == []
+    rows = site.rows().sort_by("_offset")
+    assert rows.column("price").to_pylist() == [Decimal("19.99"), Decimal("5.00"), None]
+    first, *rest = rows.column("placed_at").to_pylist()
+    assert (first.isoformat(), rest) == ("2026-11-24T07:00:00+00:00", [None, None])
+    assert [dict(each or ()) for each in rows.column("_rescued").to_pylist()] == [
+        {}, {"extra": "1"}, {"price": "0.001", "placed_at": '"today"'},
+    ]  # fmt: skip
+
+
+def test_misfits_are_dead_letters_where_the_rule_says_so() -> None:
+    bodies: list[bytes | None] = [
+        b'{"price":1,"extra":1}', b'{"price":"x"}', b'{"placed_at":null}', b'{"price":null}',
+        b'{"price":2,"placed_at":"2026-02-30T00:00:00Z"}',
+    ]  # fmt: skip
+    site = Site({ORDERS: bodies}, _declared(misfits=Misfits.DEAD_LETTER))
+    site.run()
+    assert site.rows().column("price").to_pylist() == [Decimal("1.00")]
+    errors = site.rows(dead=True).sort_by("offset").column("error").to_pylist()
+    assert errors == [
+        'price is no decimal(12,2): "x"',
+        "the body has no price, which must be there",
+        "price is no decimal(12,2): null",
+        'placed_at is no timestamp: "2026-02-30T00:00:00Z"',
+    ]
+
+
+def test_a_declared_column_becomes_wider_with_its_rule_and_new_ones_come() -> None:
+    bodies: list[bytes | None] = [b'{"n":1,"price":1.5}']
+    site = Site({ORDERS: bodies}, _declared(text="n: int\nprice: decimal(5,2)"))
+    site.run()
+    site.bodies[ORDERS] = [*bodies, b'{"n":3000000000,"price":12345.67,"who":"a"}']
+    site.rule = _declared(text="n: long\nprice: decimal(12,2)\nwho: string")
+    assert site.run().columns_added == ["who"]
+    rows = site.rows().sort_by("_offset")
+    assert rows.column("n").to_pylist() == [1, 3_000_000_000]
+    assert rows.column("price").to_pylist() == [Decimal("1.50"), Decimal("12345.67")]
+    assert rows.column("who").to_pylist() == [None, "a"]
+    assert rows.column("_rescued").null_count == 2
+
+
+@pytest.mark.parametrize("text", ["n: string", "n: int\nprice: decimal(12,4)", "n: double"])
+def test_a_declared_column_that_the_table_has_otherwise_is_refused(text: str) -> None:
+    site = Site({ORDERS: [b'{"n":1}']}, _declared(text="n: long\nprice: decimal(5,2)"))
+    site.run()
+    if text == "n: int\nprice: decimal(12,4)":
+        match = r"price of db.t is decimal\(5,2\), and the rule's schema says decimal\(12,4\)"
+    else:
+        match = "n of db.t is long, and the rule's schema says"
+    site.rule = _declared(text=text)
+    for settings in ({}, {"dry_run": True}, {"dry_run": True, "columns": True}):
+        with pytest.raises(InvalidInputError, match=match):
+            site.run(**settings)
+
+
+def test_a_narrower_declaration_than_the_table_has_still_fills_it() -> None:
+    site = Site({ORDERS: [b'{"n":1}']}, _declared(text="n: long"))
+    site.run()
+    site.bodies[ORDERS] = [b'{"n":1}', b'{"n":2}']
+    site.rule = _declared(text="n: int")
+    site.run()
+    assert sorted(site.rows().column("n").to_pylist()) == [1, 2]
+
+
+def test_a_plan_says_of_every_column_what_and_why_and_makes_nothing() -> None:
+    site = Site({ORDERS: _prices(200)}, TableRule(".*", "db.t", body="json"))
+    plan = site.run(dry_run=True, columns=True).plan
+    assert not any(site.versions.values())
+    assert (plan.table, plan.messages, plan.rows, plan.dead_letters) == ("new", 120, 120, 0)
+    told = {each.name: each for each in plan.columns}
+    assert list(told)[:4] == ["_stream", "_vhost", "_queue", "_offset"]
+    assert (told["_offset"].action, told["_offset"].why) == ("new", "of the message")
+    price, code = told["price"], told["code"]
+    assert (price.type, price.action, price.values, price.rescued) == ("double", "new", 120, 0)
+    assert price.why == "sample: number 119, whole number 1"
+    assert (code.type, code.rescued) == ("string", 0)
+
+    site.run()
+    site.bodies[ORDERS] += [b'{"price":"dear","Code":1,"_offset":5,"late":[1,2.5]}', b"no"]
+    plan = site.run(dry_run=True, columns=True).plan
+    told = {each.name: each for each in plan.columns if each.values is not None}
+    assert (plan.table, plan.rows, plan.dead_letters) == ("there", 1, 1)
+    assert "no JSON" in plan.reasons[0]
+    assert (told["price"].action, told["price"].rescued) == ("kept", 1)
+    assert told["price"].why == "the table has it; sample: text 1"
+    assert (told["late"].action, told["late"].type) == ("new", "list<double>")
+    assert (told["Code"].action, told["Code"].rescued) == ("rescued", 1)
+    assert told["Code"].why == "another column has the name in other case; sample: whole number 1"
+    assert told["_offset"].why == "the name is one of ours; sample: whole number 1"
+    assert "late" not in site.rows().schema.names
+    assert "price" in plan.told()
+
+
+def test_a_plan_of_a_declared_table_tells_what_becomes_wider() -> None:
+    site = Site({ORDERS: [b'{"n":1}']}, _declared(text="n: int"))
+    site.run()
+    site.bodies[ORDERS] += [b'{"n":5000000000,"who":"a","more":1}']
+    site.rule = _declared(text="n: long\nwho: string")
+    plan = site.run(dry_run=True, columns=True).plan
+    told = {each.name: (each.action, each.type, each.why, each.rescued) for each in plan.columns}
+    assert told["n"] == ("wider", "long", "it is int now; declared; sample: whole number 1", 0)
+    assert told["who"] == ("new", "string", "declared; sample: text 1", 0)
+    assert told["more"] == ("rescued", "", "not declared; sample: whole number 1", 1)
+    assert site.rows().schema.field("n").type == pa.int32()
+
+
+def test_names_without_end_make_no_survey_without_end() -> None:
+    bodies = [
+        json.dumps({f"{n}-{m}-{'x' * 10_000}": 1 for m in range(100)}).encode() for n in range(40)
+    ]
+    source = Source(ORDERS, bodies, (0, len(bodies)))
+    survey = Survey()
+    for batch in source.batches([], []):
+        survey.add(batch, transform(batch, "json", first_schema("json")))
+    for counts in (survey.kinds, survey.rescued):
+        assert len(counts) == 2001
+        assert max(map(len, counts)) == 255
+    assert sum(survey.rescued.values()) == 4000
+    assert survey.kinds[OTHERS] == {"whole number": 2000}
+
+
+@pytest.mark.parametrize("body", ["raw", f"{__name__}:odd_ones_fail"])
+def test_a_plan_of_other_bodies_has_their_columns(body: str) -> None:
+    site = Site({ORDERS: _bodies(40)}, TableRule(".*", "db.t", body=body))
+    plan = site.run(dry_run=True, columns=True).plan
+    assert {each.action for each in plan.columns} == {"new"}
+    assert plan.rows + plan.dead_letters == plan.messages > 0
 
 
 def _maintain(site: Site, **settings: Any) -> Kept:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.rules import TablePartition, TableRule, parse_rules, rule_for
 
 
 def _document(*tables: dict[str, Any]) -> str:
     return json.dumps({"version": 1, "tables": list(tables)})
+
+
+def _json_rule(**more: Any) -> str:
+    return _document({"streams": "a", "table": "a.b", "body": "json", **more})
 
 
 def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
@@ -48,6 +54,20 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
         (_document({"streams": "a", "table": "a.b", "keep": "0d"}), "at least 1d"),
         (_document({"streams": "a", "table": "a.b", "keep": 7}), "is no text"),
         (_document({"streams": "a", "table": "a.b", "start": "last"}), "first, next or an offset"),
+        (_document({"streams": "a", "table": "a.b", "schema": "x: long"}), "for a body of json"),
+        (_json_rule(misfits="dead-letter"), "needs a schema"),
+        (_json_rule(schema="x: long", misfits="drop"), "misfits is one of rescue, dead-letter"),
+        (_json_rule(schema="x: lung"), "rule 1: x: 'lung' is no type; there are boolean, int"),
+        (_json_rule(schema=5), "schema is no schema"),
+        (_json_rule(schema={"type": "array"}), "neither a JSON Schema"),
+        (_json_rule(schema="orders.avsc"), "there is no file orders.avsc"),
+        (
+            _document(
+                {"streams": "a", "table": "a.b", "body": "json", "schema": "x: long"},
+                {"streams": "b", "table": "a.b", "body": "json", "schema": "x: int"},
+            ),
+            "differently",
+        ),
         (
             _document(
                 {"streams": "a", "table": "a.b"}, {"streams": "b", "table": "a.b", "body": "json"}
@@ -66,3 +86,20 @@ def test_rules_that_share_a_table_agree_on_it() -> None:
         _document({"streams": "a", "table": "a.b"}, {"streams": "b", "table": "a.b", "start": "5"})
     )
     assert rules[1] == TableRule("b", "a.b", start="5")
+
+
+AVRO = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}]}
+JSON = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ["x: long required", AVRO, JSON, json.dumps(AVRO), json.dumps(JSON), "s3://b/x.avsc", "x.txt"],
+)
+def test_a_schema_is_written_in_the_rule_or_in_a_file_that_it_names(schema: Any) -> None:
+    files = {"s3://b/x.avsc": json.dumps(AVRO), "x.txt": "# made by hand\n\nx: long required\n"}
+    (rule,) = parse_rules(_json_rule(schema=schema, misfits="dead-letter"), files.__getitem__)
+    assert rule.schema == pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    assert rule.misfits is Misfits.DEAD_LETTER
+    assert rule == parse_rules(_json_rule(schema=AVRO, misfits="dead-letter"))[0]
+    assert {rule: 1}[rule] == 1

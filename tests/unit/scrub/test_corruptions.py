@@ -6,6 +6,7 @@ import pytest
 
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import ScrubOutcome, first_error
+from coldstream.manifest.walk import object_path
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 from tests.support.corruptions import (
     CORRUPTIONS,
@@ -13,7 +14,16 @@ from tests.support.corruptions import (
     Planted,
     check_headers,
 )
-from tests.support.scrub_site import BY_RANGES, SMALL, a_tier, scrub_all
+from tests.support.scrub_site import (
+    BY_RANGES,
+    SMALL,
+    STREAM,
+    a_tier,
+    leaf,
+    root_of,
+    scrub_all,
+)
+from tests.support.tier import PREFIX
 
 QUICK = Effort(quick=True, in_flight=3)
 
@@ -112,3 +122,48 @@ def test_notes_are_no_error() -> None:
 
     assert [each.severity for each in outcome.findings] == [Severity.NOTE]
     assert first_error(outcome) is None
+
+
+@pytest.mark.parametrize("level", ["root", "group"])
+def test_a_node_whose_checksum_is_wrong_is_one_finding_and_blames_no_fragment(level: str) -> None:
+    # Some byte of each of its numbers: of the header, of the first entry, of the last.
+    tier = a_tier(tree=True)
+    item, root = tier.catalog.items[STREAM], root_of(tier)
+    entry = root.entries[0]
+    node = item.root_key if level == "root" else object_path(PREFIX, STREAM, entry)
+    first, next_offset = (
+        (item.first_offset, item.next_offset)
+        if level == "root"
+        else (entry.first_offset, entry.next_offset)
+    )
+    good = tier.store.objects[node]
+
+    for at in range(8, len(good), 7):
+        tier.store.objects[node] = good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
+        outcome = scrub_all(tier)
+
+        (found,) = outcome.bad
+        assert (found.key, found.kind) == (node, FindingKind(level)), (at, str(found))
+        assert (found.first_offset, found.next_offset) == (first, next_offset), at
+        checked = outcome.state.streams.get(STREAM, ())
+        assert all(high <= first or low >= next_offset for low, high, _ in checked)
+
+
+@pytest.mark.parametrize("effort", [SMALL, BY_RANGES], ids=["whole", "by ranges"])
+@pytest.mark.parametrize("distance", [1, 6])
+def test_fragments_that_were_swapped_are_damaged_and_no_others(
+    distance: int, effort: Effort
+) -> None:
+    tier = a_tier()
+    one, other = leaf(tier, 4), leaf(tier, 4 + distance)
+    keys = [each.data_key(STREAM).path(PREFIX) for each in (one, other)]
+    objects = tier.store.objects
+    objects[keys[0]], objects[keys[1]] = objects[keys[1]], objects[keys[0]]
+
+    outcome = scrub_all(tier, effort=effort)
+
+    assert {each.key for each in outcome.bad} == set(keys)
+    for entry, key in zip((one, other), keys, strict=True):
+        mine = [each for each in outcome.bad if each.key == key]
+        assert min(each.first_offset for each in mine) == entry.first_offset
+        assert max(each.next_offset for each in mine) == entry.next_offset

@@ -11,9 +11,9 @@ import pyarrow as pa
 from coldstream.adapters.memory import MemoryPolicies
 from coldstream.adapters.place import Place, Remote
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import COLUMNS, OF_STREAM, Origin, select
 from coldstream.osiris.chunk import Chunk, iter_chunks
-from coldstream.spark.options import parse_options
+from coldstream.spark.options import Rows, parse_options
 from coldstream.spark.plan import decode_split
 from coldstream.spark.query import TaskWork, plan_query
 from coldstream.spark.read import read_split
@@ -21,7 +21,9 @@ from coldstream.spark.schema import arrow_schema, default_columns
 from coldstream.spark.window import Window
 from tests.support.tier import PREFIX, Tier
 
-WHERE = {"bucket": "b", "table": "t", "prefix": PREFIX}
+#: All columns but those of the stream, and the bytes of messages as they came.
+MESSAGE = tuple(name for name in COLUMNS if name not in (*OF_STREAM, "raw"))
+WHERE = {"bucket": "b", "catalog": "t", "prefix": PREFIX}
 
 
 @dataclass
@@ -60,9 +62,14 @@ def remote_of(tier: Tier) -> Remote:
 
 
 def query(tier: Tier, window: Window | None = None, **given: str) -> Query:
-    """Plan a query with these options; small splits, so that fragments are cut."""
+    """Plan a query with these options; small splits, so that fragments are cut.
+
+    Without columns it asks for all that messages are made of.
+    """
     options = parse_options({"partitionBytes": "3000", **WHERE, **given}, {})
     columns = default_columns(options)
+    if "columns" not in given and options.rows is Rows.MESSAGES:
+        columns = (*OF_STREAM, *MESSAGE) if options.several else MESSAGE
     works = plan_query(options, columns, window or Window(), remote_of(tier))
     return Query(remote_of(tier), works, arrow_schema(options.rows, columns))
 
@@ -77,7 +84,9 @@ def reference(
 ) -> list[dict[str, Any]]:
     """What the plain decoder makes of chunks."""
     parsed = [each if isinstance(each, Chunk) else next(iter_chunks(each)) for each in chunks]
-    batch = decode_reference(select(names), parsed, stream=stream, start=start, end=end)
+    batch = decode_reference(
+        select(names or MESSAGE), parsed, origin=Origin(stream), start=start, end=end
+    )
     rows: list[dict[str, Any]] = batch.to_pylist()
     return rows
 

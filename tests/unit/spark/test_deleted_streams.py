@@ -212,3 +212,37 @@ def test_every_offset_is_read_or_told_exactly_once_whenever_a_stream_is_deleted(
         for stream in (A, B)
         for offset in range(tier.catalog.items[stream].next_offset)
     ]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_stream_whose_objects_go_before_its_tombstone_is_final_was_deleted(strict: bool) -> None:
+    tier = tier_of(a=20, b=20)
+    given = {"maxOffsetsPerTrigger": "30", "failOnDataLoss": "true" if strict else "false"}
+    spark = Spark(tier, stream=f"{A},{B}", **given)
+    spark.step()
+    end = len(read(spark, B))
+    delete(tier, B)
+    tier.catalog.items[B] = replace(tier.catalog.items[B], state=StreamState.DELETING)
+    spark.restart()
+
+    if strict:
+        with pytest.raises(LostRangeError, match=f"the stream {B} was deleted"):
+            spark.plan()
+        return
+    spark.all()
+    ((stream, offset, error),) = told(spark)
+    assert (stream, offset) == (B, end)
+    assert f"the stream {B} was deleted" in error
+    assert read(spark, A) == [*range(60)]
+
+
+def test_a_query_that_begins_beyond_the_end_of_a_stream_is_told() -> None:
+    tier = tier_of(a=20)
+
+    with pytest.raises(LostRangeError, match="99 lies beyond the end, the next offset"):
+        Spark(tier, stream=A, startingOffset="99").plan()
+    spark = Spark(tier, stream=A, startingOffset="99", failOnDataLoss="false")
+    spark.plan()
+    grow(tier, A, 2)
+    spark.all()
+    assert read(spark, A) == [*range(60, 66)]

@@ -91,3 +91,16 @@ def test_a_split_survives_its_bytes_and_others_are_refused(copy: Path) -> None:
     for wrong in (b"", work.split[:-1], work.split + b"x"):
         with pytest.raises(CorruptDataError):
             decode_split(wrong)
+
+
+def test_what_is_no_stream_of_a_copy_is_passed_over(copy: Path) -> None:
+    for name in (".complete/metadata/x.table", "odd name/x", "a file"):
+        path = copy / PREFIX / "stream" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    options = parse_options({"table": "streams", "endpoint": f"file://{copy}"}, {})
+
+    (work,) = plan_query(options, ("stream", "next_offset"), Window(), connect(options.place))
+
+    rows = [row for batch in read(work.task, work.split) for row in batch.to_pylist()]
+    assert rows == [{"stream": STREAM, "next_offset": 180}]

@@ -86,7 +86,7 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, str], words: str) ->
 
 
 def test_a_bucket_without_a_table_is_told_by_both_names() -> None:
-    with pytest.raises(InvalidInputError, match=r"table \(or COLDSTREAM_TABLE\) is missing"):
+    with pytest.raises(InvalidInputError, match=r"catalog \(or COLDSTREAM_TABLE\) is missing"):
         parse_options({"stream": "orders", "bucket": "b"}, {})
     assert parse_options({"stream": "orders", "endpoint": "file:///x"}, {}).place.directory == "/x"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,17 +15,21 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import select
+from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
+from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
 from coldstream.plans.retention import RetentionLimits, plan_retention
+from coldstream.reader.by_index import enough
+from coldstream.spark.options import parse_options
+from coldstream.spark.schema import default_columns
 from coldstream.spark.window import Intervals, Window
 from coldstream_devkit.messages import any_chunks
 from tests.support.examples import examples
 from tests.support.tier import FIXTURES, PREFIX, Tier, chunk, segments_of
-from tests.unit.spark.context import query, reference
+from tests.unit.spark.context import MESSAGE, WHERE, query, reference
 
 STREAM = "__orders_1"
 
@@ -104,7 +109,7 @@ def test_any_stream_in_any_splits_is_read_as_the_plain_decoder_reads_it(
 
     # Not as Python values: times of any 64 bits have none.
     parsed = [next(iter_chunks(each)) for each in chunks]
-    right = pa.Table.from_batches([decode_reference(select(), parsed)])
+    right = pa.Table.from_batches([decode_reference(select(MESSAGE), parsed)])
     assert found.table().equals(right)
 
 
@@ -490,7 +495,8 @@ def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
 
     seen = query(tier, stream=stream, rows="chunks").rows()
     tracked = query(tier, stream=stream, rows="tracking").rows()
-    fragments = query(tier, stream=stream, rows="fragments").rows()
+    columns = "size,key"
+    fragments = query(tier, stream=stream, rows="fragments", columns=columns).rows()
 
     assert [row["offset"] for row in seen] == [each.header.chunk_id for each in parsed]
     assert [row["size"] for row in seen] == [len(each) for each in chunks]
@@ -508,3 +514,122 @@ def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:
     )
     assert all(row["key"] in tier.store.objects for row in fragments)
     assert fragments[0]["key"].startswith(PREFIX)
+
+
+def test_plain_bytes_are_bodies_unless_all_must_be_amqp_and_damage_stays_an_error() -> None:
+    tier = Tier()
+    amqp = b"\x00\x53\x75\xa0\x02hi"
+    tier.add("s", [[chunk(0, b"plain", amqp)]])
+
+    def read(body_format: str) -> list[dict[str, Any]]:
+        return query(
+            tier, stream="s", columns="body_kind,body,error", bodyFormat=body_format
+        ).rows()
+
+    plain = {"body_kind": "bytes", "body": b"plain", "error": None}
+    assert read("auto") == [plain, {"body_kind": "data", "body": b"hi", "error": None}]
+    assert read("bytes") == [plain, {"body_kind": "bytes", "body": amqp, "error": None}]
+    first, second = read("AMQP")
+    assert (first["body"], second["body"]) == (None, b"hi")
+    assert first["error"]
+    assert query(tier, stream="s").rows()[0]["error"] is None
+
+
+@pytest.mark.parametrize("rows", ["messages", "chunks", "fragments"])
+def test_rows_say_what_people_call_the_stream(rows: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+    tier.add("b", [[chunk(0, b"x")]])
+
+    found = query(tier, stream="a,b", rows=rows, columns="stream,vhost,queue").rows()
+
+    assert [(row["stream"], row["vhost"], row["queue"]) for row in found] == [
+        ("a", "shop", "orders"), ("b", None, None),
+    ]  # fmt: skip
+    assert {"vhost", "queue"} <= set(query(tier, stream="a,b", rows=rows).schema.names)
+
+
+@pytest.mark.parametrize("asked", ["orders", "shop/orders", "ord.*"])
+def test_a_stream_is_found_by_its_queue_under_either_option(asked: str) -> None:
+    tier = Tier()
+    tier.add("a", [[chunk(0, b"x")]], name=QueueName("c", "shop", "orders"))
+
+    for option in ("stream", "queue"):
+        assert [r["queue"] for r in query(tier, **{option: asked, "columns": "queue"}).rows()] == [
+            "orders"
+        ]
+    with pytest.raises(InvalidInputError, match="mean the same"):
+        query(tier, stream="a", queue="orders")
+
+
+def test_whoever_names_no_columns_pays_for_no_message() -> None:
+    one, several = (parse_options({**WHERE, "stream": name}, {}) for name in ("s", "a,b"))
+    everything = parse_options({**WHERE, "stream": "s", "columns": "*"}, {})
+    chunks = parse_options({**WHERE, "stream": "s", "columns": "*", "rows": "chunks"}, {})
+
+    assert default_columns(one) == ("offset", "timestamp", "chunk_id", "epoch")
+    assert default_columns(several) == ("stream", "vhost", "queue", *default_columns(one))
+    assert default_columns(everything) == tuple(COLUMNS)
+    assert default_columns(chunks)[0] == "stream"
+    assert enough(default_columns(several))
+
+
+def test_an_offset_to_start_from_that_lies_beyond_the_end_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(10), 3))
+    tier.add("__b_1", in_groups(small_chunks(20), 3))
+
+    assert query(tier, stream="__a_1", startingOffset="30").rows() == [], "the next one there is"
+    with pytest.raises(
+        LostRangeError, match=r"31 lies beyond the end, the next .* is 30"
+    ) as caught:
+        query(tier, stream="__a_1", startingOffset="31")
+    assert (caught.value.stream, caught.value.offset) == ("__a_1", 31)
+    assert not caplog.records
+
+    assert query(tier, stream="__a_1", startingOffset="31", failOnDataLoss="false").rows() == []
+    several = query(tier, stream="__a_1,__b_1", startingOffset="31", columns="offset").rows()
+    assert len(several) == 29
+    assert [("31 lies beyond" in each.message) for each in caplog.records] == [True, True]
+
+
+def test_an_end_before_the_start_is_refused_whatever_they_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(10), 3))
+    tier.add("__b_1", in_groups(small_chunks(20), 3))
+
+    for start, end in (("9", "8"), ("next", "29"), ("timestamp:10050", "first")):
+        with pytest.raises(InvalidInputError, match=f"endingOffset: {end} is offset"):
+            query(tier, stream="__a_1", startingOffset=start, endingOffset=end)
+    assert query(tier, stream="__a_1", startingOffset="9", endingOffset="9").rows() == []
+    several = query(tier, stream="__.*", startingOffset="next", endingOffset="30").rows()
+    assert several == []
+    assert [each.args[1] for each in caplog.records if each.args] == ["__b_1"]
+
+
+def test_a_pattern_that_matches_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert query(Tier(), stream="order.*").rows() == []
+    assert "no stream matches order.*" in caplog.text
+
+
+def test_a_batch_whose_objects_are_deleted_says_so_and_not_which_object_is_missing() -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(30), 3))
+    asked = query(tier, stream="__a_1")
+    item = tier.catalog.items["__a_1"]
+    tier.store.objects.clear()
+
+    with pytest.raises(NotFoundError) as lost:
+        asked.rows()
+    assert "deleted" not in str(lost.value)
+    for state in (StreamState.DELETING, StreamState.DELETED):
+        tier.catalog.items["__a_1"] = replace(item, state=state)
+        with pytest.raises(NotFoundError, match="the stream was deleted") as caught:
+            asked.rows()
+        assert (caught.value.stream, caught.value.key) == ("__a_1", None)
+    with pytest.raises(NotFoundError, match="deleted"):
+        query(tier, stream="__a_1")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from coldstream_devkit.simulation.cluster import Cluster, Replica
 from coldstream_devkit.simulation.scene import GRACE_MS, SETTINGS, Scene, replicate_all
 
-#: A day would hang the tail of a stream until the clocks agree: the flush time goes by stamps.
-_JUMPS_MS = (3_000, -3_000, 9_000, -9_000)
+#: Seconds, and a day: nothing that is decided goes by the clock of another machine.
+_JUMPS_MS = (9_000, -9_000, 86_400_000, -86_400_000)
 
 
 def writes(scene: Scene) -> bool:
@@ -215,7 +215,7 @@ def goes_on(scene: Scene, cluster: Cluster) -> bool:
 
 
 def clock_jumps(scene: Scene) -> None:
-    """The wall clock of a machine is set, by seconds."""
+    """The wall clock of a machine is set, by seconds or by a day."""
     node = scene.choices.one_of(scene.nodes)
     ms = scene.choices.one_of(_JUMPS_MS)
     node.jump(ms)

@@ -61,6 +61,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "small limits": ("small limits",),
     "collections in several steps": ("collect in steps",),
     "agents that linger before a change": ("change hangs",),
+    "false claims that were undone": ("undone",),
+    "undoings that died": ("undo dies",),
+    "thieves who came back meanwhile": ("undo meets the thief",),
     "gaps told to readers": ("gap by hole", "gap by retention", "gap by truncation"),
 }
 

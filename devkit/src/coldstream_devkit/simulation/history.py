@@ -16,6 +16,7 @@ from coldstream_devkit.simulation.conflicts import hang, linger, rewrite, seek
 from coldstream_devkit.simulation.limits import small
 from coldstream_devkit.simulation.quiescence import quiescence
 from coldstream_devkit.simulation.scene import SECOND, STREAM, Scene, Shape, replicate_all
+from coldstream_devkit.simulation.theft import theft
 
 #: Things that happen in a history, before quiescence.
 ACTIONS = 40
@@ -25,6 +26,8 @@ PASTS = 6
 #: Of 100 histories, how many have small limits, and how many come to rest.
 _SMALL = 40.0
 _PEACE = 65.0
+#: Of those that come to rest, how many are stolen from then.
+_THEFT = 25.0
 
 Act = Callable[[Scene], object]
 #: What may happen, how often, and how.
@@ -83,6 +86,9 @@ def _plays(choices: Choices, scene: Scene, table: Table, actions: int) -> None:
         if choices.chance(_PEACE):
             scene.buckets["quiescence"] += 1
             quiescence(scene)
+            if choices.chance(_THEFT):
+                for stream in scene.streams.values():
+                    theft(scene, stream)
     finally:
         scene.scheduler.close()
 

@@ -203,6 +203,7 @@ class Oracle:
         keys = self._references(item, after)
         if what == "adopt":
             self._adopted_whole(keys)
+            self._adopted_by_name(item, after)
         if strays := keys & self.contents.strays:
             raise self.broken(Invariant.FENCING, "a stray upload is live", key=min(strays))
         missing = keys - self.objects.objects.keys() - self.contents.harmed
@@ -290,8 +291,9 @@ class Oracle:
             ]
         except (ColdstreamError, MisreadError, KeyError) as exc:
             raise self.broken(Invariant.PUBLISH_BEFORE_DELETE, f"no tree: {exc!r}") from exc
-        if ours != theirs or (root.first_offset, root.next_offset, root.total_size) != (
-            manifest.first, manifest.next, manifest.size,
+        name = (root.name.cluster, root.name.vhost, root.name.queue)
+        if ours != theirs or (root.first_offset, root.next_offset, root.total_size, name) != (
+            manifest.first, manifest.next, manifest.size, manifest.name,
         ):  # fmt: skip
             raise self.broken(Invariant.AGREEMENT, "the product reads another manifest than this")
         return root, manifest
@@ -310,6 +312,14 @@ class Oracle:
                 raise self.broken(
                     Invariant.PUBLISH_BEFORE_DELETE, "adopted, and long gone", key=key
                 )
+
+    def _adopted_by_name(self, item: CatalogItem, after: Manifest) -> None:
+        """An adopted root and its item say the same name, and none that was known is forgotten."""
+        if (item.name.cluster, item.name.vhost, item.name.queue) != after.name:
+            raise self.broken(Invariant.AGREEMENT, f"{item.name} in the item, not {after.name}")
+        before = self.current
+        if before and self._certain(before) and before.manifest.name[2] and not after.name[2]:
+            raise self.broken(Invariant.AGREEMENT, f"the name {before.manifest.name} was forgotten")
 
     def _certain(self, before: Known) -> bool:
         """Whether the manifest that is replaced could still be read."""

@@ -13,6 +13,7 @@ from zlib import crc32
 
 _HEADER = Struct(">4sIQQqq16sQ")
 _ROOT = Struct(">QQQIIII")
+_NAMES = Struct(">HHHH")
 _CLAIM = Struct(">QQ")
 _GROUP = Struct(">IIQ")
 _ENTRY = Struct(">QQqqB7sIIQ")
@@ -53,6 +54,7 @@ class Manifest:
         quarantine: key of the record, "" if there is none.
         leaves: live fragments and holes, in order.
         nodes: keys of the groups that hold them.
+        name: cluster, virtual host and queue; "" where the root does not say it.
     """
 
     first: int
@@ -65,6 +67,7 @@ class Manifest:
     quarantine: str
     leaves: tuple[Leaf, ...]
     nodes: tuple[str, ...]
+    name: tuple[str, str, str] = ("", "", "")
 
 
 class MisreadError(Exception):
@@ -89,16 +92,24 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
     Raises:
         MisreadError: it contradicts the format, or itself.
     """
-    magic, first, next_offset, low, high, size, version = _header(root)
+    magic, first, next_offset, low, high, size, version = _header(root, newest=2)
     if magic != b"OSIR":
         raise MisreadError(f"a root with the magic {magic!r}")
     at = _HEADER.size
     epoch, last_id, last_epoch, claims, length, count, _ = _ROOT.unpack_from(root, at)
     at += _ROOT.size
+    lengths = [0, 0, 0]
+    if int.from_bytes(root[4:8], "big") == 2:
+        *lengths, reserved = _NAMES.unpack_from(root, at)
+        if reserved:
+            raise MisreadError("bytes that are reserved are not 0")
+        at += _NAMES.size
     ledger = tuple(_CLAIM.iter_unpack(root[at : at + claims * _CLAIM.size]))
     at += claims * _CLAIM.size
     quarantine = root[at : at + length].decode()
-    entries = _entries(root, at + length, count)
+    at += length
+    cluster, vhost, queue = _names(root, at, lengths)
+    entries = _entries(root, at + sum(lengths), count)
     leaves: list[Leaf] = []
     nodes: list[str] = []
     position = entries[0].first if entries else first
@@ -119,8 +130,18 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
         raise MisreadError("timestamps of the first leaf that are not its own")
     last = None if last_id == _NONE else (last_id, last_epoch)
     return Manifest(
-        first, next_offset, size, epoch, version, ledger, last, quarantine, live, tuple(nodes)
-    )
+        first, next_offset, size, epoch, version, ledger, last, quarantine, live, tuple(nodes),
+        (cluster, vhost, queue),
+    )  # fmt: skip
+
+
+def _names(root: bytes, at: int, lengths: Sequence[int]) -> list[str]:
+    """Texts of these lengths, one after the other."""
+    found = []
+    for length in lengths:
+        found.append(root[at : at + length].decode())
+        at += length
+    return found
 
 
 def _descend(
@@ -165,11 +186,11 @@ def _descend(
         raise MisreadError(f"{key}: sums that are not those of what lies below")
 
 
-def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int]:
+def _header(data: bytes, newest: int = 1) -> tuple[bytes, int, int, int, int, int, int]:
     if len(data) < _HEADER.size + 4 or crc32(data[:-4]) != int.from_bytes(data[-4:], "big"):
         raise MisreadError("a node whose CRC is wrong")
     magic, number, first, next_offset, low, high, size, version = _HEADER.unpack_from(data)
-    if number != 1:
+    if not 1 <= number <= newest:
         raise MisreadError(f"a node of version {number}")
     return magic, first, next_offset, low, high, int.from_bytes(size, "big"), version
 

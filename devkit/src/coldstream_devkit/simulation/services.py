@@ -110,6 +110,12 @@ class SimStore:
         except LostError:
             raise UnknownOutcomeError("no answer", key=key) from None
 
+    def level(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[str]:
+        def effect() -> list[str]:
+            return self.inner.level(prefix, start_after=start_after, limit=limit)
+
+        return self._net.read(S3, "LIST", effect)
+
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         def effect() -> list[ObjectInfo]:
             rows = self.inner.list(prefix, start_after=start_after, limit=limit)

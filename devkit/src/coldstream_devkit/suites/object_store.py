@@ -250,6 +250,25 @@ class ObjectStoreSuite(StoreFixtures):
         assert found("root") == ["root", "root-1", "root.1", "root.2", "root.3", "root/4", "roots"]
         assert found("roots.") == []
 
+    def test_a_level_has_one_entry_for_all_that_lies_in_a_folder(
+        self, store: ObjectStore, prefix: str
+    ) -> None:
+        names = ["a-b/x", "a.b/x", "a/1", "a/2/3", "a0", "b", "c/x", "c/y"]
+        self.fill(store, [prefix + name for name in names])
+
+        def found(start: str = "", limit: int = 1000) -> list[str]:
+            after = prefix + start if start else ""
+            rows = store.level(prefix, start_after=after, limit=limit)
+            return [each.removeprefix(prefix) for each in rows]
+
+        assert found() == ["a-b/", "a.b/", "a/", "a0", "b", "c/"]
+        assert found(limit=3) == ["a-b/", "a.b/", "a/"]
+        assert found("a-b0") == ["a.b/", "a/", "a0", "b", "c/"]
+        assert found("a0") == ["b", "c/"]
+        assert found("b") == ["c/"]
+        assert found("c0") == []
+        assert store.level(prefix + "nothing/") == []
+
     def test_a_listing_stops_at_its_limit(self, store: ObjectStore, prefix: str) -> None:
         self.fill(store, [f"{prefix}{number}" for number in range(5)])
 

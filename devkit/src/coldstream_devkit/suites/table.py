@@ -12,7 +12,7 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from coldstream.errors import ConflictError
+from coldstream.errors import ConflictError, UnknownOutcomeError
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
@@ -214,12 +214,41 @@ class TableSuite:
             assert late.schema.field(name).type == quick.schema.field(name).type
         assert site.open("db.t").load(SCHEMA).schema.equals(late.schema)
 
-    def test_nothing_is_widened_where_another_type_would_do(self, site: TableSite) -> None:
+    def test_a_column_becomes_wider_where_iceberg_allows_it_and_never_another_one(
+        self, site: TableSite
+    ) -> None:
         table = site.open("db.t")
-        loaded = table.grow(table.load(SCHEMA), _with(pa.field("n", pa.int32())))
-        for kind in (pa.int64(), pa.struct([("a", pa.int64())]), pa.list_(pa.string())):
-            loaded = table.grow(loaded, _with(pa.field("n", kind)))
-            assert loaded.schema.field("n").type == pa.int32()
+        inner = pa.struct([("n", pa.int32())])
+        narrow = (pa.int32(), pa.float32(), pa.decimal128(5, 2), inner, pa.list_(pa.int32()))
+        wide = (
+            pa.int64(), pa.float64(), pa.decimal128(12, 2), pa.struct([("n", pa.int64())]),
+            pa.list_(pa.int64()),
+        )  # fmt: skip
+        other = (pa.string(), pa.int64(), pa.decimal128(12, 4), pa.string(), inner)
+
+        def columns(kinds: Iterable[pa.DataType]) -> pa.Schema:
+            return _with(*(pa.field(f"c{n}", kind) for n, kind in enumerate(kinds)))
+
+        loaded = table.grow(table.load(SCHEMA), columns(narrow))
+        assert table.append(loaded, append_of_grown(site, loaded)) is AppendOutcome.LANDED
+        stale = table.load(SCHEMA)
+        for kinds, expected in ((other, narrow), (wide, wide), (narrow, wide), (other, wide)):
+            loaded = table.grow(table.load(SCHEMA), columns(kinds))
+            for number, kind in enumerate(expected):
+                assert loaded.schema.field(f"c{number}").type == kind
+        late = append_of_grown(site, stale)
+        assert table.append(table.load(SCHEMA), late) is AppendOutcome.LANDED, "of narrow types"
+        assert site.rows("db.t").num_rows == 2
+
+    def test_to_peek_makes_no_table_and_shows_one_that_is_there(self, site: TableSite) -> None:
+        assert site.open("db.t").peek() is None
+        assert site.open("db.t").peek() is None
+        table = site.open("db.t")
+        after = _commit(table, append_of(site, table.load(SCHEMA), 0, 10))
+        seen = site.open("db.t").peek()
+        assert seen is not None
+        assert seen.schema.equals(after.schema)
+        assert seen.state == after.state
 
     def test_two_that_add_fields_inside_of_one_object_both_succeed(self, site: TableSite) -> None:
         def inner(*more: tuple[str, pa.DataType]) -> pa.Schema:
@@ -333,13 +362,18 @@ class _AnswerLost:
     def load(self, first_schema: pa.Schema) -> Loaded:
         return self._table.load(first_schema)
 
+    def peek(self) -> Loaded | None:
+        return self._table.peek()
+
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         return self._table.grow(loaded, schema)
 
     def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         self.appends += 1
         outcome = self._table.append(loaded, append)
-        return AppendOutcome.UNKNOWN if self.appends == 1 else outcome
+        if self.appends == 1:
+            raise UnknownOutcomeError("the answer was lost")
+        return outcome
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         return self._table.forget(loaded, before_ms, dry_run=dry_run)

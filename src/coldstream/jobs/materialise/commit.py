@@ -33,9 +33,10 @@ def commit(
 
     Raises:
         ConflictError: another run has materialised some of these offsets; names stream and offset.
-        UnknownOutcomeError: no attempt got an answer. Nothing is doubled when the job is run again.
+        UnknownOutcomeError: the last attempts got no answer; says why. Nothing is doubled when the
+            job is run again.
     """
-    outcome = AppendOutcome.CONFLICT
+    unknown: UnknownOutcomeError | None = None
     for attempt in range(1, _ATTEMPTS + 1):
         loaded = table.load(first_schema)
         if append.id in loaded.appended:
@@ -49,13 +50,16 @@ def commit(
                     stream=stream,
                     offset=taken.spans[0][0],
                 )
-        outcome = table.append(loaded, append)
-        if outcome is AppendOutcome.LANDED:
-            return table.load(first_schema)
+        try:
+            unknown, outcome = None, table.append(loaded, append)
+            if outcome is AppendOutcome.LANDED:
+                return table.load(first_schema)
+        except UnknownOutcomeError as error:
+            unknown = error
         pause(attempt)
     loaded = table.load(first_schema)
     if append.id in loaded.appended:
         return loaded
-    if outcome is AppendOutcome.CONFLICT:
-        raise ConflictError(f"{table.name} was changed by others {_ATTEMPTS} times in a row")
-    raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")
+    if unknown is not None:
+        raise unknown
+    raise ConflictError(f"{table.name} was changed by others {_ATTEMPTS} times in a row")

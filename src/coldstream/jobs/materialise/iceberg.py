@@ -15,11 +15,9 @@ The offsets that a table holds are in a state object (`state`); each snapshot's 
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,29 +27,24 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
-    TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.io.pyarrow import (
-    PyArrowFileIO,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergMetadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
-from pyiceberg.typedef import Record
 
 from coldstream.errors import (
     ConflictError,
     CorruptDataError,
     InvalidInputError,
     UnavailableError,
+    UnknownOutcomeError,
 )
+from coldstream.jobs.materialise.catalog_answers import answers, meaning
+from coldstream.jobs.materialise.data_files import data_file
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
     STATE_PROPERTY,
@@ -78,16 +71,11 @@ from coldstream.jobs.materialise.table import (
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.names import check_stream
 
-_RETRIES = "commit.retry.num-retries"
 _GROW_ATTEMPTS = 10
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
 #: The most streams whose next offset a summary names; beyond that the state object has to do.
 _MAX_NAMED = 100
-_TRANSFORMS: Mapping[TablePartition, Transform[Any, Any]] = {
-    TablePartition.HOUR: HourTransform(),
-    TablePartition.DAY: DayTransform(),
-}
 
 
 class KeepingFileIO(PyArrowFileIO):
@@ -137,13 +125,27 @@ class IcebergTable:
         self._seen: int | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
-        try:
-            table = self._catalog.load_table(self.name)
-        except NoSuchTableError:
-            table = self._create(first_schema)
-        return self._loaded(table)
+        with answers(self.name):
+            try:
+                table = self._catalog.load_table(self.name)
+            except NoSuchTableError:
+                table = self._create(first_schema)
+            return self._loaded(table)
+
+    def peek(self) -> Loaded | None:
+        with answers(self.name):
+            try:
+                table = self._catalog.load_table(self.name)
+            except NoSuchTableError:
+                return None
+            self._check_ours(table)
+            return self._as_loaded(table, find_pointer(self.name, table.metadata))
 
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        with answers(self.name):
+            return self._grown(loaded, schema)
+
+    def _grown(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
         for _ in range(_GROW_ATTEMPTS):
             table: IcebergMetadata = loaded.handle
             # Whoever was quicker has said the type: pyiceberg would widen it, or raise.
@@ -174,20 +176,24 @@ class IcebergTable:
                 update = change.update_snapshot(snapshot_properties=summary)
                 removed, kept = self._replaced(loaded, append.replaces)
                 removed += self._named(loaded, append.removes)
-                with update.overwrite() if removed else update.fast_append() as files:
+                with update.overwrite() if removed else update.merge_append() as files:
                     for old in removed:
                         files.delete_data_file(old)
                     for new in (*append.files, *kept):
-                        files.append_data_file(self._data_file(table, new))
+                        files.append_data_file(data_file(table, new))
                 noted = note(files.snapshot_id, pointer)
                 said = {APPEND_PROPERTY: append.id, STATE_PROPERTY: pointer}
                 change.set_properties({**said, **noted})
         except (CommitFailedException, ValidationException):
             return AppendOutcome.CONFLICT
-        except _REFUSED:
-            raise
-        except Exception:  # no answer, or one nobody knows: the caller looks what the table says
-            return AppendOutcome.UNKNOWN
+        except Exception as error:
+            known = meaning(error, self.name)
+            if isinstance(known, UnavailableError):
+                words = f"nobody knows whether a change landed: {known.reason}"
+                raise UnknownOutcomeError(words) from error
+            if known is None or known is error:
+                raise
+            raise known from error
         return AppendOutcome.LANDED
 
     def _replaced(
@@ -207,6 +213,10 @@ class IcebergTable:
         return list(removed.values()), kept
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
+        with answers(self.name):
+            return self._forgotten(loaded, before_ms, dry_run)
+
+    def _forgotten(self, loaded: Loaded, before_ms: int, dry_run: bool) -> Versions | None:
         before: IcebergMetadata = loaded.handle
         # A state that is known by an ancestor only would be forgotten with it.
         known = find_pointer(self.name, before.metadata).own
@@ -293,41 +303,29 @@ class IcebergTable:
             return self._created(schema)
 
     def _created(self, schema: pa.Schema) -> IcebergMetadata:
-        properties = {
-            _RETRIES: "0",
-            "write.parquet.compression-codec": "zstd",
-            "coldstream.partition": self._partition.value,
-        }
-        # Where another writer was quicker there is a table, too.
-        with suppress(TableAlreadyExistsError, CommitFailedException):
-            new = self._catalog.create_table_transaction(
-                self.name,
-                schema=schema,
-                # Never a place that another table has, or had: its files are not ours to delete.
-                location=f"{self._new_location}-{self._new_id()}",
-                properties=properties,
-            )
-            with new, new.update_spec() as spec:
-                spec.add_field(self._stream, IdentityTransform(), f"{self._stream}_identity")
-                if self._partition in _TRANSFORMS:
-                    name = f"{self._time}_{self._partition}"
-                    spec.add_field(self._time, _TRANSFORMS[self._partition], name)
+        # Never a place that another table has, or had: its files are not ours to delete.
+        location = f"{self._new_location}-{self._new_id()}"
+        columns = (self._stream, self._offset, self._time)
+        create(self._catalog, self.name, schema, location, self._partition, columns)
         return self._catalog.load_table(self.name)
 
-    def _loaded(self, table: IcebergMetadata) -> Loaded:
+    def _check_ours(self, table: IcebergMetadata) -> None:
         properties = table.metadata.properties
-        if "coldstream.partition" not in properties:
+        if PARTITION not in properties:
             raise InvalidInputError(
                 f"the table {self.name} exists and was not made by coldstream: choose another name"
             )
-        if properties["coldstream.partition"] != self._partition:
+        if properties[PARTITION] != self._partition:
             raise InvalidInputError(
-                f"the table {self.name} is partitioned by {properties['coldstream.partition']},"
+                f"the table {self.name} is partitioned by {properties[PARTITION]},"
                 f" the rule says {self._partition}"
             )
-        if properties.get(_RETRIES) != "0":
+
+    def _loaded(self, table: IcebergMetadata) -> Loaded:
+        self._check_ours(table)
+        if table.metadata.properties.get(RETRIES) != "0":
             with table.transaction() as change:
-                change.set_properties({_RETRIES: "0"})
+                change.set_properties({RETRIES: "0"})
             table = self._catalog.load_table(self.name)
         self._check_not_set_back(table)
         pointer = find_pointer(self.name, table.metadata)
@@ -336,7 +334,10 @@ class IcebergTable:
             # Others may have changed it meanwhile: state and snapshot must be of one moment.
             table = self._catalog.load_table(self.name)
             pointer = find_pointer(self.name, table.metadata)
-        appended = {properties.get(APPEND_PROPERTY, "")}
+        return self._as_loaded(table, pointer)
+
+    def _as_loaded(self, table: IcebergMetadata, pointer: Pointer) -> Loaded:
+        appended = {table.metadata.properties.get(APPEND_PROPERTY, "")}
         for snapshot in table.metadata.snapshots:
             if snapshot.summary is not None:
                 appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
@@ -366,30 +367,6 @@ class IcebergTable:
         if pointer.url is not None and current is not None:
             with suppress(Exception), table.transaction() as change:
                 change.set_properties(note(current, pointer.url))
-
-    def _data_file(self, table: IcebergMetadata, written: WrittenFile) -> DataFile:
-        schema = table.schema()
-        statistics = data_file_statistics_from_parquet_metadata(
-            pq.read_metadata(io.BytesIO(written.footer)),
-            compute_statistics_plan(schema, table.metadata.properties),
-            parquet_path_to_id_mapping(schema),
-        )
-        unit = () if written.time_unit is None else (written.time_unit,)
-        return DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=written.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(written.stream, *unit),
-            file_size_in_bytes=written.size,
-            sort_order_id=None,
-            spec_id=table.metadata.default_spec_id,
-            equality_ids=None,
-            key_metadata=None,
-            **statistics.to_serialized_dict(),
-        )
-
-
-_REFUSED = (InvalidInputError, CorruptDataError, pa.ArrowInvalid, TypeError, AttributeError)
 
 
 def _summary(append: Append, state: TableState) -> dict[str, str]:

@@ -34,7 +34,9 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
+from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
@@ -44,8 +46,9 @@ from coldstream.jobs.materialise.rules import (
     check_rules,
     parse_rules,
     rule_for,
+    schema_of,
 )
-from coldstream.jobs.materialise.run import Runner, RunSettings, StreamNow, TableReport, Tables
+from coldstream.jobs.materialise.run import Runner, RunSettings, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
@@ -54,6 +57,7 @@ from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.report import JobReport, raised_by_worker
 from coldstream.manifest.catalog import StreamState
+from coldstream.osiris.body import BodyFormat
 from coldstream.plans.probe import is_probe
 from coldstream.ports import MetricUnit
 from coldstream.quantities import parse_duration, parse_size
@@ -78,12 +82,31 @@ def old_enough(value: str) -> int:
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+BODY_FORMAT = Argument(
+    "body-format",
+    one_of(*BodyFormat),
+    "auto (what is no AMQP 1.0 is plain bytes), amqp (it is a dead letter), bytes (nothing is).",
+    "auto",
+)
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
 START = Argument("start", text, "Where a new table begins: first, next or an offset.", "first")
 KEEP: Argument[int | None] = Argument(
     "keep", parse_duration, "Remove rows of chunks older than this, such as 400d.", None
+)
+SCHEMA = Argument(
+    "schema",
+    text,
+    "With --body json: the fields of bodies, as lines of `name: type`, a JSON Schema, an Avro"
+    " schema, or the path or s3:// URL of a file with one of these.",
+    "",
+)
+MISFITS = Argument(
+    "misfits",
+    one_of(*Misfits),
+    "With --schema: what becomes of a body with a value that does not fit.",
+    "rescue",
 )
 RULES = Argument("rules", text, "Rules as JSON, or the path or s3:// URL of a file with them.", "")
 FROM: Argument[int | None] = Argument("from", whole_number, "Back-fill from this offset on.", None)
@@ -101,10 +124,14 @@ EXPIRE: Argument[int | None] = Argument(
     None,
 )
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
+PLAN = Argument(
+    "plan", flag, "A dry run that reads a sample, and says of every column what and why.", False
+)
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, PARTITION, START, KEEP, RULES, FROM, TO,
-    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN,
+    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS, PARTITION, START, KEEP,
+    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
+    DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -117,8 +144,12 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
     one = given[STREAMS] or given[INTO]
     if bool(one) == bool(given[RULES]):
         raise InvalidInputError("give --streams and --into, or --rules")
+
+    def read(source: str) -> str:
+        return _document(source, place)
+
     if given[RULES]:
-        return parse_rules(_document(given[RULES], place))
+        return parse_rules(read(given[RULES]), read)
     if not (given[STREAMS] and given[INTO]):
         raise InvalidInputError("--streams and --into belong together")
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
@@ -129,6 +160,9 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
+        BodyFormat(given[BODY_FORMAT]),
+        schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
+        Misfits(given[MISFITS]),
     )
     return check_rules([rule])
 
@@ -144,7 +178,7 @@ def _document(source: str, place: Place) -> str:
         return store.get_all(key, limit=2**20).decode()
     path = Path(source)
     if not path.is_file():
-        raise InvalidInputError(f"there are no rules at {source}")
+        raise InvalidInputError(f"there is no file {source[:200]!r}")
     return path.read_text()
 
 
@@ -155,10 +189,18 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
         ColdstreamError: of the tables that failed; the others are done.
     """
     rules = rules_of(given, place)
+    if given[PLAN] and given[MAINTAIN]:
+        raise InvalidInputError("--plan is about columns: give --maintain --dry-run apart from it")
     if given[EXPIRE] is not None and not given[MAINTAIN]:
         raise InvalidInputError("--expire belongs to --maintain")
     window = BackfillWindow(given[FROM], given[TO], given[OVERWRITE])
-    settings = RunSettings(window, given[WINDOW_BYTES], given[FILE_BYTES], dry_run=given[DRY_RUN])
+    settings = RunSettings(
+        window,
+        given[WINDOW_BYTES],
+        given[FILE_BYTES],
+        dry_run=given[DRY_RUN] or given[PLAN],
+        columns=given[PLAN],
+    )
     chosen, unread = _streams(rules, place, window)
     runner = Runner(
         SparkEngine(spark, place, partition_bytes=given[PARTITION_BYTES]),
@@ -174,6 +216,8 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
             pair = open_tables(rule, place, given[WAREHOUSE])
             done = _fill(runner, rules, pair, streams, settings)
             tables[table] = asdict(done)
+            if done.plan is None:
+                del tables[table]["plan"]
             _count(report, table, done)
             errors |= {
                 f"{table} {stream}": _mixed(table, stream, spans)
@@ -293,7 +337,7 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
         return done
 
     return {
-        "rows": kept(pair.rows, first_schema(rule.body), columns_of(rule.body)),
+        "rows": kept(pair.rows, first_schema(rule.body, rule.schema), columns_of(rule.body)),
         "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS),
     }
 

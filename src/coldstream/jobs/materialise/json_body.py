@@ -8,7 +8,8 @@ that is no JSON, one that tries to look like two) is decided body by body in Pyt
   * A body that is no JSON object gives an error, and its message goes to the dead letters.
   * A field that the table has no column for, or that does not fit its column, is rescued as the
     text that it has in the body. The driver may grow the table by the new fields and have the batch
-    done again.
+    done again, unless the rule declares what the fields are: then these are all columns, and the
+    rule says whether a body with one that does not fit is rescued, or an error, too.
   * A field whose name no table can take (`schema.can_be_column`) is always rescued, and so is one
     that is nested more deeply than `MAX_DEPTH`.
 """
@@ -16,17 +17,19 @@ that is no JSON, one that tries to look like two) is decided body by body in Pyt
 from __future__ import annotations
 
 import io
-import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from coldstream.jobs.materialise.json_columns import MisfitError, made_of, readable
+from coldstream.jobs.materialise.json_fit import fitter, kind_of, printable
 from coldstream.jobs.materialise.json_text import parse_object, texts_of
+from coldstream.jobs.materialise.kinds import name_of, stored
 from coldstream.jobs.materialise.schema import (
     MAX_DEPTH,
     MAX_FIELDS,
@@ -34,12 +37,13 @@ from coldstream.jobs.materialise.schema import (
     RESERVED,
     can_be_column,
     grown,
+    lacking,
+    merged,
 )
 
-_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 _MAX_EXACT = 2**53  # from here on some whole numbers are no double
 _MAX_REASON = 200
-_NOTHING = pa.schema([])
+_MAX_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +63,37 @@ class Parsed:
     found: pa.Schema
 
 
-def parse_bodies(bodies: pa.Array, known: pa.Schema) -> Parsed:
+class Misfits(StrEnum):
+    """What becomes of a body one of whose fields does not fit its column."""
+
+    RESCUE = "rescue"
+    DEAD_LETTER = "dead-letter"
+
+
+def parse_bodies(
+    bodies: pa.Array, known: pa.Schema, *, declared: bool = False, misfits: Misfits = Misfits.RESCUE
+) -> Parsed:
     """Bodies as the columns of `known`.
 
     Args:
         bodies: binary, of any content; null counts as a body that is no JSON.
-        known: fields that have a column.
+        known: fields that have a column, with types as a rule declares them (`declared`) or as the
+            table has them; the columns come out as `kinds.stored` says.
+        declared: whether there are no other columns, so that nothing is found.
+        misfits: what becomes of a body with a value that does not fit, or without one that has to
+            be there. A field without a column never makes an error.
     """
     quick = _quickly(bodies, known)
-    return quick if quick is not None else _one_by_one(bodies, known)
+    if quick is not None:
+        return quick
+    return _one_by_one(bodies, known, declared=declared, misfits=misfits)
 
 
 def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
     """All at once; None where that might not be the truth."""
     count = len(bodies)
-    if not len(known) or not count or bodies.null_count:
+    read = readable(known)
+    if read is None or not len(known) or not count or bodies.null_count:
         return None
     try:
         bodies.cast(pa.string())  # Arrow's reader does not check UTF-8, this does
@@ -82,7 +102,7 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
     lines = b"".join(
         b'{"i":%d,"b":%b}\n' % (number, body) for number, body in enumerate(bodies.to_pylist())
     )
-    schema = pa.schema([pa.field("i", pa.int64()), pa.field("b", pa.struct(list(known)))])
+    schema = pa.schema([pa.field("i", pa.int64()), pa.field("b", pa.struct(list(read)))])
     try:
         table = arrow_json.read_json(
             io.BytesIO(lines),
@@ -104,10 +124,14 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
         rows = rows.chunk(0)
     if rows.null_count:
         return None  # the body null is no object
-    columns = tuple(rows.flatten())
+    columns = rows.flatten()
     if not all(_exact(column) for column in columns):
         return None
-    return Parsed(columns, pa.nulls(count, RESCUED_TYPE), {}, pa.schema([]))
+    try:
+        made = tuple(map(made_of, columns, known))
+    except MisfitError:
+        return None
+    return Parsed(made, pa.nulls(count, RESCUED_TYPE), {}, pa.schema([]))
 
 
 def _exact(column: pa.Array) -> bool:
@@ -123,32 +147,49 @@ def _exact(column: pa.Array) -> bool:
     return largest is None or largest < _MAX_EXACT
 
 
-def _one_by_one(bodies: pa.Array, known: pa.Schema) -> Parsed:
+def _one_by_one(
+    bodies: pa.Array, known: pa.Schema, *, declared: bool = False, misfits: Misfits = Misfits.RESCUE
+) -> Parsed:
     errors: dict[int, str] = {}
     columns: list[list[Any]] = [[] for _ in known]
     rescued: list[list[tuple[str, str]] | None] = []
-    growth = _Growth(known)
+    names = frozenset(known.names)
+    growth = None if declared else _Growth(known)
+    fits = [fitter(field) for field in known]
     for number, body in enumerate(bodies.to_pylist()):
         text, document = "", {}
         try:
             text = _text_of(body)
             document = parse_object(text)
         except ValueError as exc:
-            errors[number] = _printable(str(exc))[:_MAX_REASON]
-        saved = []
-        for field, column in zip(known, columns, strict=True):
-            value, complete = _fitted(document.get(field.name), field.type)
+            errors[number] = printable(str(exc))[:_MAX_REASON]
+        amiss = []
+        for name, fit, column in zip(known.names, fits, columns, strict=True):
+            value, complete = fit(document.get(name))
             column.append(value)
             if not complete:
-                saved.append(field.name)
-        saved += [name for name in document if name not in growth.names]
-        growth.add({name: document[name] for name in saved})
+                amiss.append(name)
+        saved = [name for name in amiss if name in document]
+        saved += [name for name in document if name not in names]
         texts = texts_of(text) if saved else {}
-        rescued.append([(_printable(name), texts[name]) for name in saved] or None)
+        if amiss and misfits is Misfits.DEAD_LETTER:
+            errors.setdefault(number, _misfit(known.field(amiss[0]), texts))
+        if growth is not None:
+            growth.add({name: document[name] for name in saved})
+        rescued.append([(printable(name), texts[name]) for name in saved] or None)
     arrays = tuple(
-        pa.array(column, field.type) for field, column in zip(known, columns, strict=True)
+        pa.array(column, stored(field.type)) for field, column in zip(known, columns, strict=True)
     )
-    return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, growth.found())
+    found = pa.schema([]) if growth is None else growth.found()
+    return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, found)
+
+
+def _misfit(field: pa.Field, texts: Mapping[str, str]) -> str:
+    if field.name not in texts:
+        return f"the body has no {field.name}, which must be there"
+    text = texts[field.name]
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return f"{field.name} is no {name_of(field.type)}: {shown}"[: 2 * _MAX_REASON]
 
 
 class _Growth:
@@ -159,35 +200,38 @@ class _Growth:
     """
 
     def __init__(self, known: pa.Schema) -> None:
-        self.names = frozenset(known.names)
+        self._names = frozenset(known.names)
         self._known = known
-        self._schema = known
+        self._new = pa.schema([])
         self._seen: set[tuple[str, pa.DataType]] = set()
 
     def add(self, saved: Mapping[str, Any]) -> None:
         """Fields of one body that had to be rescued."""
         for name, value in saved.items():
-            if name not in self.names and not self._may_come(name):
+            if name not in self._names and not self._may_come(name):
                 continue
-            kind = _kind(value, MAX_DEPTH)
+            kind = kind_of(value, MAX_DEPTH)
             if kind is not None and (name, kind) not in self._seen:
                 self._seen.add((name, kind))
-                self._schema = grown(self._schema, pa.schema([pa.field(name, kind)]))
+                new = lacking(self._known, pa.schema([pa.field(name, kind)]))
+                self._new = merged(self._new, new)
 
     def found(self) -> pa.Schema:
-        """Fields that are new, or that have grown inside."""
+        """Fields that are new, or that have grown inside; their types take all that was seen."""
+        whole = grown(self._known, self._new)
         return pa.schema(
             [
                 field
-                for field in self._schema
-                if field.name not in self.names or field.type != self._known.field(field.name).type
+                for field in whole
+                if field.name not in self._names or field.type != self._known.field(field.name).type
             ]
         )
 
     def _may_come(self, name: str) -> bool:
         if name.lower() in RESERVED or not can_be_column(name):
             return False
-        return len(self._schema) < MAX_FIELDS or self._schema.get_field_index(name) >= 0
+        room = len(self._names) + len(self._new) < MAX_FIELDS
+        return room or self._new.get_field_index(name) >= 0
 
 
 def _text_of(body: bytes | None) -> str:
@@ -202,92 +246,3 @@ def _text_of(body: bytes | None) -> str:
         return str(body, "utf-8")
     except UnicodeDecodeError as exc:
         raise ValueError("the body is no UTF-8") from exc
-
-
-def _fitted(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
-    """What of `value` a column of this type takes, and whether that is all of it."""
-    if value is None:
-        return None, True
-    if pa.types.is_boolean(kind):
-        return (value, True) if isinstance(value, bool) else (None, False)
-    if pa.types.is_int64(kind):
-        fits = type(value) is int and _MIN_INT <= value <= _MAX_INT
-        return (value, True) if fits else (None, False)
-    if pa.types.is_float64(kind):
-        # A number without a point is one all the same, if a double holds it exactly.
-        fits = type(value) in (int, float) and abs(value) <= sys.float_info.max
-        fits = fits and float(value) == value
-        return (float(value), True) if fits else (None, False)
-    if pa.types.is_string(kind):
-        return (value, True) if isinstance(value, str) and _is_text(value) else (None, False)
-    if pa.types.is_struct(kind):
-        return _fitted_struct(value, kind)
-    if pa.types.is_list(kind):
-        return _fitted_list(value, kind)
-    return None, False
-
-
-def _fitted_struct(value: Any, kind: pa.StructType) -> tuple[Any, bool]:
-    if not isinstance(value, dict):
-        return None, False
-    parts = {field.name: _fitted(value.get(field.name), field.type) for field in kind}
-    complete = value.keys() <= parts.keys() and all(whole for _, whole in parts.values())
-    return {name: part for name, (part, _) in parts.items()}, complete
-
-
-def _fitted_list(value: Any, kind: pa.ListType) -> tuple[Any, bool]:
-    if not isinstance(value, list):
-        return None, False
-    parts = [_fitted(each, kind.value_type) for each in value]
-    return [part for part, _ in parts], all(whole for _, whole in parts)
-
-
-def _kind(value: Any, depth: int) -> pa.DataType | None:
-    """The type of a column for `value`; None where its JSON text must do.
-
-    Args:
-        value: as JSON gives it.
-        depth: objects and lists within each other that still get a type.
-    """
-    if isinstance(value, bool):
-        return pa.bool_()
-    if isinstance(value, int):
-        return pa.int64() if _MIN_INT <= value <= _MAX_INT else None
-    if isinstance(value, float):
-        return pa.float64() if math.isfinite(value) else None
-    if isinstance(value, str):
-        return pa.string()
-    if not depth:
-        return None
-    if isinstance(value, dict):
-        return _struct_kind(value, depth - 1)
-    if isinstance(value, list):
-        return _list_kind(value, depth - 1)
-    return None
-
-
-def _struct_kind(value: Mapping[str, Any], depth: int) -> pa.DataType | None:
-    kinds = {name: _kind(each, depth) for name, each in value.items() if can_be_column(name)}
-    fields = [pa.field(name, kind) for name, kind in kinds.items() if kind is not None]
-    return pa.struct(list(grown(_NOTHING, pa.schema(fields)))) if fields else None
-
-
-def _list_kind(values: Sequence[Any], depth: int) -> pa.DataType | None:
-    merged = _NOTHING
-    for kind in dict.fromkeys(_kind(each, depth) for each in values):
-        if kind is not None:
-            merged = grown(merged, pa.schema([pa.field("e", kind)]))
-    return pa.list_(merged.field(0).type) if len(merged) else None
-
-
-def _is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: JSON may spell half a surrogate pair."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _printable(value: str) -> str:
-    return value if _is_text(value) else value.encode(errors="backslashreplace").decode()

@@ -12,11 +12,27 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
-_GAP = re.compile(r"[ \t\n\r,:]*")
 #: Python refuses to read longer numbers than some thousand digits; no column holds them anyway.
 _MAX_DIGITS = 400
+
+
+class Real(float):
+    """A number with a point, an exponent or too many digits, and the text that it was read from."""
+
+    __slots__ = ("text",)
+
+    def __new__(cls, text: str) -> Self:
+        """The number that JSON text is."""
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
+
+
+_GAP = re.compile(r"[ \t\n\r,:]*")
 
 
 class _DoubledError(ValueError):
@@ -55,6 +71,22 @@ def texts_of(text: str) -> dict[str, str]:
     return found
 
 
+def json_of(value: Any) -> str:
+    """A value that `parse_object` gave, as JSON; every number with the digits that it was read of.
+
+    Args:
+        value: any but text that UTF-8 has no bytes for, which comes out as it is.
+    """
+    if isinstance(value, Real):
+        return value.text
+    if isinstance(value, dict):
+        fields = (f"{json_of(name)}:{json_of(each)}" for name, each in value.items())
+        return f"{{{','.join(fields)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(json_of, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _after_gap(text: str, at: int) -> int:
     gap = _GAP.match(text, at)
     assert gap is not None
@@ -69,12 +101,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _whole(digits: str) -> int | float:
-    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
+def _whole(digits: str) -> int | Real:
+    return int(digits) if len(digits) < _MAX_DIGITS else Real(digits)
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_whole, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_int=_whole, parse_float=Real, parse_constant=_refuse
+)

@@ -113,10 +113,12 @@ def swap(
         UnknownOutcomeError: nobody knows; it is planned again next time, from what is there.
     """
     append = Append(id_, new, removes=[each.path for each in old])
-    outcome = table.append(loaded, append)
-    if outcome is AppendOutcome.UNKNOWN and id_ not in table.load(loaded.schema).appended:
-        raise UnknownOutcomeError(f"the catalog gave no answer for {table.name}")
-    return outcome is not AppendOutcome.CONFLICT
+    try:
+        return table.append(loaded, append) is AppendOutcome.LANDED
+    except UnknownOutcomeError:
+        if id_ not in table.load(loaded.schema).appended:
+            raise
+    return True
 
 
 def maintain(

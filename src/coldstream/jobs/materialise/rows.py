@@ -19,7 +19,7 @@ def batches_of(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBat
     for number in range(file.num_row_groups):
         group = file.read_row_group(number)
         columns = [
-            _fitted(group.column(each.name).combine_chunks(), each.type)
+            with_type(group.column(each.name).combine_chunks(), each.type)
             if each.name in group.column_names
             else pa.nulls(group.num_rows, each.type)
             for each in schema
@@ -37,19 +37,19 @@ def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatc
     return batch.filter(pc.invert(gone))
 
 
-def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as the same type with more fields inside; those are null."""
+def with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as a wider type, or one with more fields inside; those are null."""
     if column.type == kind:
         return column
     if pa.types.is_struct(kind):
         parts = [
-            _fitted(pc.struct_field(column, each.name), each.type)
+            with_type(pc.struct_field(column, each.name), each.type)
             if column.type.get_field_index(each.name) >= 0
             else pa.nulls(len(column), each.type)
             for each in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
     if pa.types.is_list(kind):
-        values = _fitted(column.values, kind.value_type)
+        values = with_type(column.values, kind.value_type)
         return pa.ListArray.from_arrays(column.offsets, values, kind, mask=column.is_null())
     return column.cast(kind)

@@ -1,8 +1,9 @@
 """Whether a table that is there already can take what a rule makes: its rule may have changed.
 
 A table of bytes has other columns than one of fields, so neither becomes the other. A function of
-the user's may make more columns than it did before; the table grows by them. One that makes another
-type than its column has is refused before anything is read.
+the user's, or a declared schema, may have more columns than before; the table grows by them, and a
+column becomes wider where Iceberg allows it. Another type than that is refused before anything is
+read.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from __future__ import annotations
 import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.kinds import name_of
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.schema import RESCUED, body_fields, columns_of, grown
+from coldstream.jobs.materialise.schema import (
+    NAME_COLUMNS,
+    RESCUED,
+    body_fields,
+    columns_of,
+    grown,
+)
 
 _CLASSES = (
     (pa.types.is_boolean,),
     (pa.types.is_integer,),
     (pa.types.is_floating,),
-    (pa.types.is_decimal,),
     (pa.types.is_string, pa.types.is_large_string),
     (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
-    (pa.types.is_timestamp,),
     (pa.types.is_date,),
     (pa.types.is_time,),
-    (pa.types.is_map,),
 )
 
 
@@ -46,21 +51,26 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
             f"the table {rule.table} has no column {lacking[0]}: it was filled with another body"
             f" than {rule.body}. Fill a table of another name, or go back to that body"
         )
-    if rule.body in _REST:
+    present = grown(present, pa.schema([each for each in first if each.name in NAME_COLUMNS]))
+    if rule.body in _REST and rule.schema is None:
         return present
+    maker, way_out = rule.body, "give the new one another name"
+    if rule.schema is not None:
+        maker, way_out = "the rule's schema", "fill a table of another name"
     own = body_fields(first)
     after = grown(present, own)
     for made in own:
         if made.name not in after.names:
             raise InvalidInputError(
-                f"the table {rule.table} can have no column {made.name}, which {rule.body} makes:"
+                f"the table {rule.table} can have no column {made.name}, which {maker} has:"
                 " there are too many, or one whose name differs in upper case only"
             )
         column = after.field(made.name)
         if not _takes(column.type, made.type):
             raise InvalidInputError(
-                f"the column {made.name} of {rule.table} is {column.type}, and {rule.body} makes"
-                f" {made.type}: a column never changes its type, so give the new one another name"
+                f"the column {made.name} of {rule.table} is {name_of(column.type)}, and {maker}"
+                f" says {name_of(made.type)}: a column becomes wider (int to long, float to double,"
+                f" a decimal with more digits) and nothing else, so {way_out}"
             )
     return after
 
@@ -90,6 +100,12 @@ def _takes(column: pa.DataType, made: pa.DataType) -> bool:
         same = pa.types.is_integer(column) == pa.types.is_integer(made)
         number = pa.types.is_integer(made) or pa.types.is_floating(made)
         return bool(same and number and column.bit_width >= made.bit_width)
+    if pa.types.is_map(column) and pa.types.is_map(made):
+        return _takes(column.key_type, made.key_type) and _takes(column.item_type, made.item_type)
+    if pa.types.is_decimal(column) and pa.types.is_decimal(made):
+        return bool(column.scale == made.scale and column.precision >= made.precision)
+    if pa.types.is_timestamp(column) and pa.types.is_timestamp(made):
+        return bool(column.tz) == bool(made.tz)
     return any(
         any(test(column) for test in tests) and any(test(made) for test in tests)
         for tests in _CLASSES

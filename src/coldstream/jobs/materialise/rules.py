@@ -2,7 +2,8 @@
 
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
-                 "partition": "day", "keep": "400d"}]}
+                 "partition": "day", "keep": "400d", "body_format": "auto",
+                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.declared import of_document, parse_declared
+from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
 
@@ -27,6 +33,9 @@ _TABLE = re.compile(r"[a-z0-9_]{1,255}\.[a-z0-9_]{1,255}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 #: Added to a table's name for the table of what could not go into it.
 DEAD_LETTERS = "_dead_letters"
+
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class TablePartition(StrEnum):
@@ -48,6 +57,10 @@ class TableRule:
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
+        body_format: how messages are read, before anything is made of their bodies.
+        schema: with a body of "json": the fields that it has, as `declared` makes them; None where
+            the bodies themselves say so.
+        misfits: what becomes of a body that does not fit `schema`.
     """
 
     streams: str
@@ -56,6 +69,9 @@ class TableRule:
     partition: TablePartition = TablePartition.DAY
     start: str = "first"
     keep_seconds: int | None = None
+    body_format: BodyFormat = BodyFormat.AUTO
+    schema: pa.Schema | None = None
+    misfits: Misfits = Misfits.RESCUE
 
     def __post_init__(self) -> None:
         trouble = name_pattern.problem(self.streams)
@@ -72,6 +88,10 @@ class TableRule:
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
         if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
             raise InvalidInputError("keep is at least 1d")
+        if self.schema is not None and self.body != "json":
+            raise InvalidInputError(f"a schema is for a body of json, not {self.body}")
+        if self.schema is None and self.misfits is not Misfits.RESCUE:
+            raise InvalidInputError(f"misfits: {self.misfits} needs a schema")
 
     @property
     def database(self) -> str:
@@ -88,8 +108,17 @@ class TableRule:
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
-def parse_rules(text: str) -> tuple[TableRule, ...]:
+def no_files(place: str) -> str:
+    """For rules that name no file."""
+    raise InvalidInputError(f"there is no file {place}")
+
+
+def parse_rules(text: str, read: Callable[[str], str] = no_files) -> tuple[TableRule, ...]:
     """Rules out of a document; see the top of this module.
+
+    Args:
+        text: the document.
+        read: gives what is in a file; its schema may be named by path or s3:// URL.
 
     Raises:
         InvalidInputError: it is no such document; names the rule.
@@ -106,7 +135,7 @@ def parse_rules(text: str) -> tuple[TableRule, ...]:
     rules = []
     for number, each in enumerate(tables, 1):
         try:
-            rules.append(_rule(each))
+            rules.append(_rule(each, read))
         except InvalidInputError as exc:
             raise InvalidInputError(f"rule {number}: {exc.reason}") from exc
     return check_rules(rules)
@@ -121,8 +150,7 @@ def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        ours = (rule.body, rule.partition, rule.keep_seconds)
-        if ours != (other.body, other.partition, other.keep_seconds):
+        if replace(rule, streams=other.streams, start=other.start) != other:
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
@@ -139,10 +167,43 @@ _WORDS = {
     "partition": "partition",
     "start": "start",
     "keep": "keep_seconds",
+    "body_format": "body_format",
+    "schema": "schema",
+    "misfits": "misfits",
 }
 
 
-def _rule(value: object) -> TableRule:
+def schema_of(value: object, read: Callable[[str], str]) -> pa.Schema:
+    """What a rule declares.
+
+    Args:
+        value: a JSON Schema or an Avro schema; or text: either of these, lines of `name: type`, or
+            the path or s3:// URL of a file with one of the three.
+        read: gives what is in a file.
+
+    Raises:
+        InvalidInputError: it is none of them; says why.
+    """
+    if isinstance(value, Mapping):
+        return of_document(value)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInputError("schema is no schema, and no name of a file with one")
+    named = value.startswith("s3://") or ":" not in value
+    return parse_declared(read(value) if named else value)
+
+
+def one_of(words: type[E], name: str, given: str) -> E:
+    """The member of an enumeration that a word means.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    if given not in list(words):
+        raise InvalidInputError(f"{name} is one of {', '.join(words)}, not {given!r}")
+    return words(given)
+
+
+def _rule(value: object, read: Callable[[str], str]) -> TableRule:
     if not isinstance(value, Mapping):
         raise InvalidInputError("is no object")
     unknown = sorted(set(value) - set(_WORDS))
@@ -153,14 +214,15 @@ def _rule(value: object) -> TableRule:
             raise InvalidInputError(f"{word!r} is missing")
     arguments: dict[str, Any] = {}
     for word, each in value.items():
+        if word == "schema":
+            arguments["schema"] = schema_of(each, read)
+            continue
         if type(each) is not str:
             raise InvalidInputError(f"{word} is no text")
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
-    if "partition" in arguments:
-        given = arguments["partition"]
-        if given not in list(TablePartition):
-            raise InvalidInputError(
-                f"partition is one of {', '.join(TablePartition)}, not {given!r}"
-            )
-        arguments["partition"] = TablePartition(given)
+    if "body_format" in arguments:
+        arguments["body_format"] = parse_body_format(arguments["body_format"])
+    for word, words in (("partition", TablePartition), ("misfits", Misfits)):
+        if word in arguments:
+            arguments[word] = one_of(words, word, arguments[word])
     return TableRule(**arguments)

@@ -11,82 +11,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
 import pyarrow as pa
 
+from coldstream.jobs.materialise.column_plan import TablePlan, grows, plan_columns, sample_of
 from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling, with_found
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout
-from coldstream.manifest.ledger import Ledger
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
 _MAX_GROWTH = 3
 _MAX_TASKS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPiece:
-    """Work for one task.
-
-    Attributes:
-        stream: directory name.
-        span: offsets [first, next) of the stream within which the task reads.
-        split: which part of them; opaque.
-        size: bytes, about.
-    """
-
-    stream: str
-    span: tuple[int, int]
-    split: Any
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamNow:
-    """A stream as a run found it.
-
-    Attributes:
-        stream: directory name.
-        name: of the queue; the directory name where nobody knows it.
-        first_offset: of the manifest.
-        next_offset: of the manifest.
-        snapshot: of the manifest, opaque.
-        ledger: of the manifest.
-        deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
-    """
-
-    stream: str
-    name: str
-    first_offset: int
-    next_offset: int
-    snapshot: Any = None
-    ledger: Ledger = field(default_factory=Ledger)
-    deleted: bool = False
-
-
-class Engine(Protocol):
-    """Does the reading and writing; on Spark in `spark_engine`."""
-
-    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
-        """Cut what is to be read into tasks of even size, in the order of offsets."""
-        ...
-
-    def perform(
-        self,
-        pieces: Sequence[TaskPiece],
-        rules: TaskRules,
-        row_limit: int | None = None,
-    ) -> list[TaskResult]:
-        """Do tasks, all at once; results in the order of the pieces."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +43,7 @@ class RunSettings:
         target_bytes: size of a file.
         sample_rows: of each of the first tasks, to learn the fields of a new table's bodies.
         dry_run: only say what would be done.
+        columns: with `dry_run`: also what would become of every column, out of a sample.
     """
 
     window: BackfillWindow = field(default_factory=BackfillWindow)
@@ -106,6 +51,7 @@ class RunSettings:
     target_bytes: int = 256 * 2**20
     sample_rows: int = 20_000
     dry_run: bool = False
+    columns: bool = False
 
 
 @dataclass(slots=True)
@@ -124,10 +70,12 @@ class TableReport:
         bytes_read: of messages, uncompressed.
         commits: of the table.
         columns_added: while it ran.
+        times_moved: that lay outside of the years 1 to 9999.
         oldest_last_ms: of the last messages of all streams, the oldest.
         cut_off: by stream, what the table has of a history that was cut off: such a stream was left
             as it is.
         deleted: by stream that was deleted, the lost offsets that the table never had of it.
+        plan: what would become of its columns; None where nobody asked.
     """
 
     table: str
@@ -141,9 +89,11 @@ class TableReport:
     bytes_read: int = 0
     commits: int = 0
     columns_added: list[str] = field(default_factory=list)
+    times_moved: int = 0
     oldest_last_ms: int | None = None
     cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
     deleted: dict[str, list[list[int]]] = field(default_factory=dict)
+    plan: TablePlan | None = None
 
     def add(self, other: TableReport) -> None:
         """Take in what another part of the same run did to the table."""
@@ -151,10 +101,12 @@ class TableReport:
         self.planned |= other.planned
         self.cut_off |= other.cut_off
         self.deleted |= other.deleted
-        for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read"):
+        for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read",
+                     "times_moved"):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.commits += other.commits
         self.columns_added += other.columns_added
+        self.plan = self.plan or other.plan
         self.heard(other.oldest_last_ms)
 
     def heard(self, last_ms: int | None) -> None:
@@ -206,21 +158,22 @@ class Runner:
                 stays; the next run goes on there.
         """
         report = TableReport(rule.table, sum(not now.deleted for now in streams))
-        begin = first_schema(rule.body)
+        if settings.dry_run:
+            self._only_told(rule, tables, streams, settings, report)
+            return report
+        begin = first_schema(rule.body, rule.schema)
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
-        todo = self._todo(rule, loaded, streams, settings)
+        todo = todo_of(rule, loaded.state, streams, settings.window)
         self._plan_told(todo, report)
-        if settings.dry_run:
-            return report
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
         loaded = self._lost_committed(tables, loaded, begin, todo, epochs, report)
         pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
         if pieces:
             loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
-        if rule.body == "json" and pieces and loaded.schema.equals(begin):
-            loaded = self._learn(rule, tables, loaded, pieces[:8], settings, report)
+        if grows(rule) and pieces and loaded.schema.equals(begin):
+            loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
         replaces = {now.stream: each.replaces for now, each in todo if each.replaces}
         left = {now.stream: each.read for now, each in todo}
         sized = ((piece, piece.size) for piece in pieces)
@@ -273,22 +226,27 @@ class Runner:
         report.commits += 1
         return loaded
 
-    def _todo(
-        self, rule: TableRule, loaded: Loaded, streams: Sequence[StreamNow], settings: RunSettings
-    ) -> list[tuple[StreamNow, Wanted]]:
-        todo = []
-        for now in streams:
-            each = wanted(
-                loaded.state.of(now.stream),
-                now.first_offset,
-                now.next_offset,
-                start=rule.start,
-                window=settings.window,
-                cut_off=loaded.state.cut_off(now.stream, now.ledger),
-            )
-            if each.read or each.lost or each.refused:
-                todo.append((now, each))
-        return todo
+    def _only_told(
+        self,
+        rule: TableRule,
+        tables: Tables,
+        streams: Sequence[StreamNow],
+        settings: RunSettings,
+        report: TableReport,
+    ) -> None:
+        """Say what would be done; neither table is made or changed."""
+        there = tables.rows.peek()
+        if there is not None:
+            with_rule(rule, there.schema, first_schema(rule.body, rule.schema))
+        state = TableState() if there is None else there.state
+        todo = todo_of(rule, state, streams, settings.window)
+        self._plan_told(todo, report)
+        if settings.columns:
+            pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
+            present = None if there is None else there.schema
+            sample = sample_of(pieces)
+            report.plan = plan_columns(rule, present, sample, self.engine, settings.sample_rows)
+            self.say(f"{rule.table}\n{report.plan.told()}")
 
     def _learn(
         self,
@@ -321,7 +279,7 @@ class Runner:
             done = self.engine.perform([window[number] for number in todo], rules)
             for number, result in zip(todo, done, strict=True):
                 results[number] = result
-            if rule.body != "json" or growth == _MAX_GROWTH:
+            if not grows(rule) or growth == _MAX_GROWTH:
                 break
             after = self._grow(tables, loaded, with_found(loaded.schema, done), report)
             if after.schema.equals(loaded.schema):
@@ -344,7 +302,7 @@ class Runner:
     def _rules(
         self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
     ) -> TaskRules:
-        dead = tables.dead.load(dead_schema())
+        dead = tables.dead.grow(tables.dead.load(dead_schema()), dead_schema())
         rows = FileLayout(
             loaded.location,
             loaded.schema,
@@ -356,6 +314,9 @@ class Runner:
             rule.body,
             rows,
             replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+            rule.body_format,
+            rule.schema,
+            rule.misfits,
         )
 
     def _commit(
@@ -387,6 +348,7 @@ class Runner:
         report.dead_letters += sum(result.dead for result in results)
         report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
         report.bytes_read += sum(result.bytes_read for result in results)
+        report.times_moved += sum(result.times_moved for result in results)
         report.files += len(files) + len(dead_files)
         report.file_bytes += sum(each.size for each in (*files, *dead_files))
         report.commits += 1
@@ -396,6 +358,25 @@ class Runner:
                 newest[result.stream] = max(newest.get(result.stream, 0), result.last_ms)
         for last_ms in newest.values():
             report.heard(last_ms)
+
+
+def todo_of(
+    rule: TableRule, state: TableState, streams: Sequence[StreamNow], window: BackfillWindow
+) -> list[tuple[StreamNow, Wanted]]:
+    """What is to be done about each stream, where that is anything."""
+    todo = []
+    for now in streams:
+        each = wanted(
+            state.of(now.stream),
+            now.first_offset,
+            now.next_offset,
+            start=rule.start,
+            window=window,
+            cut_off=state.cut_off(now.stream, now.ledger),
+        )
+        if each.read or each.lost or each.refused:
+            todo.append((now, each))
+    return todo
 
 
 def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:

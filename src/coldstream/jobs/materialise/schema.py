@@ -8,29 +8,36 @@ that has such a name, or one that a catalog or a reader of tables cannot take, b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
 from coldstream.columns.schema import COLUMNS, select
+from coldstream.jobs.materialise.kinds import common, wider
 
 #: What of the decoder's columns goes into a table of raw bodies, in this order.
 RAW_COLUMNS = (
-    "stream", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body", "properties",
-    "application_properties", "message_annotations",
+    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body",
+    "properties", "application_properties", "message_annotations",
 )  # fmt: skip
 #: What the reader must give for any table.
 READ_COLUMNS = (*RAW_COLUMNS, "raw", "error")
 #: What could not go into a table.
-DEAD_COLUMNS = ("stream", "offset", "timestamp", "chunk_id", "epoch", "error", "raw")
+DEAD_COLUMNS = (
+    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "error", "raw",
+)  # fmt: skip
 #: In front of the fields of a body: our name, and the decoder's.
 ENVELOPE: Mapping[str, str] = {
     "_stream": "stream",
+    "_vhost": "vhost",
+    "_queue": "queue",
     "_offset": "offset",
     "_timestamp": "timestamp",
     "_properties": "properties",
     "_application_properties": "application_properties",
 }
+#: Columns that a table of an older release gets beside those that it has.
+NAME_COLUMNS = ("vhost", "queue", "_vhost", "_queue")
 #: Columns of the decoder with stream, offset and time.
 KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.
@@ -98,10 +105,23 @@ def can_be_column(name: str) -> bool:
 def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """`schema` with the fields of `found` that it lacks, at its end, up to `MAX_FIELDS`.
 
-    A column never changes its type: what does not fit is rescued, so old files stay readable and a
-    query that worked goes on working. Structs grow inside. To most readers `Id` and `id` are the
-    same column, so whichever is there first stays the only one.
+    A column becomes wider where Iceberg allows it (`kinds.wider`) and is the same otherwise: what
+    does not fit is rescued, so old files stay readable and a query that worked goes on working.
+    Structs grow inside. To most readers `Id` and `id` are the same column, so whichever is there
+    first stays the only one.
     """
+    return _union(schema, found, wider)
+
+
+def merged(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """The fields of two samples of bodies, which no table has yet: with a type that takes both."""
+    return _union(schema, found, common)
+
+
+_Merge = Callable[[pa.DataType, pa.DataType], pa.DataType]
+
+
+def _union(schema: pa.Schema, found: pa.Schema, merge: _Merge) -> pa.Schema:
     fields = {field.name: field for field in schema}
     taken = {name.lower() for name in fields}
     # A table of an older release may have a column `a.b`, and a field b inside of `a` is that, too.
@@ -111,7 +131,7 @@ def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
         if field.name in dotted:
             continue
         if known is not None:
-            fields[field.name] = known.with_type(_grown_type(known.type, field.type))
+            fields[field.name] = known.with_type(_union_type(known.type, field.type, merge))
         elif (
             len(fields) < MAX_FIELDS
             and field.name.lower() not in taken
@@ -122,12 +142,36 @@ def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _grown_type(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+def _union_type(known: pa.DataType, found: pa.DataType, merge: _Merge) -> pa.DataType:
     if pa.types.is_struct(known) and pa.types.is_struct(found):
-        return pa.struct(list(grown(pa.schema(list(known)), pa.schema(list(found)))))
+        return pa.struct(list(_union(pa.schema(list(known)), pa.schema(list(found)), merge)))
     if pa.types.is_list(known) and pa.types.is_list(found):
-        return pa.list_(_grown_type(known.value_type, found.value_type))
-    return known
+        return pa.list_(_union_type(known.value_type, found.value_type, merge))
+    return merge(known, found)
+
+
+def lacking(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """The fields of `found` for which `schema` would have to grow, or become wider.
+
+    Where it would have to grow inside of an object, only what is new in there.
+    """
+    new = []
+    for field in found:
+        at = schema.get_field_index(field.name)
+        kind = field.type if at < 0 else _lacking_type(schema.field(at).type, field.type)
+        if kind is not None:
+            new.append(field.with_type(kind))
+    return pa.schema(new)
+
+
+def _lacking_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(known) and pa.types.is_struct(found):
+        inside = lacking(pa.schema(list(known)), pa.schema(list(found)))
+        return pa.struct(list(inside)) if len(inside) else None
+    if pa.types.is_list(known) and pa.types.is_list(found):
+        value = _lacking_type(known.value_type, found.value_type)
+        return None if value is None else pa.list_(value)
+    return None if wider(known, found) == known else found
 
 
 def small(field: pa.Field) -> pa.Field:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from coldstream.adapters.place import Place, Remote, connect
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
+from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.run import StreamNow, TaskPiece
 from coldstream.jobs.materialise.schema import READ_COLUMNS
 from coldstream.jobs.materialise.task import (
     BATCH_BYTES,
@@ -30,6 +30,7 @@ from coldstream.jobs.materialise.task import (
     perform,
 )
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
@@ -102,6 +103,7 @@ class SparkEngine:
                 root.first_offset,
                 root.next_offset,
                 window,
+                name=snapshot.item.name,
             )
             planned.check_offsets()
             found += (
@@ -137,12 +139,13 @@ def _working(
                 each = splits[number]
                 result = perform(
                     each.planned.stream,
-                    SplitSource(each.planned, decode_split(each.split), remote),
+                    SplitSource(each.planned, decode_split(each.split), remote, rules.body_format),
                     rules,
                     files,
                     lambda: secrets.token_hex(8),
                     now_ms=time.time_ns() // 10**6,
                     row_limit=row_limit,
+                    origin=each.planned.origin,
                 )
                 columns = [pa.array([number]), pa.array([encode_result(result)])]
                 yield pa.RecordBatch.from_arrays(columns, ["number", "result"])
@@ -157,19 +160,27 @@ class SplitSource:
         planned: the stream.
         split: of it.
         remote: where it is.
+        body_format: how its messages are read.
     """
 
-    def __init__(self, planned: PlannedStream, split: Split, remote: Remote) -> None:
+    def __init__(
+        self,
+        planned: PlannedStream,
+        split: Split,
+        remote: Remote,
+        body_format: BodyFormat = BodyFormat.AUTO,
+    ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
+        self._body_format = body_format
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(
-            select(READ_COLUMNS),
+            select(READ_COLUMNS, self._body_format),
             batch_bytes=BATCH_BYTES,
             batch_rows=_BATCH_ROWS,
-            stream=self._planned.stream,
+            origin=self._planned.origin,
         )
         found = StreamRead(self._planned, self._remote).found(list(self._split.parts))
         for each in found:

@@ -23,11 +23,10 @@ _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
 class AppendOutcome(StrEnum):
-    """How an append ended."""
+    """How an append ended, where that is known."""
 
     LANDED = "landed"
     CONFLICT = "conflict"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ class WrittenFile:
         first_offset: lowest offset in it.
         last_offset: highest offset in it.
         footer: the file's own metadata, as a Parquet file without rows.
+        in_order: whether its rows are in the order of offsets.
     """
 
     path: str
@@ -54,6 +54,7 @@ class WrittenFile:
     first_offset: int
     last_offset: int
     footer: bytes
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,20 @@ class Table(Protocol):
         """
         ...
 
-    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
-        """Add the columns of `schema` that the table lacks; never takes or changes one.
+    def peek(self) -> Loaded | None:
+        """The table now; None if it does not exist. Changes nothing, so nothing may be appended.
 
-        Also inside of objects, and also if the table has changed since `loaded`: a column that has
-        another type than `schema` says, because another writer was quicker, keeps its type.
+        Raises:
+            CorruptDataError, InvalidInputError: as `load`.
+        """
+        ...
+
+    def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        """Add the columns of `schema` that the table lacks, and make wider those that it has wider.
+
+        As `schema.grown` says: also inside of objects, and also if the table has changed since
+        `loaded`. A column that has another type than `schema` says and cannot become that one,
+        because another writer was quicker, keeps its type.
 
         Raises:
             UnavailableError: other changes were quicker, again and again.
@@ -164,6 +174,9 @@ class Table(Protocol):
         """Make files part of the table if it is as it was when `loaded` was read.
 
         Also where only files go away. A file in `removes` that is no longer there is a conflict.
+
+        Raises:
+            UnknownOutcomeError: it may have landed: the network or a service gave no answer.
         """
         ...
 

@@ -2,30 +2,46 @@
 
 A task and its result travel as JSON (between driver and workers of one job). A task that is done
 twice writes twice under different names; the driver takes one of the two results.
+
+No value may stop a table. Where one cannot be written the task begins anew, with care: it tries
+each batch before it is written, and halves one that fails until the rows that no file takes are
+alone. These are dead letters with the reason.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from coldstream.errors import InternalError
+from coldstream.columns.schema import Origin
+from coldstream.errors import ColdstreamError, InternalError
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown
+from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown, merged
+from coldstream.jobs.materialise.survey import Survey
 from coldstream.jobs.materialise.table import WrittenFile
-from coldstream.jobs.materialise.transform import transform
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.times import bounded
+from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
+from coldstream.jobs.materialise.write import FileLayout, TableWriter, attempt
+from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
 #: A batch becomes a row group.
 BATCH_BYTES = 32 * 2**20
+#: What a value can raise on its way into a file. A mistake of ours raises others: it must not make
+#: dead letters of messages that nothing is wrong with.
+_OF_VALUES = (
+    ValueError, ArithmeticError, struct.error, pa.ArrowNotImplementedError, pa.ArrowTypeError
+)  # fmt: skip
 
 
 class Source(Protocol):
@@ -48,11 +64,19 @@ class TaskRules:
         body: as in a rule.
         rows: how the table's files are written.
         dead: the same for its dead letters.
+        body_format: as in a rule.
+        declared: fields of bodies, as in a rule.
+        misfits: as in a rule.
+        survey: whether a task that only looks counts what it sees.
     """
 
     body: str
     rows: FileLayout
     dead: FileLayout
+    body_format: BodyFormat = BodyFormat.AUTO
+    declared: pa.Schema | None = None
+    misfits: Misfits = Misfits.RESCUE
+    survey: bool = False
 
 
 @dataclass(slots=True)
@@ -69,7 +93,9 @@ class TaskResult:
         dead: how many dead letters.
         bytes_read: of messages, uncompressed wire bytes.
         last_ms: time of the last message, ms since the Unix epoch; None without any.
+        times_moved: that lay outside of the years that a table can hold.
         found: fields of bodies that the table has no column for.
+        survey: what a task that only looked has seen.
     """
 
     stream: str
@@ -81,7 +107,9 @@ class TaskResult:
     dead: int = 0
     bytes_read: int = 0
     last_ms: int | None = None
+    times_moved: int = 0
     found: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    survey: Survey = field(default_factory=Survey)
 
 
 def perform(
@@ -93,6 +121,7 @@ def perform(
     *,
     now_ms: int,
     row_limit: int | None = None,
+    origin: Origin | None = None,
 ) -> TaskResult:
     """Do one task.
 
@@ -104,30 +133,85 @@ def perform(
         new_id: gives a name that is used once.
         now_ms: ms since the Unix epoch; the time of a dead letter about offsets that are lost.
         row_limit: messages to look at without writing any, to learn the fields of bodies.
+        origin: what a dead letter about lost offsets says; the stream alone by default.
     """
+    if row_limit is not None:
+        return _look(stream, source, rules, row_limit)
+    from_ = origin or Origin(stream)
+    try:
+        return _written(stream, source, rules, files, new_id, now_ms, transform_all, from_)
+    except _OF_VALUES as error:
+        if isinstance(error, ColdstreamError):
+            raise
+    return _written(stream, source, rules, files, new_id, now_ms, transform_what_can_be, from_)
+
+
+_Way = Callable[[pa.RecordBatch, TaskRules], Transformed]
+
+
+def transform_all(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
+    """A batch as rows and dead letters, in good faith that all can be written."""
+    return transform(batch, rules.body, rules.rows.schema, rules.declared, rules.misfits)
+
+
+def transform_what_can_be(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
+    """The same, with a dead letter for each message that cannot become a row of a file."""
+    try:
+        done = transform_all(batch, rules)
+        attempt(done.rows, rules.rows)
+    except _OF_VALUES as error:
+        if isinstance(error, ColdstreamError):
+            raise
+        if batch.num_rows <= 1:
+            return refused(batch, rules.rows.schema, f"no row can be written of it: {error}")
+        half = batch.num_rows // 2
+        first = transform_what_can_be(batch.slice(0, half), rules)
+        return joined(first, transform_what_can_be(batch.slice(half), rules))
+    return done
+
+
+def _written(
+    stream: str,
+    source: Source,
+    rules: TaskRules,
+    files: Files,
+    new_id: Callable[[], str],
+    now_ms: int,
+    way: _Way,
+    origin: Origin,
+) -> TaskResult:
     result = TaskResult(stream)
     with (
         TableWriter(rules.rows, stream, files, new_id) as rows,
         TableWriter(rules.dead, stream, files, new_id) as dead,
     ):
-        if row_limit is not None:
-            _look(result, source, rules, row_limit)
-            return result
-        _fill(result, source, rules, rows, dead, now_ms)
+        _fill(result, source, rules, rows, dead, now_ms, way, origin)
         result.files += rows.close()
         result.dead_files += dead.close()
     return result
 
 
-def _look(result: TaskResult, source: Source, rules: TaskRules, row_limit: int) -> None:
+def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> TaskResult:
     """Only learn which fields the first bodies have."""
-    seen = 0
-    for batch in source.batches([], []):
-        found = transform(batch, rules.body, rules.rows.schema).found
-        result.found = grown(result.found, found)
+    result, seen = TaskResult(stream), 0
+    for given in source.batches([], []):
+        batch, _ = bounded(given)
+        done = _looked_at(batch, rules)
+        result.found = merged(result.found, done.found)
+        if rules.survey:
+            result.survey.add(batch, done)
         seen += batch.num_rows
         if seen >= row_limit:
-            return
+            break
+    return result
+
+
+def _looked_at(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
+    """What becomes of a batch; whether rows can be written matters only to who counts them."""
+    if not rules.survey:
+        with suppress(*_OF_VALUES):
+            return transform_all(batch, rules)
+    return transform_what_can_be(batch, rules)
 
 
 def _fill(
@@ -137,11 +221,15 @@ def _fill(
     rows: TableWriter,
     dead: TableWriter,
     now_ms: int,
+    way: _Way,
+    origin: Origin,
 ) -> None:
     gaps: list[Gap] = []
-    for batch in source.batches(result.covered, gaps):
-        done = transform(batch, rules.body, rules.rows.schema)
-        result.found = grown(result.found, done.found)
+    for given in source.batches(result.covered, gaps):
+        batch, moved = bounded(given)
+        done = way(batch, rules)
+        result.times_moved += moved
+        result.found = merged(result.found, done.found)
         result.bytes_read += batch.column("raw").nbytes
         if batch.num_rows:
             last = batch.column("timestamp")[batch.num_rows - 1].value
@@ -152,14 +240,14 @@ def _fill(
         result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
     for gap in gaps:
         result.lost.append((gap.first_offset, gap.next_offset))
-        told = _with_schema(_gap_row(result.stream, gap, now_ms), rules.dead.schema)
+        told = _with_schema(_gap_row(origin, gap, now_ms), rules.dead.schema)
         result.dead += told.num_rows
         result.dead_files += dead.write(told)
 
 
-def _gap_row(stream: str, gap: Gap, now_ms: int) -> pa.RecordBatch:
+def _gap_row(origin: Origin, gap: Gap, now_ms: int) -> pa.RecordBatch:
     values: dict[str, Any] = {
-        "stream": stream,
+        **origin.columns(),
         "offset": gap.first_offset,
         "timestamp": now_ms * 1000,
         "error": str(gap),
@@ -181,9 +269,10 @@ def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def with_found(schema: pa.Schema, results: Iterable[TaskResult]) -> pa.Schema:
     """The columns of a table, and those that tasks have found in bodies."""
+    found = pa.schema([])
     for result in results:
-        schema = grown(schema, result.found)
-    return schema
+        found = merged(found, result.found)
+    return grown(schema, found)
 
 
 def encode_result(result: TaskResult) -> str:
@@ -191,6 +280,7 @@ def encode_result(result: TaskResult) -> str:
     # Schemas are not copied: a copy goes down into every type by itself.
     document = {each.name: getattr(result, each.name) for each in fields(result)}
     document["found"] = base64.b64encode(result.found.serialize().to_pybytes()).decode()
+    document["survey"] = asdict(result.survey)
     for name in ("files", "dead_files"):
         footers = [base64.b64encode(each.footer).decode() for each in document[name]]
         document[name] = [
@@ -204,6 +294,7 @@ def parse_result(text: str) -> TaskResult:
     """What `encode_result` made."""
     document = json.loads(text)
     document["found"] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["found"])))
+    document["survey"] = Survey(**document["survey"])
     for name in ("files", "dead_files"):
         for each in document[name]:
             each["footer"] = base64.b64decode(each["footer"])

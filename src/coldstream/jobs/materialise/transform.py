@@ -15,11 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.json_body import parse_bodies
+from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
+from coldstream.jobs.materialise.kinds import stored
+from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (
     DEAD_COLUMNS,
     ENVELOPE,
     MAX_FIELDS,
+    NAME_COLUMNS,
     RAW_COLUMNS,
     RESCUED,
     body_fields,
@@ -51,11 +54,12 @@ class Transformed:
     found: pa.Schema
 
 
-def first_schema(body: str) -> pa.Schema:
+def first_schema(body: str, declared: pa.Schema | None = None) -> pa.Schema:
     """The columns of a new table.
 
     Args:
         body: as in a rule.
+        declared: fields of bodies, as in a rule.
 
     Raises:
         InvalidInputError: the user's function cannot be found, or says no schema.
@@ -63,18 +67,31 @@ def first_schema(body: str) -> pa.Schema:
     if body == "raw":
         return raw_schema()
     if body == "json":
-        return envelope_schema()
+        return pa.schema([*envelope_schema(), *columns_declared(declared)])
     own = _schema_of(user_function(body), body)
     return pa.schema([*(f for f in envelope_schema() if f.name != RESCUED), *own])
 
 
-def transform(batch: pa.RecordBatch, body: str, schema: pa.Schema) -> Transformed:
+def columns_declared(declared: pa.Schema | None) -> list[pa.Field]:
+    """What a table has for declared fields; none where nothing is declared."""
+    return [] if declared is None else [pa.field(f.name, stored(f.type)) for f in declared]
+
+
+def transform(
+    batch: pa.RecordBatch,
+    body: str,
+    schema: pa.Schema,
+    declared: pa.Schema | None = None,
+    misfits: Misfits = Misfits.RESCUE,
+) -> Transformed:
     """Messages into rows.
 
     Args:
         batch: with the columns READ_COLUMNS.
         body: as in a rule.
         schema: of the table.
+        declared: fields of bodies, as in a rule.
+        misfits: as in a rule.
 
     Raises:
         InvalidInputError: as `first_schema`.
@@ -85,8 +102,31 @@ def transform(batch: pa.RecordBatch, body: str, schema: pa.Schema) -> Transforme
     if body == "raw":
         return Transformed(_raw(good, schema), dead, _NOTHING_NEW)
     if body == "json":
-        return _json(good, dead, schema)
+        return _json(good, dead, schema, declared, misfits)
     return _by_user(good, dead, schema, body)
+
+
+def refused(batch: pa.RecordBatch, schema: pa.Schema, reason: str) -> Transformed:
+    """Messages of which no row can be made, as dead letters.
+
+    Args:
+        batch: as for `transform`.
+        schema: of the table.
+        reason: why; that of a message which has one already stays.
+    """
+    words = reason[:_MAX_REASON].encode(errors="backslashreplace").decode()
+    given = batch.column("error").to_pylist()
+    dead = _dead(batch, [each or words for each in given])
+    return Transformed(_empty(schema), dead, _NOTHING_NEW)
+
+
+def joined(first: Transformed, second: Transformed) -> Transformed:
+    """What became of a batch whose halves were looked at one by one."""
+    return Transformed(
+        pa.concat_batches([first.rows, second.rows]),
+        _joined(first.dead, second.dead),
+        grown(first.found, second.found),
+    )
 
 
 _NOTHING_NEW = pa.schema([])
@@ -102,15 +142,30 @@ def _raw(good: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return _batch(columns, schema)
 
 
-def _json(good: pa.RecordBatch, dead: pa.RecordBatch, schema: pa.Schema) -> Transformed:
-    known = body_fields(schema)
-    parsed = parse_bodies(good.column("body"), known)
-    made = dict(zip(known.names, parsed.columns, strict=True))
+def _json(
+    good: pa.RecordBatch,
+    dead: pa.RecordBatch,
+    schema: pa.Schema,
+    declared: pa.Schema | None,
+    misfits: Misfits,
+) -> Transformed:
+    known = body_fields(schema) if declared is None else declared
+    parsed = parse_bodies(
+        good.column("body"), known, declared=declared is not None, misfits=misfits
+    )
+    # A table may have a wider type than its rule declares, and more fields inside.
+    made = {
+        name: with_type(column, schema.field(name).type)
+        for name, column in zip(known.names, parsed.columns, strict=True)
+    }
     made[RESCUED] = parsed.rescued
     made |= {ours: good.column(theirs) for ours, theirs in ENVELOPE.items()}
-    # A table of an older release may have columns that no field of a body gets any more.
+    # A table of an older release may have columns that no field of a body gets any more, even one
+    # that is called as one of ours is now, of whatever type.
     columns = [
-        made[each.name] if each.name in made else pa.nulls(good.num_rows, each.type)
+        made[each.name]
+        if each.name in made and (each.name not in NAME_COLUMNS or pa.types.is_string(each.type))
+        else pa.nulls(good.num_rows, each.type)
         for each in schema
     ]
     rows = _batch(columns, schema)

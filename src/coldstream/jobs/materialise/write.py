@@ -12,6 +12,7 @@ import io
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Self
 
@@ -59,6 +60,7 @@ class _Open:
     rows: int = 0
     first: int = 2**63
     last: int = -1
+    in_order: bool = True
 
 
 class TableWriter:
@@ -87,7 +89,8 @@ class TableWriter:
     def __exit__(self, *_: object) -> None:
         """Drop what was not finished: a worker lives on after a task that failed."""
         for opened in self._open.values():
-            opened.writer.close()
+            with suppress(Exception):  # a value that it could not write makes closing fail, too
+                opened.writer.close()
             opened.content.close()
         self._open.clear()
 
@@ -97,9 +100,11 @@ class TableWriter:
         Each batch becomes a row group, so batches should have tens of MB. Its memory may be reused
         afterwards.
         """
-        for unit, part in self._by_unit(rows):
+        for unit, part in by_unit(rows, self._layout):
             opened = self._file(unit)
             offsets = part.column(self._layout.columns[1]).to_numpy()
+            rising = bool((offsets[1:] >= offsets[:-1]).all())
+            opened.in_order &= rising and int(offsets[0]) >= opened.last
             opened.first = min(opened.first, int(offsets.min()))
             opened.last = max(opened.last, int(offsets.max()))
             opened.rows += part.num_rows
@@ -114,40 +119,14 @@ class TableWriter:
         while self._open:
             yield self._closed(next(iter(self._open)))
 
-    def _by_unit(self, rows: pa.RecordBatch) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-        """Neighbouring rows of one unit of time, as slices."""
-        if not rows.num_rows:
-            return
-        if self._layout.partition not in _UNIT_US:
-            yield None, rows
-            return
-        times = rows.column(self._layout.columns[2]).cast(pa.int64()).to_numpy()
-        units = np.floor_divide(times, _UNIT_US[self._layout.partition])
-        ends = [*(np.flatnonzero(np.diff(units)) + 1).tolist(), rows.num_rows]
-        begin = 0
-        for end in ends:
-            yield int(units[begin]), rows.slice(begin, end - begin)
-            begin = end
-
     def _file(self, unit: int | None) -> _Open:
         opened = self._open.get(unit)
         if opened is None:
             content = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is saved
-            opened = _Open(unit, content, self._writer(content))
+            opened = _Open(unit, content, _parquet(content, self._layout))
             self._open[unit] = opened
         self._open.move_to_end(unit)
         return opened
-
-    def _writer(self, content: IO[bytes]) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            content,
-            self._layout.schema,
-            compression="zstd",
-            compression_level=self._layout.compression_level,
-            # Bodies hardly ever repeat; trying costs more than it saves.
-            use_dictionary=_dictionary_columns(self._layout.schema),
-            write_statistics=True,
-        )
 
     def _closed(self, unit: int | None) -> WrittenFile:
         opened = self._open[unit]
@@ -180,7 +159,45 @@ class TableWriter:
             first_offset=opened.first,
             last_offset=opened.last,
             footer=footer.getvalue(),
+            in_order=opened.in_order,
         )
+
+
+def by_unit(
+    rows: pa.RecordBatch, layout: FileLayout
+) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """Neighbouring rows of one unit of time, as slices."""
+    if not rows.num_rows:
+        return
+    if layout.partition not in _UNIT_US:
+        yield None, rows
+        return
+    times = rows.column(layout.columns[2]).cast(pa.int64()).to_numpy()
+    units = np.floor_divide(times, _UNIT_US[layout.partition])
+    ends = [*(np.flatnonzero(np.diff(units)) + 1).tolist(), rows.num_rows]
+    begin = 0
+    for end in ends:
+        yield int(units[begin]), rows.slice(begin, end - begin)
+        begin = end
+
+
+def attempt(rows: pa.RecordBatch, layout: FileLayout) -> None:
+    """Write rows to nowhere; raises what writing them to a file would raise."""
+    for _, part in by_unit(rows, layout):
+        with _parquet(io.BytesIO(), layout) as writer:
+            writer.write_batch(part)
+
+
+def _parquet(content: IO[bytes], layout: FileLayout) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        content,
+        layout.schema,
+        compression="zstd",
+        compression_level=layout.compression_level,
+        # Bodies hardly ever repeat; trying costs more than it saves.
+        use_dictionary=_dictionary_columns(layout.schema),
+        write_statistics=True,
+    )
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from coldstream import names
 from coldstream.adapters.place import Place, Remote
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.jobs.report import JobReport
 from coldstream.jobs.scrub.findings import FINDINGS, findings_batch
 from coldstream.jobs.scrub.places import FileStore, StateStore
@@ -22,17 +22,25 @@ from coldstream.jobs.scrub.run import ScrubOutcome, ScrubSettings, first_error, 
 from coldstream.jobs.scrub.state import load_state, save_state
 from coldstream.jobs.scrub.work import Scrubbed, ScrubTask, scrub
 from coldstream.jobs.session import connect_in_worker
-from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot, part_file, register
-from coldstream.jobs.streams import all_items, named
+from coldstream.jobs.snapshots import (
+    SnapshotTables,
+    TableSnapshot,
+    check_target,
+    part_file,
+    register,
+)
+from coldstream.jobs.streams import all_items, check_named, lost, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import MAX_OFFSET
 from coldstream.ports import MetricUnit
-from coldstream.soundness.findings import Severity
+from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Findings that the line at the end names; the table has all.
 _NAMED = 20
+_STATES = (StreamState.LIVE, StreamState.REBUILDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +79,15 @@ def run_job(
         but must not look like one without.
 
     Raises:
+        NotFoundError: no stream matches, or there is no such database.
+        InvalidInputError: a table of this name is not one of ours.
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
     """
-    items, damaged = _items(remote, target.streams)
+    check_target(tables, [FINDINGS])
+    every, damaged = all_items(remote.catalog)
+    items = [each for each in every if each.state in _STATES and named(each, target.streams)]
+    strays = lost(remote, every, damaged, report, target.streams)
+    check_named(target.streams, [*items, *strays], every)
     store, under = state_store(target.snapshot)
     outcome = run(
         remote.store,
@@ -84,6 +98,7 @@ def run_job(
         settings,
         partial(_perform, spark, remote.place, settings),
     )
+    outcome.findings += map(_stray, strays)
     with part_file(target.snapshot, FINDINGS, 0) as part:
         part.add(findings_batch(outcome.findings, settings.now_ms))
     register(tables, target.snapshot, [FINDINGS])
@@ -110,11 +125,22 @@ def state_store(snapshot: TableSnapshot) -> tuple[StateStore, str]:
     raise InvalidInputError(f"{snapshot.warehouse!r} is no place for a state")
 
 
-def _items(remote: Remote, pattern: str) -> tuple[list[CatalogItem], list[CorruptDataError]]:
-    """Streams with a manifest whose names match, and the items that cannot be read."""
-    items, damaged = all_items(remote.catalog)
-    states = (StreamState.LIVE, StreamState.REBUILDING)
-    return [each for each in items if each.state in states and named(each, pattern)], damaged
+def _stray(stream: str) -> Finding:
+    """The finding about a stream that the table lacks."""
+    kind = FindingKind.STREAM_WITHOUT_ITEM
+    return Finding(
+        stream=stream,
+        kind=kind,
+        severity=kind.severity,
+        key="",
+        first_offset=0,
+        next_offset=MAX_OFFSET,
+        position=None,
+        expected="an item of the table",
+        found="",
+        words="the table has no item for this stream of the bucket, so nobody can read it:"
+        f" `coldstream reconcile {stream}` gives it its newest root back",
+    )
 
 
 def _perform(

@@ -1,8 +1,10 @@
 """Roots and groups of a manifest, read as far as they can be read, and what is wrong with them.
 
 `parse_root` and `parse_node` refuse a node as a whole, which is right for everybody who builds on
-it. Here a node with a wrong number still leads to the fragments below it, so that damage above does
-not hide damage below.
+it. Here a node whose checksum holds, and which a writer has therefore written, still leads to the
+fragments below it, so that a wrong number above does not hide damage below. Where the checksum does
+not hold nobody knows which of its bytes are wrong: what they say would blame sound fragments, so
+nothing below is looked at, and none of it counts as scrubbed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE
 from coldstream.manifest.invariants import agreement
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import NODE_SIZE, Node, parse_node
-from coldstream.manifest.root import ROOT_MAGIC, ROOT_SIZE, Root, parse_root
+from coldstream.manifest.root import ROOT_MAGIC, Root, entries_begin, parse_root
 from coldstream.names import MAX_OFFSET, group_path
 from coldstream.ports import ObjectStore
 from coldstream.remote.nodes import MAX_NODE_SIZE
@@ -28,7 +30,6 @@ from coldstream.remote.roots import MAX_ROOT_SIZE
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version
-_COUNTS = struct.Struct(">III")  # claims, key length and entries in a root, behind three u64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +134,27 @@ def read_group(
         return tuple(parse_node(data, entry).entries), []
     except CorruptDataError as error:
         reason = error.reason
+    if not _crc_holds(data):
+        return (), [finding(FindingKind.GROUP, f"{reason}; nothing below it can be found")]
     children = _entries_of(data[HEADER_SIZE + NODE_SIZE : -CRC_SIZE])
-    whole = len(data) > CRC_SIZE and crc32(data[:-CRC_SIZE]) == int.from_bytes(
-        data[-CRC_SIZE:], "big"
-    )
-    # Where the checksum holds, these entries are what a writer wrote.
-    problems = (
-        list(_tiling(children, tree.stream, path, entry.first_offset, entry.next_offset))
-        if whole
-        else []
-    )
+    problems = list(_tiling(children, tree.stream, path, entry.first_offset, entry.next_offset))
     if not problems:
         problems = [finding(FindingKind.GROUP, reason, **_difference(children, entry))]
     return _credible(children, entry), problems
 
 
+def _crc_holds(data: bytes) -> bool:
+    """Whether a node's bytes are those that were written."""
+    return len(data) > CRC_SIZE and crc32(data[:-CRC_SIZE]) == int.from_bytes(
+        data[-CRC_SIZE:], "big"
+    )
+
+
 def _credible(children: Sequence[Entry], entry: Entry) -> tuple[Entry, ...]:
-    """Children of a damaged group that may well be right: inside of it, and joined to another."""
+    """Children of a group with a wrong number that may well be right.
+
+    They lie inside of it, and are joined to another.
+    """
     starts = {each.next_offset for each in children} | {entry.first_offset}
     ends = {each.first_offset for each in children} | {entry.next_offset}
     level = entry.kind.level - 1
@@ -184,14 +189,17 @@ def fenced(tree: TreeTop, entries: Sequence[Entry]) -> list[Finding]:
 
 
 def _salvaged_root(data: bytes, item: CatalogItem) -> tuple[TreeTop, list[Finding]]:
-    """What a root that does not hold still says, and where its entries do not join."""
+    """What a root that does not parse still says, and where its entries do not join.
+
+    Nothing, if it is not as it was written.
+    """
     empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
-    if len(data) < HEADER_SIZE + ROOT_SIZE + CRC_SIZE or not data.startswith(ROOT_MAGIC):
+    if len(data) < HEADER_SIZE or not data.startswith(ROOT_MAGIC) or not _crc_holds(data):
         return empty, []
     first, next_offset = _OFFSETS.unpack_from(data, 8)
-    claims, key_length, count = _COUNTS.unpack_from(data, HEADER_SIZE + 24)
-    begin = HEADER_SIZE + ROOT_SIZE + claims * 16 + key_length
-    if begin + count * entry_dtype().itemsize + CRC_SIZE != len(data):
+    try:
+        begin = entries_begin(data)
+    except CorruptDataError:
         return empty, []
     entries = _entries_of(data[begin:-CRC_SIZE])
     end = entries[-1].next_offset if entries else next_offset

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .counting import billing
 from .durability import snapshots
-from .functions import function_errors, function_runtime, whole_logs
+from .functions import function_errors, function_runtime, saved_log_queries, whole_logs
 from .glue import deleted_partitions, named_queries, scheduled_job_runs, spark_jobs
 from .loopback import loopback_only
 from .machines import machine_timeouts, map_batches, retry_delays
@@ -40,6 +40,7 @@ LATE: tuple[Correction, ...] = (
     spark_jobs,
     scheduled_job_runs,
     named_queries,
+    saved_log_queries,
     deleted_partitions,
     fast_checksums,
     range_reads,

@@ -1,0 +1,95 @@
+"""Which streams a broker has, as its management API lists them: asked by whoever needs to know.
+
+The API may hang for as long as it likes: only who asks it waits, and all others go on with what is
+known. But the first answer is waited for, without which nothing goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Protocol
+
+from coldstream.broker.limits import Limits
+from coldstream.broker.management import StreamQueue
+from coldstream.errors import ColdstreamError
+
+#: While a directory's queue is not known, the API is asked this often; else now and then, because
+#: what retention keeps may be changed by a policy at any time.
+_SOON_SECONDS, _SELDOM_SECONDS = 5.0, 300.0
+#: How long it may take to say that it does not answer.
+_HANGS_SECONDS = 10.0
+_NEVER = float("-inf")
+
+
+class Lists(Protocol):
+    """Whoever knows the streams."""
+
+    def streams(self) -> Sequence[StreamQueue]:
+        """All streams of the broker; none if nobody says where its management API is."""
+        ...
+
+    def super_streams(self) -> Mapping[tuple[str, str], str]:
+        """The super stream of each partition by (vhost, queue); none if nobody says."""
+        ...
+
+
+@dataclass(slots=True)
+class Listing:
+    """What was answered last; threads may use it.
+
+    Args:
+        broker: is asked.
+
+    Attributes:
+        queues: all streams.
+        trouble: why the last answer did not come; "" if it did.
+    """
+
+    broker: Lists
+    queues: Sequence[StreamQueue] = ()
+    trouble: str = ""
+    _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
+    _supers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _listed_at: float = _NEVER
+    _supers_at: float = _NEVER
+    _asking: Lock = field(default_factory=Lock)
+
+    def learn(self, now: float, *, settled: bool) -> bool:
+        """Ask, if it is time to; whether what is known now is enough for a stream.
+
+        Args:
+            now: monotonic seconds.
+            settled: whether the queue of the stream is known.
+        """
+        every = _SELDOM_SECONDS if settled else _SOON_SECONDS
+        if now - self._listed_at < every:
+            return True
+        if not self._asking.acquire(blocking=self._listed_at == _NEVER and not settled):
+            return settled
+        try:
+            if now - self._listed_at >= every:  # nobody else has meanwhile
+                self._ask(now)
+        finally:
+            self._asking.release()
+        return True
+
+    def limits(self, queue: StreamQueue) -> Limits:
+        """What local retention keeps of a stream, as far as is known."""
+        return self._limits.get((queue.vhost, queue.queue), Limits())
+
+    def super_stream(self, queue: StreamQueue) -> str:
+        """Of which a stream is a partition; "" if of none, or nobody knows."""
+        return self._supers.get((queue.vhost, queue.queue), "")
+
+    def _ask(self, now: float) -> None:
+        try:
+            self.queues = self.broker.streams()
+            self._limits = {(each.vhost, each.queue): each.limits for each in self.queues}
+            if now - self._supers_at >= _SELDOM_SECONDS:
+                self._supers_at, self._supers = now, self.broker.super_streams()
+        except ColdstreamError as exc:
+            self.trouble, self._listed_at = exc.reason, now + _HANGS_SECONDS
+        else:
+            self.trouble, self._listed_at = "", now

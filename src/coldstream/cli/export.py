@@ -1,0 +1,186 @@
+"""`coldstream export STREAM --to DIR`: messages as files for other programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.cli import message
+from coldstream.cli.deleted import readable, telling_deletion
+from coldstream.cli.message import BodyFormatOption
+from coldstream.cli.options import JsonOption, Where, size_option, with_options
+from coldstream.cli.output import many, note, print_json, size
+from coldstream.cli.progress import ProgressLine
+from coldstream.cli.ranges import FromOption, UntilOption, read_of
+from coldstream.cli.report import ConfigurationError
+from coldstream.cli.resolve import StreamArgument
+from coldstream.cli.restore import RestoreOptions, restore_to
+
+if TYPE_CHECKING:
+    from coldstream.copies.export import Exported, Format
+    from coldstream.manifest.catalog import CatalogItem
+    from coldstream.osiris.body import BodyFormat
+    from coldstream.reader import Message
+
+
+class ExportFormat(StrEnum):
+    """What the files are."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What to export, and where.
+
+    Attributes:
+        to: directory that the stream's own goes into.
+        format: of the files.
+        start: where to begin.
+        until: where to end.
+        file_size: bytes after which a file ends.
+        body_format: how messages are read.
+        quiet: no progress.
+        as_json: JSON on stdout.
+    """
+
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="Directory that the stream's own goes into; made if it is not there.",
+            show_default=False,
+        ),
+    ]
+    format: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--format",
+            help="parquet: the columns that Spark has; jsonl: a line a message, as `read --output "
+            "json`; segments: as `restore`.",
+        ),
+    ] = ExportFormat.PARQUET
+    start: FromOption = "first"
+    until: UntilOption = ""
+    file_size: Annotated[
+        int,
+        size_option(
+            "--file-size", "A file ends behind so many bytes, between chunks.", default="128MiB"
+        ),
+    ] = 128 * 2**20
+    body_format: BodyFormatOption = "auto"
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    as_json: JsonOption = False
+
+
+@with_options
+def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> None:
+    """Write a stream's messages to files, every byte checked.
+
+    Files are DIR/<stream directory>/<first offset>-<next offset>.parquet or .jsonl. Given again
+    with the same options, it goes on where the files end: with what was interrupted, or with what
+    has come since. A hole is told on stderr and passed over; in JSON it is also a line of its own.
+
+    Examples: coldstream export //orders --to /var/tmp/orders
+    coldstream export //orders --to /var/tmp/orders --format jsonl --from 2026-03-01
+    """
+    from coldstream.copies import export as copies
+    from coldstream.osiris.body import parse_body_format
+    from coldstream.reader import StreamReader
+
+    remote = where.connect()
+    name = readable(remote.catalog, stream)
+    reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
+    with telling_deletion(remote.catalog, name):
+        if options.format is ExportFormat.SEGMENTS:
+            restore_to(
+                reader,
+                RestoreOptions(
+                    options.to,
+                    options.start,
+                    options.until,
+                    quiet=options.quiet,
+                    as_json=options.as_json,
+                ),
+            )
+            return
+        made = file_format(
+            options.format, reader.snapshot().item, parse_body_format(options.body_format)
+        )
+        read = read_of(reader, options.start, options.until)
+        with ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line:
+            done = copies.export(
+                reader,
+                {
+                    "format": options.format.value,
+                    "from": options.start,
+                    "body_format": options.body_format,
+                    "stream": name,
+                },
+                (read.position, read.end),
+                options.to,
+                made,
+                file_size=options.file_size,
+                on_gap=lambda gap: note(f"gap: {gap}"),
+                tell=lambda at: line.tell(at.next_offset, at.messages),
+            )
+    _show(done, options.to / name, as_json=options.as_json)
+
+
+def file_format(wanted: ExportFormat, item: CatalogItem, body_format: BodyFormat) -> Format:
+    """How files are written.
+
+    Raises:
+        ConfigurationError: what it takes is not installed.
+    """
+    from coldstream.copies.export import Format
+
+    if wanted is ExportFormat.JSONL:
+        from coldstream.copies.json_lines import JsonLines
+
+        return Format("jsonl", lambda path: JsonLines(path, partial(line, body_format)))
+    try:
+        from coldstream.columns.schema import Origin
+        from coldstream.copies.parquet import Parquet
+    except ImportError as exc:
+        raise ConfigurationError(
+            f"Parquet needs a package that is not installed: {exc.name}",
+            remedy="pip install 'coldstream[cli,spark]', or export with --format jsonl",
+        ) from exc
+    origin = Origin(item.stream, item.name.vhost, item.name.queue)
+    return Format("parquet", lambda path: Parquet(path, origin, body_format))
+
+
+def line(body_format: BodyFormat, each: Message) -> bytes:
+    """A message as `read --output json` prints it."""
+    return json.dumps(message.as_json(each, body_format), ensure_ascii=False).encode()
+
+
+def _show(done: Exported, directory: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "directory": str(directory),
+                "next": done.next_offset,
+                "files": done.files,
+                "messages": done.messages,
+                "bytes": done.bytes,
+                "resumed_at": done.resumed_at,
+            }
+        )
+        return
+    if done.resumed_at is not None:
+        note(f"went on at offset {done.resumed_at}, where the files had ended")
+    note(
+        f"{many(done.messages, 'message')} up to offset {done.next_offset - 1} in"
+        f" {many(done.files, 'file')} of {size(done.bytes)} in {directory}"
+    )

@@ -1,0 +1,189 @@
+"""`coldstream gateway`: streams for stock clients, history and tail as one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from coldstream.cli.agent_log import AgentLog
+from coldstream.cli.agent_options import LogFormat
+from coldstream.cli.exit_codes import exit_code_of
+from coldstream.cli.gateway_options import GatewayOptions
+from coldstream.cli.options import Where, with_options
+from coldstream.errors import ColdstreamError, InvalidInputError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from coldstream.adapters.place import Remote
+    from coldstream.agent.notify import Manager
+    from coldstream.gateway.site import Site
+
+gateway_app = typer.Typer(
+    no_args_is_help=True, help="Serves streams to stock RabbitMQ stream clients, read side."
+)
+_BLOCKING_THREADS, _GET_THREADS = 64, 32
+_RANGE, _IN_FLIGHT = 4 * 2**20, 4
+
+
+@gateway_app.callback()
+@with_options
+def gateway() -> None:
+    """Streams for stock RabbitMQ clients: history from S3, the tail from the broker."""
+
+
+@gateway_app.command("hash-password")
+@with_options
+def hash_password() -> None:
+    """Make the hash of a password for the users file; reads the password from stdin.
+
+    Example: coldstream gateway hash-password < password.txt
+    """
+    from coldstream.gateway.passwords import hashed
+
+    typer.echo(hashed(sys.stdin.readline().rstrip("\r\n"), secrets.token_bytes(16)))
+
+
+@gateway_app.command("run")
+@with_options
+def run(*, options: GatewayOptions, where: Where) -> None:
+    """Serve the RabbitMQ stream protocol, read side, until it is stopped.
+
+    A client changes nothing but the port: what the remote tier has comes from S3, what it has not
+    yet from the broker of --stream-uri, each message once and in order. Nobody can publish, create
+    or delete here. A line of the users file is user:password:regex of streams; the pattern must
+    match the whole name of a queue of virtual host "/", VHOST/QUEUE of any other.
+
+    Examples:
+        coldstream gateway run --port 5553 --users users.txt
+
+        coldstream gateway run --port 5553 --users users.txt
+        --stream-uri rabbitmq-stream://tier:SECRET@127.0.0.1:5552
+    """
+    log = AgentLog(options.log)
+    try:
+        options.check()
+        remote = where.connect()
+        asyncio.run(_run(options, remote, log))
+    except ColdstreamError as error:
+        if options.log is not LogFormat.JSON:
+            raise
+        log.error(error)
+        raise typer.Exit(exit_code_of(error)) from error
+
+
+async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from coldstream.agent.metrics import serving
+    from coldstream.agent.notify import manager_of
+    from coldstream.gateway.server import Server
+
+    manager = manager_of(os.environ, os.getpid())
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    with ExitStack() as stack:
+        pool = ThreadPoolExecutor(_BLOCKING_THREADS, thread_name_prefix="coldstream-gateway")
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        site = _site(options, remote, log, pool, stack)
+        if options.users is not None:
+            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, log, manager))
+        await site.streams.names.refresh()  # a table that is not there is told at once
+        if options.metrics_port is not None:
+            pages = serving(
+                site.metrics, options.metrics_port, options.metrics_address, who="gateway"
+            )
+            port = stack.enter_context(pages)
+            _say(log, f"metrics at http://{options.metrics_address}:{port}/metrics")
+        server = Server(site, options.connections)
+        async with server.listening(options.host, options.port, options.tls()) as port:
+            _say(log, f"listening at {options.host}:{port}")
+            manager.ready()
+            await _until(end, site, manager)
+            manager.stopping()
+
+
+async def _until(end: asyncio.Event, site: Site, manager: Manager) -> None:
+    """Tell the manager how it goes until the end."""
+    while not end.is_set():
+        manager.alive()
+        metrics = site.metrics
+        manager.status(f"{metrics.connections} clients, {metrics.subscriptions} subscriptions")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await end.wait()
+
+
+def _site(
+    options: GatewayOptions, remote: Remote, log: AgentLog, pool: Executor, stack: ExitStack
+) -> Site:
+    from importlib.metadata import version
+
+    from coldstream.broker.connection import StreamUri
+    from coldstream.gateway.broker_tier import BrokerTier
+    from coldstream.gateway.metrics import GatewayMetrics
+    from coldstream.gateway.offsets import Offsets
+    from coldstream.gateway.pump import SharedPool
+    from coldstream.gateway.site import Site
+    from coldstream.gateway.streams import Streams
+    from coldstream.reader import MemoryBudget, ReaderSettings
+
+    broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
+    budget = MemoryBudget(options.memory)
+    metrics = GatewayMetrics(budget)
+    gets = SharedPool(_GET_THREADS)
+    stack.callback(gets.close)
+
+    def tell(stream: str, words: str) -> None:
+        metrics.told += 1
+        with suppress(OSError):  # stderr may be on a disk that is full
+            log.warning("stream", f"{stream}: {words}", stream=stream)
+
+    streams = Streams(
+        store=remote.store,
+        catalog=remote.catalog,
+        prefix=remote.prefix,
+        settings=ReaderSettings(range_size=_RANGE, in_flight=_IN_FLIGHT, pool=gets.view),
+        budget=budget,
+        pool=pool,
+        broker=broker,
+        data_dir=options.data_dir,
+        tell=tell,
+    )
+    return Site(
+        streams=streams,
+        offsets=Offsets(broker),
+        users=options.load_users(),
+        metrics=metrics,
+        pool=pool,
+        say=lambda words: _say(log, words),
+        version=version("coldstream"),
+        host=options.advertised_host,
+        port=options.advertised_port,
+    )
+
+
+def _reload(options: GatewayOptions, site: Site, log: AgentLog, manager: Manager) -> None:
+    manager.reloading()
+    try:
+        site.users = options.load_users()
+    except InvalidInputError as exc:
+        with suppress(OSError):
+            log.error(InvalidInputError(f"the old users stay: {exc.reason}", key=exc.key), "reload")
+    else:
+        _say(log, "the users file was read again")
+    manager.ready()
+
+
+def _say(log: AgentLog, words: str) -> None:
+    with suppress(OSError):  # as above
+        log.info("gateway", words)

@@ -1,0 +1,173 @@
+"""What `coldstream gateway run` is told."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.cli.agent_options import LogFormat
+from coldstream.cli.options import size_option
+from coldstream.errors import InvalidInputError
+from coldstream.names import ENV_MANAGEMENT_URI, ENV_STREAM_URI
+
+if TYPE_CHECKING:
+    from coldstream.gateway.users import Users
+
+_MIB = 2**20
+_ENV = "COLDSTREAM_GATEWAY_"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """The options of the command, which say what each is."""
+
+    port: Annotated[
+        int, typer.Option(envvar=f"{_ENV}PORT", min=0, max=65535, help="Where clients connect.")
+    ] = 5553
+    host: Annotated[
+        str,
+        typer.Option(
+            envvar=f"{_ENV}HOST",
+            help="Address to listen at; 0.0.0.0 for all. Passwords travel in the clear without"
+            " --tls-cert.",
+        ),
+    ] = "127.0.0.1"
+    users: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=f"{_ENV}USERS",
+            help="File with lines user:password:regex of streams; the password may be a hash, see"
+            " `coldstream gateway hash-password`. Read again at SIGHUP.",
+        ),
+    ] = None
+    stream_uri: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_STREAM_URI,
+            help="Stream port of the broker, rabbitmq-stream://USER:PASSWORD@HOST:PORT, or"
+            " rabbitmq-stream+tls://, for what is not in the remote tier yet. The user needs the"
+            " right to read the streams. History only without it.",
+        ),
+    ] = ""
+    management_uri: Annotated[
+        str,
+        typer.Option(
+            envvar=ENV_MANAGEMENT_URI,
+            help="Management API of the broker, http://USER:PASSWORD@HOST:PORT, which says who may"
+            " log in and read what, where there is no --users. The user needs the tag"
+            " administrator.",
+        ),
+    ] = ""
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            envvar=f"{_ENV}DATA_DIR",
+            help="Stream directories of the broker of --stream-uri, if it is on this machine: the"
+            " tail is read from its files then, as far as that broker proves them.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(envvar=f"{_ENV}TLS_CERT", help="Certificate (PEM, with its chain)."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar=f"{_ENV}TLS_KEY", help="Key of the certificate (PEM).")
+    ] = None
+    advertised_host: Annotated[
+        str,
+        typer.Option(
+            envvar=f"{_ENV}ADVERTISED_HOST",
+            help="Name by which clients find the gateway.",
+            show_default="the address that they came by",
+        ),
+    ] = ""
+    advertised_port: Annotated[
+        int,
+        typer.Option(
+            envvar=f"{_ENV}ADVERTISED_PORT",
+            min=0,
+            max=65535,
+            help="Port by which clients find it.",
+            show_default="the port that they came by",
+        ),
+    ] = 0
+    connections: Annotated[
+        int, typer.Option(envvar=f"{_ENV}CONNECTIONS", min=1, help="Clients at once.")
+    ] = 256
+    memory: Annotated[
+        int,
+        size_option(
+            "--memory",
+            "What all reads may have fetched ahead.",
+            default="256MiB",
+            least=2**20,
+            envvar=f"{_ENV}MEMORY",
+        ),
+    ] = 256 * _MIB
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar=f"{_ENV}METRICS_PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics and /healthz at this port.",
+        ),
+    ] = None
+    metrics_address: Annotated[
+        str, typer.Option(envvar=f"{_ENV}METRICS_ADDRESS", help="Address for them.")
+    ] = "127.0.0.1"
+    log: Annotated[
+        LogFormat, typer.Option(envvar=f"{_ENV}LOG", help="How things are said on stderr.")
+    ] = LogFormat.TEXT
+
+    def check(self) -> None:
+        """See that the options go together.
+
+        Raises:
+            InvalidInputError: they do not.
+        """
+        if self.users is None and not self.management_uri:
+            raise InvalidInputError("who may log in? Give --users, or --management-uri")
+        if self.data_dir is not None and not self.stream_uri:
+            raise InvalidInputError(
+                "--data-dir needs --stream-uri: files prove nothing without their broker"
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidInputError("--tls-cert and --tls-key go together")
+
+    def load_users(self) -> Users:
+        """Who may log in.
+
+        Raises:
+            InvalidInputError: the file, or the URI, is none.
+        """
+        from coldstream.broker.management import Management
+        from coldstream.gateway.broker_users import BrokerUsers
+        from coldstream.gateway.users import read_users
+
+        if self.users is not None:
+            return read_users(self.users)
+        return BrokerUsers(Management.parse(self.management_uri))
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What clients are shown; None without a certificate.
+
+        Raises:
+            InvalidInputError: certificate or key cannot be used.
+        """
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except OSError as exc:
+            raise InvalidInputError(
+                f"--tls-cert and --tls-key cannot be used: {exc.strerror or exc}",
+                key=str(self.tls_cert),
+            ) from exc
+        return context

@@ -1,0 +1,103 @@
+"""How far a long command is: one line on stderr, drawn over itself on a terminal.
+
+Elsewhere it is a line every ten seconds, so that a log has few of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from coldstream.quantities import duration_text
+
+_DRAWN_SECONDS, _WRITTEN_SECONDS = 0.2, 10.0
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class ProgressLine:
+    """Tells of offsets done and of bytes or messages; a context that ends the line.
+
+    Args:
+        first: offset at which the work begins.
+        end: offset at which it ends; None if it has no end.
+        noun: what is counted beside offsets; "bytes" are written as people write them.
+        shown: whether to tell at all.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        end: int | None,
+        noun: str,
+        *,
+        shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first, self._end, self._noun, self._shown = first, end, noun, shown
+        self._clock = clock
+        self._began = self._last = clock()
+        self._counted_from: int | None = None
+        self._drawn = False
+        self._told: tuple[int, int] | None = None
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._told is not None and kind is None:
+            self._write(*self._told)
+        if self._drawn:
+            sys.stderr.write("\n")
+
+    def tell(self, offset: int, count: int) -> None:
+        """Say how far it is, if it is time to.
+
+        Args:
+            offset: up to which all is done.
+            count: of what is counted, in all.
+        """
+        if not self._shown:
+            return
+        if self._counted_from is None:
+            self._counted_from = count
+        self._told = offset, count
+        now = self._clock()
+        if now - self._last >= (_DRAWN_SECONDS if sys.stderr.isatty() else _WRITTEN_SECONDS):
+            self._last = now
+            self._write(offset, count)
+
+    def _write(self, offset: int, count: int) -> None:
+        seconds = max(self._clock() - self._began, 0.001)
+        rate = (count - (self._counted_from or 0)) / seconds
+        words = [f"offset {offset}"]
+        if self._end is not None and self._end > self._first:
+            part = (offset - self._first) / (self._end - self._first)
+            words[0] += f" of {self._end} ({min(part, 1):.0%})"
+            if 0 < part < 1:
+                words.append(f"{duration_text(int(seconds * (1 - part) / part))} left")
+        words.insert(1, f"{self._amount(count)}, {self._amount(int(rate))}/s")
+        text = ", ".join(words)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}")
+            self._drawn = True
+        else:
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def _amount(self, count: int) -> str:
+        if self._noun != "bytes":
+            return f"{count:,} {self._noun}"
+        value = float(count)
+        for unit in _UNITS:
+            if value < 1024 or unit == _UNITS[-1]:
+                break
+            value /= 1024
+        return f"{value:,.1f} {unit}"

@@ -1,0 +1,109 @@
+"""Where to begin and to end, as people type it: also relative to now, and to the end of a stream.
+
+first  last  next  12345  2026-03-01T08:00  timestamp:MILLISECONDS     as `reader.spec` says
+1h  90s  30d                                                           so long ago
+-10                                                                    ten offsets before the end
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldstream.errors import InvalidInputError
+from coldstream.quantities import parse_duration
+
+if TYPE_CHECKING:
+    from coldstream.manifest.root import Root
+    from coldstream.reader import Bound, OffsetSpec, StreamReader
+    from coldstream.reader.follow import RangeRead
+
+#: A duration has a unit here: a number alone is an offset.
+_AGO = re.compile(r"[0-9]{1,12} ?[smhdDMY]")
+_BACK = re.compile(r"-[0-9]{1,20}")
+_FORMS = (
+    "an offset, a time such as 2026-03-01T08:00Z (UTC unless it has a zone),"
+    " timestamp:MILLISECONDS, 1h for an hour ago, or -10 for ten offsets before the end"
+)
+
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="SPEC", help=f"first, last, next, {_FORMS}.")
+]
+UNTIL_HELP = (
+    "Stop before this offset, or before the first chunk at or after this time; in the same forms"
+    " as --from."
+)
+UntilOption = Annotated[
+    str,
+    typer.Option(
+        "--until",
+        metavar="OFFSET|TIME",
+        help=UNTIL_HELP,
+        show_default="the end of the manifest",
+    ),
+]
+
+
+def spec_of(text: str, root: Root, now_ms: int | None = None) -> OffsetSpec:
+    """Where a read is to begin.
+
+    Args:
+        text: as typed.
+        root: of the stream.
+        now_ms: ms since the Unix epoch; by this machine's clock unless given.
+
+    Raises:
+        InvalidInputError: it is none of the forms.
+    """
+    from coldstream.reader import parse_spec
+
+    return _relative(text, root, now_ms) or parse_spec(text)
+
+
+def bound_of(text: str, root: Root, now_ms: int | None = None) -> Bound | None:
+    """Where a read is to end; None for an empty text. Arguments and errors as `spec_of`."""
+    from coldstream.reader import parse_bound
+
+    return (_relative(text, root, now_ms) or parse_bound(text)) if text else None
+
+
+def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
+    """A read from `--from` to `--until`.
+
+    Raises:
+        InvalidInputError: they are none, or in the wrong order.
+        As `StreamReader.chunks`.
+    """
+    root = reader.snapshot().root
+    spec, bound = spec_of(start, root), bound_of(until, root)
+    check_order(spec, bound, "--until")
+    return reader.begin(spec, bound)
+
+
+def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:
+    """Refuse an end before the beginning.
+
+    Args:
+        spec: where to begin.
+        bound: where to end.
+        name: of the option that says it.
+    """
+    from coldstream.reader import Offset
+
+    if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
+        raise InvalidInputError(f"{name} {bound.value} lies before --from {spec.value}")
+
+
+def _relative(text: str, root: Root, now_ms: int | None) -> Bound | None:
+    from coldstream.reader import Offset, Timestamp
+
+    word = text.strip()
+    if _BACK.fullmatch(word):
+        return Offset(max(root.first_offset, root.next_offset + int(word)))
+    if _AGO.fullmatch(word):
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return Timestamp(now - 1000 * parse_duration(word))
+    return None

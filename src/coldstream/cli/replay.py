@@ -1,0 +1,172 @@
+"""`coldstream replay STREAM --to rabbitmq-stream://...`: history into another broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from coldstream.cli.deleted import readable, telling_deletion
+from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.output import many, note, print_json, size
+from coldstream.cli.progress import ProgressLine
+from coldstream.cli.ranges import FromOption, UntilOption, read_of
+from coldstream.cli.resolve import StreamArgument, item_of
+from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.names import ENV_REPLAY_TO
+
+if TYPE_CHECKING:
+    from coldstream.broker.publishing import Publisher
+    from coldstream.copies.replay import Replayed
+    from coldstream.manifest.catalog import CatalogItem
+
+_MAX_REFERENCE = 255
+
+
+class NoTargetError(NotFoundError):
+    """The broker has no such stream to publish to."""
+
+    remedy = "declare it there, or say --create"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What to publish, and where.
+
+    Attributes:
+        to: URI of the target.
+        queue: name of the target stream; "" for the same.
+        publisher: its name; "" for the directory name.
+        start: where to begin.
+        until: where to end.
+        rate: messages a second, 0 for no limit.
+        create: make the target stream.
+        skip_gaps: go on behind lost offsets.
+        quiet: no progress.
+        as_json: JSON on stdout.
+    """
+
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URI",
+            envvar=ENV_REPLAY_TO,
+            help="Stream port of the other broker, rabbitmq-stream://USER:PASSWORD@HOST:PORT/VHOST,"
+            " or rabbitmq-stream+tls://. The stream's own virtual host unless one is named.",
+            show_default=False,
+        ),
+    ]
+    queue: Annotated[
+        str,
+        typer.Option("--queue", help="Stream to publish to.", show_default="that of the same name"),
+    ] = ""
+    publisher: Annotated[
+        str,
+        typer.Option(
+            "--publisher",
+            help="Name under which the other broker knows what it has already.",
+            show_default="the directory name",
+        ),
+    ] = ""
+    start: FromOption = "first"
+    until: UntilOption = ""
+    rate: Annotated[
+        float,
+        typer.Option("--rate", min=0, help="Messages a second.", show_default="no limit"),
+    ] = 0
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the stream there, if there is none.")
+    ] = False
+    skip_gaps: Annotated[
+        bool,
+        typer.Option("--skip-gaps", help="Go on behind offsets that are lost; they are told."),
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    as_json: JsonOption = False
+
+
+@with_options
+def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> None:
+    """Publish a stream's messages into another broker, each once, in order.
+
+    Run it again after whatever stopped it: the other broker knows the last message that it has
+    under the publisher's name, and drops what it has already. Messages and sub-batches are the same
+    bytes; offsets and times are those of the other broker, filter values are not kept.
+
+    Examples: coldstream replay //orders --to rabbitmq-stream://guest:guest@new-broker:5552 --create
+    coldstream replay //orders --to rabbitmq-stream://... --queue orders-2025 --rate 5000
+    """
+    from coldstream.broker.connection import StreamUri
+    from coldstream.broker.publishing import MAX_ENTRY, Publisher
+    from coldstream.copies.replay import Replay
+    from coldstream.reader import StreamReader
+
+    uri = StreamUri.parse(options.to)
+    remote = where.connect()
+    name = readable(remote.catalog, stream)
+    item = item_of(remote.catalog, name)
+    vhost, queue = _target(options, item)
+    reference = options.publisher or name
+    if len(reference.encode()) > _MAX_REFERENCE:
+        raise InvalidInputError(f"a publisher's name of more than {_MAX_REFERENCE} bytes")
+    reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
+
+    def connect() -> Publisher:
+        try:
+            return Publisher(uri, vhost, queue, reference, create=options.create)
+        except NotFoundError as error:
+            raise NoTargetError(error.reason) from error
+
+    with telling_deletion(remote.catalog, name):
+        read = read_of(reader, options.start, options.until)
+        first, end = read.position, read.end
+        with ProgressLine(first, end, "messages", shown=not options.quiet) as line:
+            done = Replay(
+                reader,
+                connect,
+                first,
+                end,
+                largest=MAX_ENTRY,
+                rate=options.rate,
+                skip_gaps=options.skip_gaps,
+                on_gap=lambda gap: note(f"gap: {gap}"),
+                tell=lambda at: line.tell(at.next_offset, at.messages),
+            ).run()
+    _show(done, first, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
+
+
+def _target(options: ReplayOptions, item: CatalogItem) -> tuple[str, str]:
+    """Virtual host and queue to publish to."""
+    vhost = unquote(urlsplit(options.to).path.removeprefix("/")) or item.name.vhost or "/"
+    queue = options.queue or item.name.queue
+    if not queue:
+        raise InvalidInputError(
+            "nobody has said what this stream's queue is called; name the target with --queue",
+            stream=item.stream,
+        )
+    return vhost, queue
+
+
+def _show(done: Replayed, first: int, target: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "first": first,
+                "next": done.next_offset,
+                "messages": done.messages,
+                "bytes": done.bytes,
+                "found_publishing_id": done.found,
+                "sessions": done.sessions,
+                "target": target,
+            }
+        )
+        return
+    if done.found:
+        note(f"went on behind publishing id {done.found}, the last that the broker had")
+    note(
+        f"{target} has all messages up to offset {done.next_offset - 1}; sent were"
+        f" {many(done.messages, 'message')} of {size(done.bytes)}"
+    )

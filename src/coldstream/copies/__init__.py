@@ -1,0 +1,1 @@
+"""Copies of the remote tier elsewhere: a broker's files, tables, another broker."""

@@ -1,0 +1,212 @@
+"""The local tier as the broker's own stream port gives it, to whoever has no files of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from coldstream.broker.connection import StreamUri
+from coldstream.broker.frames import Fields, Key, OffsetType, string
+from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.gateway.parcel import Parcel
+from coldstream.gateway.upstream import Fed, Feed, NoMemberError, Upstream
+from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
+
+T = TypeVar("T")
+#: Chunks of one read that may be under way from the broker, or wait for the client.
+_AHEAD = 2
+_NO_MEMBER = "no member of the stream answers"
+
+
+@dataclass(slots=True)
+class BrokerTier:
+    """A cluster, asked at one node, and at others where that one has no member of a stream.
+
+    Args:
+        uri: of the stream port of a node.
+        seconds: for each answer.
+    """
+
+    uri: StreamUri
+    seconds: float = 10.0
+    _asking: dict[tuple[str, str, int], Upstream] = field(default_factory=dict)
+    _made: int = 0  # connections so far
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def exists(self, vhost: str, stream: str) -> bool:
+        """Whether there is such a stream.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: nobody can say.
+        """
+        try:
+            return await (await self._ask_at(self.uri, vhost)).exists(stream)
+        except NotFoundError:
+            return False  # not even the virtual host
+
+    async def last(self, vhost: str, stream: str) -> Parcel | None:
+        """The last committed chunk of messages; None if there is none."""
+        return await self._of_member(vhost, stream, lambda at: at.header(stream, OffsetType.LAST))
+
+    async def own_last(self, vhost: str, stream: str) -> Parcel | None:
+        """The same, as the node of the URI itself delivers it (facts about the broker: rule R2).
+
+        Raises:
+            NoMemberError: it has no running member.
+        """
+        connection = await self._ask_at(self.uri, vhost)
+        return await connection.header(stream, OffsetType.LAST)
+
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        """The chunk of messages that has `offset`, or the next one; None if there is none."""
+        return await self._of_member(
+            vhost, stream, lambda at: at.header(stream, OffsetType.OFFSET, offset)
+        )
+
+    def generation(self, vhost: str) -> int:
+        """Another number whenever the connection to the node of the URI is another one, or gone."""
+        found = self._asking.get((vhost, self.uri.host, self.uri.port))
+        return -1 if found is None or found.broken else self._made
+
+    async def first_offset(self, vhost: str, stream: str) -> int | None:
+        """Where the log begins; None if nobody can say."""
+        return await self._of_member(vhost, stream, lambda at: at.first_offset(stream))
+
+    async def statistics(self, vhost: str, stream: str) -> Mapping[str, int]:
+        """What a member tells of a stream."""
+        return await self._of_member(vhost, stream, lambda at: at.statistics(stream))
+
+    async def end(self, vhost: str, stream: str) -> int:
+        """After the last committed message; tracking data may follow."""
+        last = await self.last(vhost, stream)
+        return last.next_offset if last is not None else 0
+
+    async def locate(self, vhost: str, stream: str, spec: OffsetSpec) -> int:
+        """The offset at which a read of the local tier begins.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            UnavailableError, PermissionDeniedError: nobody can say.
+        """
+        match spec:
+            case First():
+                return await self.first_offset(vhost, stream) or 0
+            case Offset(value):
+                return min(value, await self.end(vhost, stream))
+            case Next():
+                return await self.end(vhost, stream)
+            case Last():
+                last = await self.last(vhost, stream)
+                return last.chunk_id if last is not None else 0
+            case Timestamp(value):
+                end = await self.end(vhost, stream)  # before: what comes meanwhile is read, too
+                found = await self._of_member(
+                    vhost, stream, lambda at: at.header(stream, OffsetType.TIMESTAMP, value)
+                )
+                return found.chunk_id if found is not None else end
+
+    async def follow(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> AsyncGenerator[Fed, None]:
+        """Committed chunks from the one that contains `position` on, for ever.
+
+        Args:
+            vhost: virtual host.
+            stream: name of the queue.
+            position: where to begin.
+            more: properties of the subscription: filters.
+
+        Raises:
+            UnavailableError, NotFoundError, PermissionDeniedError, CorruptDataError: it has ended.
+        """
+        feed, connection = await self._subscribed(vhost, stream, position, more)
+        try:
+            while True:
+                fed = await feed.next()
+                yield fed
+                feed.taken()
+        finally:
+            await connection.close()
+
+    async def asked(self, vhost: str) -> Upstream:
+        """A connection for questions, to the node of the URI."""
+        return await self._ask_at(self.uri, vhost)
+
+    async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
+        """The offset that a consumer has stored; None if it has none."""
+        connection = await self._ask_at(self.uri, vhost)
+        try:
+            fields = await connection.ask(
+                Key.QUERY_OFFSET, string(reference) + string(stream), about=stream
+            )
+        except NotFoundError:
+            return None
+        return fields.number("Q")
+
+    async def names(self, vhost: str, key: Key, *words: str) -> Sequence[str]:
+        """The streams of a super stream, or those for a routing key.
+
+        Raises:
+            NotFoundError: there is no such super stream.
+        """
+        connection = await self._ask_at(self.uri, vhost)
+        body = b"".join(string(each) for each in words)
+        return (await connection.ask(key, body, about=words[-1])).array(Fields.string)
+
+    async def close(self) -> None:
+        """Leave."""
+        for connection in list(self._asking.values()):
+            await connection.close()
+        self._asking.clear()
+
+    async def _subscribed(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> tuple[Feed, Upstream]:
+        """A connection of its own: a client that is slow stops nobody else."""
+        for uri in await self._places(vhost, stream):
+            connection = await Upstream.connect(uri, vhost, seconds=self.seconds)
+            try:
+                feed = await connection.subscribe(
+                    stream, OffsetType.OFFSET, position, credit=_AHEAD, more=more
+                )
+            except NoMemberError:
+                await connection.close()
+            except BaseException:
+                await connection.close()
+                raise
+            else:
+                return feed, connection
+        raise UnavailableError(_NO_MEMBER, stream=stream)
+
+    async def _of_member(
+        self, vhost: str, stream: str, ask: Callable[[Upstream], Awaitable[T]]
+    ) -> T:
+        for uri in await self._places(vhost, stream):
+            with contextlib.suppress(NoMemberError):
+                return await ask(await self._ask_at(uri, vhost))
+        raise UnavailableError(_NO_MEMBER, stream=stream)
+
+    async def _places(self, vhost: str, stream: str) -> list[StreamUri]:
+        """The node of the URI, then the others that may have a member."""
+        own = await self._ask_at(self.uri, vhost)
+        places = [self.uri]
+        places += [self.uri.at(host, port) for host, port in await own.members(stream)]
+        unique = {(each.host, each.port): each for each in places}
+        return list(unique.values())
+
+    async def _ask_at(self, uri: StreamUri, vhost: str) -> Upstream:
+        place = vhost, uri.host, uri.port
+        async with self._connecting:
+            found = self._asking.get(place)
+            if found is not None and not found.broken:
+                return found
+            if found is not None:
+                await found.close()
+                del self._asking[place]
+            made = await Upstream.connect(uri, vhost, seconds=self.seconds)
+            self._asking[place] = made
+            self._made += 1
+            return made

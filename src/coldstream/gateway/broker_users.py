@@ -1,0 +1,83 @@
+"""Users and rights as the broker has them, asked of its management API for each login.
+
+The broker's own word on a user is his password's hash and, for each virtual host, the pattern of
+what he may read. Whoever asks for those needs the tag `administrator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import re2
+
+from coldstream.broker.management import Management
+from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.gateway import passwords
+from coldstream.gateway.users import Rights
+
+_MAX_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRights:
+    """The patterns of what may be read, by virtual host. As the broker's, they match anywhere."""
+
+    read: Mapping[str, str]
+
+    def may_enter(self, vhost: str) -> bool:
+        """Where the user has any rights."""
+        return vhost in self.read
+
+    def may_read(self, vhost: str, name: str) -> bool:
+        """As the broker decides it; a pattern that RE2 does not know permits nothing."""
+        pattern = self.read.get(vhost, "")
+        if pattern in ("", "^$"):
+            return False
+        try:
+            return re2.search(pattern, name) is not None
+        except re2.error:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUsers:
+    """The users of a broker.
+
+    Attributes:
+        management: its API, as an administrator.
+    """
+
+    management: Management
+
+    def log_in(self, user: str, password: str) -> Rights | None:
+        """As `Users` says; two requests."""
+        if not 0 < len(user) <= _MAX_NAME:
+            return None
+        path = f"/api/users/{quote(user, safe='')}"
+        try:
+            told = self.management.get(path)
+            if not _knows(told, password):
+                return None
+            rows = self.management.get(f"{path}/permissions")
+        except NotFoundError:
+            return None
+        if not isinstance(rows, list):
+            raise UnavailableError("the management API does not answer as a broker does")
+        return BrokerRights(
+            {
+                str(row.get("vhost")): str(row.get("read", ""))
+                for row in rows
+                if isinstance(row, dict)
+            }
+        )
+
+
+def _knows(told: Any, password: str) -> bool:
+    if not isinstance(told, dict):
+        return False
+    algorithm, secret = str(told.get("hashing_algorithm")), str(told.get("password_hash"))
+    stored = passwords.of_broker(algorithm, secret)
+    return bool(stored) and passwords.holds(stored, password)

@@ -1,0 +1,286 @@
+"""One client: its frames in, ours out. What is decided about them is in `session`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+
+from coldstream.broker.frames import Code, FrameError, Key
+from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
+from coldstream.gateway import answers
+from coldstream.gateway.delivery import Delivery
+from coldstream.gateway.lookups import Lookups
+from coldstream.gateway.requests import (
+    AnyRequest,
+    Authenticate,
+    Named,
+    Request,
+    Store,
+    Subscribe,
+    parse,
+)
+from coldstream.gateway.session import (
+    HEARTBEAT_SECONDS,
+    Action,
+    Detach,
+    Grant,
+    Perform,
+    Phase,
+    Send,
+    Session,
+)
+from coldstream.gateway.site import Site
+
+#: Who has not opened a virtual host within this time is hung up on.
+LOGIN_SECONDS = 15.0
+#: Bytes that may wait for a socket before whoever writes has to wait.
+_HIGH_WATER = 2**18
+#: A client may be silent for so many heartbeats.
+_SILENT_HEARTBEATS = 3
+
+
+class Connection:
+    """Serves one client until it leaves.
+
+    Args:
+        site: what all clients share.
+        reader: of its socket.
+        writer: of its socket.
+    """
+
+    def __init__(
+        self, site: Site, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._site, self._reader, self._writer = site, reader, writer
+        self._session = Session(version=site.version)
+        self._lookups = Lookups(site, self._session, *site.advertised(_local(writer)))
+        self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+        self._open_by = self._loop.time() + LOGIN_SECONDS
+        self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
+        writer.transport.set_write_buffer_limits(high=_HIGH_WATER)
+        # A client without heartbeats may vanish with its machine.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    async def serve(self) -> None:
+        """Until the client leaves, breaks the protocol, or falls silent."""
+        beat = asyncio.create_task(self._beat())
+        try:
+            while await self._serve_one():
+                pass
+        except FrameError as exc:
+            self._site.metrics.broken_frames += 1
+            self._site.say(f"{self.peer} sends what is no frame: {exc.reason}")
+            self._write([answers.closing(Code.UNKNOWN_FRAME, exc.reason)])
+            await self._flush()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # clients come and go
+        except TimeoutError:
+            self._site.say(f"{self.peer} has fallen silent")
+        finally:
+            beat.cancel()
+            await self._leave()
+
+    async def _serve_one(self) -> bool:
+        """Take one frame; whether the client stays."""
+        data = await self._frame()
+        if data is None:
+            self._write([answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large")])
+            await self._flush()
+            return False
+        action = self._session.decide(parse(data))
+        if isinstance(action, Perform):
+            action = await self._perform(action.request)
+        return await self._act(action)
+
+    async def _frame(self) -> bytes | None:
+        """The next frame behind its size; None if it is too large."""
+        session = self._session
+        seconds = session.heartbeat * _SILENT_HEARTBEATS
+        until = self._loop.time() + seconds if seconds else None
+        if session.phase is not Phase.OPEN:
+            until = self._open_by
+        async with asyncio.timeout_at(until):
+            size = struct.unpack(">I", await self._reader.readexactly(4))[0]
+            if size > session.max_frame:
+                return None
+            return await self._reader.readexactly(size)
+
+    async def _act(self, action: Action) -> bool:
+        match action:
+            case Send(data, end):
+                self._write([data])
+                if end:
+                    await self._flush()
+                    return False
+            case Grant(subscription, credit):
+                found = self._deliveries.get(subscription)
+                if found is not None:
+                    found[0].grant(credit)
+            case Detach(subscription, data):
+                await self._stop(subscription)
+                self._write([data])
+        await self.drained(HEARTBEAT_SECONDS)
+        return True
+
+    async def _perform(self, request: AnyRequest) -> Action:
+        if isinstance(request, Authenticate):
+            return await self._log_in(request)
+        if isinstance(request, Named) and request.key is Key.OPEN:
+            return self._enter(request)
+        if isinstance(request, Subscribe):
+            return await self._subscribe(request)
+        if isinstance(request, Store):
+            await self._quietly(self._lookups.store(request))
+            return None
+        if isinstance(request, Request):
+            return Send(await self._answered(request, lambda: self._lookups.answer(request)))
+        return None
+
+    async def _log_in(self, request: Authenticate) -> Action:
+        site = self._site
+        try:
+            rights = await site.log_in(request.user, request.password)
+        except ColdstreamError as error:
+            site.say(f"{self.peer} cannot log in: {error}")
+            return Send(answers.response(request.key, request.correlation, Code.INTERNAL_ERROR))
+        if rights is None:
+            site.metrics.refused_logins += 1
+            site.say(f"{self.peer} does not log in as {request.user[:100]!r}: wrong password")
+            await asyncio.sleep(site.penalty_seconds)
+            refused = answers.response(request.key, request.correlation, Code.AUTHENTICATION_FAILED)
+            return Send(refused)
+        self._session.logged_in(request.user, rights)
+        answer = answers.response(request.key, request.correlation)
+        return Send(answer + answers.tune(HEARTBEAT_SECONDS))
+
+    def _enter(self, request: Named) -> Action:
+        rights = self._session.rights
+        if rights is None or not rights.may_enter(request.name):
+            refused = answers.response(request.key, request.correlation, Code.NO_VHOST)
+            return Send(refused, end=True)
+        self._session.opened(request.name)
+        return Send(answers.opened(request.correlation, self._lookups.host, self._lookups.port))
+
+    async def _subscribe(self, request: Subscribe) -> Action:
+        delivery: Delivery | None = None
+
+        async def begin() -> bytes:
+            nonlocal delivery
+            place = await self._lookups.place(request)
+            delivery = Delivery(
+                request.subscription,
+                place.stream,
+                place.position,
+                place.wanted,
+                self._session.deliver,
+                self,
+                self._site.metrics.delivered,
+                self._ended,
+            )
+            return answers.response(request.key, request.correlation)
+
+        answer = await self._answered(request, begin)
+        if delivery is not None:
+            self._session.subscriptions[request.subscription] = request.stream
+            # The response goes first: no chunk may come before it.
+            self._write([answer])
+            delivery.grant(request.credit)
+            task = asyncio.create_task(delivery.run())
+            self._deliveries[request.subscription] = delivery, task
+            self._site.metrics.subscriptions += 1
+            return None
+        return Send(answer)
+
+    async def _answered(self, request: Request, answer: Callable[[], Awaitable[bytes]]) -> bytes:
+        """An answer, or the code that says why there is none."""
+        try:
+            return await answer()
+        except PermissionDeniedError:
+            code = Code.ACCESS_REFUSED
+        except NotFoundError:
+            code = Code.NO_OFFSET if request.key is Key.QUERY_OFFSET else Code.NO_STREAM
+        except ColdstreamError as error:
+            code = Code.NOT_AVAILABLE
+            self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
+        return answers.response(request.key, request.correlation, code)
+
+    async def _quietly(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except ColdstreamError as error:
+            self._site.metrics.lost_offsets += 1
+            self._site.say(f"an offset of {self.peer} is not stored: {error}")
+
+    def _ended(self, subscription: int, error: ColdstreamError) -> None:
+        """A subscription has ended by itself: the client is told that the stream is gone."""
+        stream = self._session.subscriptions.pop(subscription, None)
+        self._deliveries.pop(subscription, None)
+        self._site.metrics.subscriptions -= 1
+        self._site.metrics.ended += 1
+        self._site.say(f"a subscription of {self.peer} has ended: {error}")
+        self._site.streams.names.forget()
+        if stream is not None:
+            gone = isinstance(error, NotFoundError) and error.key is None
+            code = Code.NO_STREAM if gone else Code.NOT_AVAILABLE
+            self._write([answers.gone(stream, code)])
+
+    async def _stop(self, subscription: int) -> None:
+        found = self._deliveries.pop(subscription, None)
+        if found is None:
+            return
+        found[1].cancel()
+        await asyncio.gather(found[1], return_exceptions=True)
+        self._site.metrics.subscriptions -= 1
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """As `Line` says."""
+        self._write(parts)
+
+    async def drained(self, seconds: float) -> bool:
+        """As `Line` says."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._writer.drain()
+        except TimeoutError:
+            return False
+        return True
+
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        self._written_at = self._loop.time()
+        for part in parts:
+            self._writer.write(part)
+
+    async def _flush(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self.drained(1.0)
+
+    async def _beat(self) -> None:
+        """Say that we live, when nothing else does."""
+        while True:
+            seconds = self._session.heartbeat or HEARTBEAT_SECONDS
+            await asyncio.sleep(seconds / 2)
+            quiet = self._loop.time() - self._written_at >= seconds / 2
+            if self._session.heartbeat and self._session.phase is Phase.OPEN and quiet:
+                self._write([answers.heartbeat()])
+
+    async def _leave(self) -> None:
+        for subscription in list(self._deliveries):
+            await self._stop(subscription)
+        self._writer.close()
+        try:
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            pass  # it takes nothing any more
+        finally:
+            self._writer.transport.abort()
+
+
+def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:
+    name = writer.get_extra_info("sockname") or ("127.0.0.1", 0)
+    return str(name[0]), int(name[1])

@@ -1,0 +1,157 @@
+"""Answers to what clients ask about streams, after a look at their rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldstream.broker.frames import Code, Key
+from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
+from coldstream.gateway import answers
+from coldstream.gateway.requests import Metadata, Named, Request, Resolve, Store, Subscribe
+from coldstream.gateway.session import Session
+from coldstream.gateway.stream import TieredStream, Wanted
+from coldstream.osiris.bloom import FilterMatcher
+from coldstream.reader.spec import Last
+
+if TYPE_CHECKING:
+    from coldstream.gateway.site import Site
+
+_FILTER = "filter."
+_MATCH_UNFILTERED = "match-unfiltered"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a subscription begins.
+
+    Attributes:
+        stream: that is read.
+        position: the chunk that contains this offset comes first.
+        wanted: which chunks.
+    """
+
+    stream: TieredStream
+    position: int
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """Of one client.
+
+    Attributes:
+        site: what all clients share.
+        session: of the client.
+        host: where clients find every stream.
+        port: the same.
+    """
+
+    site: Site
+    session: Session
+    host: str
+    port: int
+
+    async def answer(self, request: Request) -> bytes:
+        """The frame that answers a request.
+
+        Raises:
+            NotFoundError: there is no such stream, or no such offset.
+            PermissionDeniedError: the client may not read it.
+            UnavailableError, CorruptDataError: nobody can say just now.
+        """
+        match request:
+            case Metadata(_, correlation, names):
+                codes = {name: await self._code(name) for name in dict.fromkeys(names)}
+                return answers.metadata(correlation, self.host, self.port, codes)
+            case Resolve(_, correlation, stream, spec):
+                found = await self._readable(stream)
+                return answers.resolved(correlation, await found.locate(spec))
+            case Named(Key.STREAM_STATS, correlation, stream):
+                return answers.statistics(correlation, await self._statistics(stream))
+            case Named(Key.QUERY_OFFSET, correlation, stream, reference):
+                return answers.stored_offset(correlation, await self._stored(reference, stream))
+            case Named(Key.PARTITIONS | Key.ROUTE as key, correlation, name, routing_key):
+                words = (routing_key, name) if key is Key.ROUTE else (name,)
+                return await self._partitions(key, correlation, words)
+        raise NotFoundError(f"nobody answers {request.key.name}")
+
+    async def place(self, request: Subscribe) -> Beginning:
+        """Where a subscription begins; raises as `answer`."""
+        stream = await self._readable(request.stream)
+        return Beginning(stream, await stream.locate(request.spec), wanted(request.properties))
+
+    async def store(self, request: Store) -> None:
+        """Remember a consumer's offset; raises as `answer`."""
+        stream = await self._readable(request.stream)
+        await self.site.offsets.store(stream.vhost, request.reference, stream.name, request.offset)
+
+    async def _stored(self, reference: str, name: str) -> int:
+        stream = await self._readable(name)
+        found = await self.site.offsets.query(stream.vhost, reference, stream.name)
+        if found is None:
+            raise NotFoundError("no offset is stored", stream=name)
+        return found
+
+    async def _code(self, name: str) -> Code:
+        """What Metadata says of a stream; rights are looked at when it is read, as by a broker."""
+        try:
+            found = await self.site.streams.find(self.session.vhost, name)
+        except PermissionDeniedError:
+            return Code.ACCESS_REFUSED
+        except ColdstreamError as error:
+            self.site.say(f"the stream {name[:200]!r} cannot be found: {error}")
+            return Code.NOT_AVAILABLE
+        return Code.NO_STREAM if found is None else Code.OK
+
+    async def _readable(self, name: str) -> TieredStream:
+        found = await self.site.streams.find(self.session.vhost, name)
+        if found is None:
+            raise NotFoundError("there is no such stream", stream=name[:300])
+        stream, vhost, known_as = found
+        if not self.session.may_read(vhost, known_as):
+            raise PermissionDeniedError("the user may not read the stream", stream=known_as)
+        return stream
+
+    async def _statistics(self, name: str) -> Mapping[str, int]:
+        stream = await self._readable(name)
+        numbers: dict[str, int] = {}
+        if stream.broker is not None:
+            try:
+                numbers.update(await stream.broker.statistics(stream.vhost, stream.name))
+            except NotFoundError:
+                if stream.remote is None:
+                    raise
+        if stream.remote is None:
+            return numbers
+        root = (await stream.remote.snapshot()).root
+        if root.first_offset < root.next_offset:
+            # A broker says -1 of a log that is empty.
+            first = numbers.get("first_chunk_id", -1)
+            at = root.first_offset
+            numbers["first_chunk_id"] = at if first < 0 else min(first, at)
+            if numbers.get("last_chunk_id", -1) < 0:
+                last = await stream.remote.locate(Last())
+                numbers["last_chunk_id"] = numbers["committed_chunk_id"] = last
+                numbers["committed_offset"] = root.next_offset - 1
+        for each in ("first_chunk_id", "last_chunk_id", "committed_chunk_id", "committed_offset"):
+            numbers.setdefault(each, -1)
+        return numbers
+
+    async def _partitions(self, key: Key, correlation: int, words: tuple[str, ...]) -> bytes:
+        broker = self.site.streams.broker
+        if broker is None:
+            raise NotFoundError("super streams are known to a broker only", stream=words[-1])
+        return answers.names(key, correlation, await broker.names(self.session.vhost, key, *words))
+
+
+def wanted(properties: Mapping[str, str]) -> Wanted:
+    """Which chunks the properties of a subscription ask for."""
+    filters = {name: value for name, value in properties.items() if name.startswith(_FILTER)}
+    if not filters:
+        return Wanted(None, {})
+    unfiltered = properties.get(_MATCH_UNFILTERED, "false").lower() == "true"
+    values = tuple(value.encode() for value in filters.values())
+    told = {**filters, _MATCH_UNFILTERED: "true" if unfiltered else "false"}
+    return Wanted(FilterMatcher(values, unfiltered), told)

@@ -1,0 +1,122 @@
+"""Which directory of the remote tier a client means by the name of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.names import check_stream
+from coldstream.ports import Catalog
+
+#: A listing is used for so long. A name that is not in it is looked for anew, but listing takes no
+#: more than a small part of the time, however many ask for what is not there.
+_FRESH_SECONDS, _AGAIN_SECONDS, _PART = 60.0, 1.0, 20
+_READABLE = (StreamState.LIVE, StreamState.REBUILDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stream of the remote tier.
+
+    Attributes:
+        directory: its name in the remote tier.
+        vhost: of its queue; "" if it has no name.
+        queue: its name; "" if it has none.
+    """
+
+    directory: str
+    vhost: str
+    queue: str
+
+
+def newest(items: Iterable[CatalogItem]) -> dict[tuple[str, str], Found]:
+    """The directory of each queue: of several, that which was made last and can be read.
+
+    A queue that was deleted and declared anew has a directory of its own each time, whose name ends
+    in the time, ns.
+    """
+    found: dict[tuple[str, str], Found] = {}
+    for item in items:
+        name = item.name
+        if not name.queue or item.state not in _READABLE:
+            continue
+        place = name.vhost, name.queue
+        other = found.get(place)
+        if other is None or _made(other.directory) < _made(item.stream):
+            found[place] = Found(item.stream, *place)
+    return found
+
+
+@dataclass(slots=True)
+class Names:
+    """Looks streams up, with a listing of the catalog that is kept for a minute.
+
+    Args:
+        catalog: the table.
+        pool: threads for what blocks.
+        clock: monotonic seconds.
+    """
+
+    catalog: Catalog
+    pool: Executor
+    clock: Callable[[], float] = time.monotonic
+    _listed: Mapping[tuple[str, str], Found] = field(default_factory=dict)
+    _listed_at: float = float("-inf")
+    _took: float = 0.0
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def find(self, vhost: str, name: str) -> Found | None:
+        """The stream of a queue, or of a directory; None if the remote tier has none.
+
+        Raises:
+            CorruptDataError: an item cannot be read.
+            UnavailableError, PermissionDeniedError: from the catalog.
+        """
+        await self._list(_FRESH_SECONDS)
+        found = self._listed.get((vhost, name))
+        if found is None and (found := await self._directory(vhost, name)) is None:
+            await self._list(max(_AGAIN_SECONDS, _PART * self._took))
+            found = self._listed.get((vhost, name))
+        return found
+
+    async def refresh(self) -> None:
+        """List the catalog; raises as `find`."""
+        await self._list(0)
+
+    def forget(self) -> None:
+        """A stream is not what it was: list anew."""
+        self._listed_at = float("-inf")
+
+    async def _directory(self, vhost: str, name: str) -> Found | None:
+        try:
+            check_stream(name)
+        except InvalidInputError:
+            return None
+        loop = asyncio.get_running_loop()
+        item = await loop.run_in_executor(self.pool, self.catalog.get, name)
+        if item is None or item.state not in _READABLE:
+            return None
+        if item.name.queue and item.name.vhost != vhost:
+            return None  # of another virtual host
+        return Found(item.stream, item.name.vhost, item.name.queue)
+
+    async def _list(self, seconds: float) -> None:
+        async with self._listing:
+            if self.clock() - self._listed_at < seconds:
+                return
+            began = self.clock()
+            loop = asyncio.get_running_loop()
+            items = await loop.run_in_executor(self.pool, lambda: list(self.catalog.streams()))
+            self._listed, self._listed_at = newest(items), began
+            self._took = self.clock() - began
+
+
+def _made(directory: str) -> int:
+    """When a broker made a directory, ns; 0 if its name does not say."""
+    digits = directory.rpartition("_")[2]
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 25 else 0

@@ -1,0 +1,134 @@
+"""The remote tier of a stream, for the event loop: its manifest, and chunks ready to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar
+
+from coldstream.columns.damage import CorruptRange
+from coldstream.gateway.parcel import Parcel, parcels
+from coldstream.gateway.pump import Pump
+from coldstream.osiris.bloom import FilterMatcher
+from coldstream.reader.gap import Gap
+from coldstream.reader.spec import Offset, OffsetSpec
+from coldstream.reader.stream import StreamReader
+from coldstream.remote.roots import Snapshot
+
+T = TypeVar("T")
+
+
+class Tier(StrEnum):
+    """Where chunks are read."""
+
+    REMOTE = "remote"
+    FILES = "files"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Chunks that were fetched together, or offsets that exist nowhere.
+
+    Attributes:
+        parcels: those that are wanted, in order.
+        next_offset: everything below was looked at.
+        gap: offsets that are passed over, and why; None for none.
+        committed: offset up to which all is known to be committed.
+        tier: where it was read.
+    """
+
+    parcels: list[Parcel]
+    next_offset: int
+    gap: Gap | None = None
+    committed: int = 0
+    tier: Tier = Tier.REMOTE
+
+
+@dataclass(slots=True)
+class RemoteStream:
+    """One stream of the remote tier, shared by all who read it here.
+
+    Args:
+        reader: of the stream.
+        pool: threads for what blocks.
+        clock: monotonic seconds.
+    """
+
+    reader: StreamReader
+    pool: Executor
+    clock: Callable[[], float] = time.monotonic
+    _seen: Snapshot | None = None
+    _seen_at: float = float("-inf")
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def snapshot(self, *, seconds: float = 0.0) -> Snapshot:
+        """The stream, not older than so many seconds; many who ask at once cost one look.
+
+        Raises:
+            NotFoundError, CorruptDataError, UnavailableError, PermissionDeniedError: as
+                `StreamReader.snapshot`.
+        """
+        asked_at = self.clock()
+        async with self._looking:
+            if self._seen is not None and self._seen_at >= asked_at - seconds:
+                return self._seen
+            began = self.clock()
+            found = await self._run(self.reader.snapshot)
+            self._seen, self._seen_at = found, began
+            return found
+
+    async def locate(self, spec: OffsetSpec) -> int:
+        """As `StreamReader.locate`."""
+        return await self._run(partial(self.reader.locate, spec))
+
+    async def read(
+        self, position: int, wanted: FilterMatcher | None
+    ) -> AsyncGenerator[Batch, None]:
+        """What the manifest has from the chunk that contains `position` on, as it is now.
+
+        Raises:
+            NotFoundError: an object is gone, and no newer manifest explains it.
+            CorruptDataError: damaged bytes; all good chunks before them have been given.
+            UnavailableError, PermissionDeniedError: from the adapters.
+        """
+        pump = Pump(_batches(self.reader, position, wanted), self.pool)
+        try:
+            while (batch := await pump.next()) is not None:
+                yield batch
+        finally:
+            pump.close()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+
+
+def _batches(
+    reader: StreamReader, position: int, wanted: FilterMatcher | None
+) -> Generator[Batch, None, None]:
+    read = reader.begin(Offset(position))
+    committed = max(read.end - 1, 0)
+    if position < read.position:
+        # Nothing at all: the next read begins where the stream does.
+        yield Batch([], read.position)
+    with closing(read.found()) as found:
+        for each in found:
+            if isinstance(each, Gap):
+                yield Batch([], each.next_offset, each)
+            elif isinstance(each, CorruptRange):
+                raise each.error
+            else:
+                ready = parcels(iter(each.checked), wanted)
+                error = each.checked.error
+                ends = each.next_offset
+                if error is not None:
+                    ends = ready[-1].next_offset if ready else position
+                yield Batch(ready, ends, committed=committed)
+                if error is not None:
+                    raise error

@@ -1,0 +1,264 @@
+"""One stream across both tiers: where a spec begins, and everything from there on, in order.
+
+    remote tier up to the manifest's end → local tier → remote tier, if that lacks what is due
+
+Every offset is given once, in order. What no tier has any more is told, and so is what the read
+waits for. A read that fails for want of an answer tries again; damage ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+
+from coldstream.errors import (
+    ConflictError,
+    DivergedError,
+    NotFoundError,
+    UnavailableError,
+)
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
+from coldstream.gateway.local_tier import LocalStream
+from coldstream.gateway.parcel import Parcel
+from coldstream.gateway.remote import Batch, RemoteStream, Tier
+from coldstream.gateway.upstream import Fed, NoMemberError
+from coldstream.osiris.bloom import FilterMatcher
+from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
+
+_AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+_ANOTHER_LOG = (
+    "the broker's log is not the one that was read so far: the queue was made anew, or has lost"
+    " messages that were committed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which chunks a subscription wants.
+
+    Attributes:
+        matcher: of filters; None for all chunks.
+        properties: the same, as the broker is told.
+    """
+
+    matcher: FilterMatcher | None
+    properties: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class TieredStream:
+    """A stream as clients of the gateway see it.
+
+    Args:
+        vhost: virtual host.
+        name: of the queue, or of the directory if it has none.
+        remote: its remote tier; None if it has none yet.
+        broker: the local tier; None without one.
+        local: files of the local tier on this machine; None without them.
+        tell: told of what a person should know: the stream's name and a sentence.
+        poll_seconds: between two looks at a manifest that has nothing new.
+    """
+
+    vhost: str
+    name: str
+    remote: RemoteStream | None
+    broker: BrokerTier | None
+    local: LocalStream | None
+    tell: Callable[[str, str], None]
+    poll_seconds: float = 1.0
+
+    async def locate(self, spec: OffsetSpec) -> int:
+        """The offset at which a subscription begins; the chunk that contains it comes first.
+
+        Raises:
+            NotFoundError: the stream is gone.
+            UnavailableError, PermissionDeniedError, CorruptDataError: nobody can say.
+        """
+        first = end = 0
+        if self.remote is not None:
+            root = (await self.remote.snapshot()).root
+            first, end = root.first_offset, root.next_offset
+        has_history = first < end
+        match spec:
+            case First() if has_history:
+                return first
+            case Offset(value) if value < end:
+                return max(value, first)
+            case Timestamp() if self.remote is not None and has_history:
+                found = await self.remote.locate(spec)
+                if found < end:
+                    return found
+            case _:
+                pass
+        if self.broker is not None:
+            return await self._locate_locally(self.broker, spec, end)
+        if isinstance(spec, Last) and self.remote is not None:
+            return await self.remote.locate(spec)
+        return end
+
+    async def _locate_locally(self, broker: BrokerTier, spec: OffsetSpec, end: int) -> int:
+        try:
+            found = await broker.locate(self.vhost, self.name, spec)
+        except NotFoundError:
+            if self.remote is None:
+                raise
+            # The queue was deleted, or was never this broker's: there is history only.
+            return await self.remote.locate(spec)
+        if isinstance(spec, Next | Offset | Timestamp):
+            return max(found, end)
+        return found
+
+    async def follow(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
+        """Everything from the chunk that contains `position` on, for ever.
+
+        Raises:
+            NotFoundError: the stream is gone, or an object of it.
+            DivergedError: the broker has another log by now.
+            CorruptDataError: damaged bytes; all good chunks before them have been given.
+            PermissionDeniedError: the gateway may not read it.
+        """
+        failures = 0
+        while True:
+            before = position
+            try:
+                async for batch in self._once(position, wanted):
+                    yield batch
+                    position = max(position, batch.next_offset)
+            except (UnavailableError, ConflictError) as exc:
+                failures = 0 if position > before else failures + 1
+                wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
+                self.tell(
+                    self.name, f"the read at offset {position} tries again in {wait:g} s: {exc}"
+                )
+                await asyncio.sleep(wait)
+            else:
+                failures = 0
+
+    async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
+        """What the manifest has, then what the local tier has, as long as that goes well."""
+        if self.remote is not None:
+            due = position
+            async with contextlib.aclosing(self.remote.read(position, wanted.matcher)) as batches:
+                async for batch in batches:
+                    self._tell_gap(due, batch)
+                    yield batch
+                    due = max(due, batch.next_offset)
+            position = due
+        if self.broker is None:
+            await asyncio.sleep(self.poll_seconds)
+            await self._grown(position)
+            return
+        if self.local is not None and await self.local.has(position):
+            before = position
+            async with contextlib.aclosing(self.local.read(position, wanted.matcher)) as batches:
+                with contextlib.suppress(NoMemberError):  # another node's port has it then
+                    async for batch in batches:
+                        yield batch
+                        position = batch.next_offset
+            if position > before:
+                return
+        async with contextlib.aclosing(self._of_broker(self.broker, position, wanted)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _of_broker(
+        self, broker: BrokerTier, due: int, wanted: Wanted
+    ) -> AsyncGenerator[Batch, None]:
+        try:
+            await self._check_log(broker)
+            feed = broker.follow(self.vhost, self.name, due, wanted.properties)
+            async with contextlib.aclosing(feed):
+                async for fed in feed:
+                    parcel = fed.parcel
+                    found = verdict(due, parcel.chunk_id, parcel.next_offset)
+                    if found is None:
+                        found = await self._across(fed, due)
+                    if found is Verdict.REMOTE:
+                        return
+                    if found is Verdict.WAIT:
+                        await self._wait(due, parcel.chunk_id)
+                        return
+                    if found is Verdict.SKIP:
+                        await self._check_skipped(parcel)
+                    if found is Verdict.DELIVER:
+                        due = parcel.next_offset
+                        committed = fed.committed or due - 1
+                        yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
+        except NotFoundError:
+            if self.remote is None:
+                raise
+            # The queue was deleted, or was never this broker's: what history there is, stays.
+            await asyncio.sleep(self.poll_seconds)
+            await self._grown(due)
+
+    async def _check_log(self, broker: BrokerTier) -> None:
+        """See that the broker's log is the one whose beginning the remote tier has.
+
+        Raises:
+            DivergedError: it is another one.
+        """
+        if self.remote is None:
+            return
+        last = (await self.remote.snapshot()).root.last_chunk
+        if last is None:
+            return
+        found = await broker.at(self.vhost, self.name, last.chunk_id)
+        here = None if found is None else (found.chunk_id, found.epoch)
+        if not same_log((last.chunk_id, last.epoch), here):
+            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=last.chunk_id)
+
+    async def _check_skipped(self, parcel: Parcel) -> None:
+        """See that what comes again is what was there: a member that is behind, and no other log.
+
+        Raises:
+            DivergedError: it is another one, or nobody can say.
+        """
+        if self.remote is not None:
+            chunks = self.remote.read(parcel.chunk_id, None)
+            async with contextlib.aclosing(chunks):
+                async for batch in chunks:
+                    if any(each.header == parcel.header for each in batch.parcels):
+                        return
+                    if batch.next_offset > parcel.chunk_id:
+                        break
+        raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=parcel.chunk_id)
+
+    async def _across(self, fed: Fed, due: int) -> Verdict:
+        first = await fed.first_offset()
+        remote_next = 0
+        if self.remote is not None:
+            remote_next = (await self.remote.snapshot()).root.next_offset
+        elif first is None or first > due:
+            # What local retention takes of a stream without a remote tier is gone, as ever.
+            self.tell(self.name, f"local retention has taken offset {due} before it was read")
+            return Verdict.DELIVER
+        return across(due, first, remote_next)
+
+    async def _wait(self, due: int, chunk_id: int) -> None:
+        self.tell(
+            self.name,
+            f"offsets {due} to {chunk_id - 1} are in neither tier: local retention was quicker than"
+            " their upload, or they are not published yet; the read waits for the manifest",
+        )
+        await self._grown(due)
+
+    async def _grown(self, position: int) -> None:
+        """Wait until the manifest has more than `position`."""
+        while self.remote is not None:
+            root = (await self.remote.snapshot(seconds=self.poll_seconds)).root
+            if root.next_offset > position:
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+    def _tell_gap(self, due: int, batch: Batch) -> None:
+        if batch.gap is not None:
+            self.tell(self.name, f"{batch.gap}; the read goes on at {batch.next_offset}")
+        elif not batch.parcels and batch.next_offset > due and not batch.committed:
+            self.tell(
+                self.name,
+                f"offsets {due} to {batch.next_offset - 1} were removed by retention; the read goes"
+                f" on at {batch.next_offset}",
+            )

@@ -1,0 +1,109 @@
+"""The streams that clients ask for: found once, shared by all who read them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coldstream.agent.log import StreamLog
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.local_tier import LocalStream
+from coldstream.gateway.names import Found, Names
+from coldstream.gateway.remote import RemoteStream
+from coldstream.gateway.stream import TieredStream
+from coldstream.ports import Catalog, ObjectStore
+from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.stream import StreamReader
+
+#: Streams that are kept open: manifest, indexes and proofs. One that is read lives on by itself.
+_KEPT = 512
+
+
+@dataclass(slots=True)
+class Streams:
+    """Opens streams by what clients call them.
+
+    Args:
+        store: the bucket.
+        catalog: the table.
+        prefix: of all keys, ends in "/".
+        settings: of reads.
+        budget: bytes that all reads may have fetched ahead.
+        pool: threads for what blocks.
+        broker: the local tier; None without one.
+        data_dir: where its files are on this machine; None if they are not here.
+        tell: told of what a person should know: the stream's name and a sentence.
+    """
+
+    store: ObjectStore
+    catalog: Catalog
+    prefix: str
+    settings: ReaderSettings
+    budget: MemoryBudget
+    pool: Executor
+    broker: BrokerTier | None
+    data_dir: Path | None
+    tell: Callable[[str, str], None]
+    names: Names = field(init=False)
+    _remote: OrderedDict[str, RemoteStream] = field(default_factory=OrderedDict)
+    _local: OrderedDict[str, LocalStream] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.catalog, self.pool)
+
+    async def find(self, vhost: str, name: str) -> tuple[TieredStream, str, str] | None:
+        """A stream, and the virtual host and name by which rights to it are decided.
+
+        None if neither tier has one.
+
+        Raises:
+            UnavailableError, PermissionDeniedError, CorruptDataError: nobody can say.
+        """
+        found = await self.names.find(vhost, name)
+        if found is None:
+            if self.broker is None or not await self.broker.exists(vhost, name):
+                return None
+            return self._made(vhost, name, None), vhost, name
+        queue = found.queue or found.directory
+        return self._made(vhost, queue, found), vhost, queue
+
+    def _made(self, vhost: str, name: str, found: Found | None) -> TieredStream:
+        remote = local = None
+        if found is not None:
+            remote = self._remote_of(found.directory)
+            local = self._local_of(found)
+        return TieredStream(vhost, name, remote, self.broker, local, self.tell)
+
+    def _remote_of(self, directory: str) -> RemoteStream:
+        known = self._remote.get(directory)
+        if known is None:
+            reader = StreamReader(
+                self.store,
+                self.catalog,
+                self.prefix,
+                directory,
+                settings=self.settings,
+                budget=self.budget,
+            )
+            known = self._remote[directory] = RemoteStream(reader, self.pool)
+        self._remote.move_to_end(directory)
+        while len(self._remote) > _KEPT:
+            self._remote.popitem(last=False)
+        return known
+
+    def _local_of(self, found: Found) -> LocalStream | None:
+        if self.data_dir is None or self.broker is None or not found.queue:
+            return None
+        known = self._local.get(found.directory)
+        if known is None:
+            log = StreamLog(self.data_dir / found.directory)
+            known = LocalStream(log, self.broker, found.vhost, found.queue, self.pool)
+            self._local[found.directory] = known
+        self._local.move_to_end(found.directory)
+        while len(self._local) > _KEPT:
+            self._local.popitem(last=False)
+        return known

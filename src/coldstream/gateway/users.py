@@ -1,0 +1,129 @@
+"""Who may log in, and which streams each may read.
+
+    # user:password:regex of streams
+    reports:{scrypt}16384$8$1$...:orders|invoices\\..*
+    admin:secret:.*
+
+The pattern (RE2) must match all of a stream's name: QUEUE for the queues of virtual host "/", and
+VHOST/QUEUE for those of any other, which a user may enter where the pattern fits anything of it.
+A stream that has no queue, as in a copy of a bucket, goes by the name of its directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import re2
+
+from coldstream.errors import InvalidInputError
+from coldstream.gateway import passwords
+
+_MAX_FILE = 16 * 2**20
+_MAX_PATTERN = 4096
+
+
+class Rights(Protocol):
+    """What one user may do."""
+
+    def may_enter(self, vhost: str) -> bool:
+        """Whether he may open a virtual host."""
+        ...
+
+    def may_read(self, vhost: str, name: str) -> bool:
+        """Whether he may read a stream: by its queue, or by its directory if it has none."""
+        ...
+
+
+class Users(Protocol):
+    """Who may log in; called in a thread."""
+
+    def log_in(self, user: str, password: str) -> Rights | None:
+        """What the user may do; None if he is nobody, or his password another one.
+
+        Raises:
+            UnavailableError: nobody can say just now.
+            PermissionDeniedError: the gateway itself may not ask.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PatternRights:
+    """Rights by a pattern of names."""
+
+    pattern: str
+
+    def may_enter(self, vhost: str) -> bool:
+        """Any: what matters is what is read in it."""
+        del vhost
+        return True
+
+    def may_read(self, vhost: str, name: str) -> bool:
+        """As `Rights` says."""
+        full = name if vhost == "/" else f"{vhost}/{name}"
+        return re2.fullmatch(self.pattern, full) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FileUsers:
+    """The users of a file."""
+
+    users: Mapping[str, tuple[str, PatternRights]]
+
+    def log_in(self, user: str, password: str) -> Rights | None:
+        """As `Users` says."""
+        stored, rights = self.users.get(user, ("", None))
+        return rights if stored and passwords.holds(stored, password) else None
+
+
+def read_users(path: Path) -> FileUsers:
+    """The users that a file names.
+
+    Raises:
+        InvalidInputError: it cannot be read, or a line is none; names the line, not what is in it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+        text = data.decode()
+    except OSError as exc:
+        raise InvalidInputError(f"cannot be read: {exc.strerror}", key=str(path)) from exc
+    except UnicodeDecodeError as exc:
+        raise InvalidInputError("is not UTF-8", key=str(path)) from exc
+    if len(data) > _MAX_FILE:
+        raise InvalidInputError(f"has more than {_MAX_FILE} bytes", key=str(path))
+    try:
+        return parse_users(text)
+    except InvalidInputError as exc:
+        exc.located(key=str(path))
+        raise
+
+
+def parse_users(text: str) -> FileUsers:
+    """The users of a text; raises as `read_users`."""
+    found: dict[str, tuple[str, PatternRights]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        parts = line.split(":", 2)
+        if len(parts) < 3 or not parts[0] or not parts[2]:
+            raise InvalidInputError(f"line {number} is not user:password:regex of streams")
+        user, stored, pattern = parts
+        if user in found:
+            raise InvalidInputError(f"line {number} names {user!r} a second time")
+        try:
+            passwords.check_form(stored)
+            if len(pattern) > _MAX_PATTERN:
+                raise InvalidInputError(f"the pattern has more than {_MAX_PATTERN} characters")
+            re2.compile(pattern)
+        except InvalidInputError as exc:
+            raise InvalidInputError(f"line {number}: {exc.reason}") from None
+        except re2.error as exc:
+            raise InvalidInputError(f"line {number}: {pattern!r} is no pattern: {exc}") from None
+        found[user] = stored, PatternRights(pattern)
+    if not found:
+        raise InvalidInputError("names no user")
+    return FileUsers(found)

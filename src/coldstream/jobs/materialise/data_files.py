@@ -1,0 +1,94 @@
+"""What Iceberg is told of a file that a worker wrote, out of the file's own footer.
+
+Statistics only help a reader to skip files, so one that cannot be told is left out, and never
+stands in the way of the file: a time beyond the year 9999 is none for Python, text may be no UTF-8.
+A bound is told only if it holds for the whole file. Parquet leaves out the bounds of a row group
+whose values are longer than 4 KiB; those of the other row groups would hide its rows from a filter.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+
+from coldstream.jobs.materialise.table import WrittenFile
+
+_COUNTS, _NONE = MetricsMode(MetricModeTypes.COUNTS), MetricsMode(MetricModeTypes.NONE)
+_Plan = dict[int, StatisticsCollector]
+
+
+def data_file(table: Table, written: WrittenFile) -> DataFile:
+    """The entry of a manifest for a file.
+
+    Args:
+        table: that gets the file.
+        written: the file.
+    """
+    # Tables of older releases have no order: 0.
+    order = table.metadata.default_sort_order_id or None
+    unit = () if written.time_unit is None else (written.time_unit,)
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=written.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(written.stream, *unit),
+        file_size_in_bytes=written.size,
+        sort_order_id=order if written.in_order else None,
+        spec_id=table.metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **_statistics(table, pq.read_metadata(io.BytesIO(written.footer))).to_serialized_dict(),
+    )
+
+
+def _statistics(table: Table, footer: pq.FileMetaData) -> DataFileStatistics:
+    schema = table.schema()
+    ids = parquet_path_to_id_mapping(schema)
+    plan = compute_statistics_plan(schema, table.metadata.properties)
+    for field_id in _unbounded(footer, ids):
+        plan[field_id] = replace(plan[field_id], mode=_COUNTS)
+    if _told(footer, plan, ids) is None:
+        for field_id in plan:
+            alone = {each: replace(collector, mode=_NONE) for each, collector in plan.items()}
+            alone[field_id] = plan[field_id]
+            if _told(footer, alone, ids) is None:
+                plan[field_id] = replace(plan[field_id], mode=_COUNTS)
+    return data_file_statistics_from_parquet_metadata(footer, plan, ids)
+
+
+def _told(footer: pq.FileMetaData, plan: _Plan, ids: dict[str, int]) -> DataFileStatistics | None:
+    """The statistics of a file; None if a value is in the way."""
+    try:
+        found = data_file_statistics_from_parquet_metadata(footer, plan, ids)
+        found.to_serialized_dict()
+    except Exception:  # whatever a value does to pyiceberg: without bounds the file is as good
+        return None
+    return found
+
+
+def _unbounded(footer: pq.FileMetaData, ids: dict[str, int]) -> set[int]:
+    """Columns of which a row group has values and no bounds."""
+    without: defaultdict[int, bool] = defaultdict(bool)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for position in range(footer.num_columns):
+            column = group.column(position)
+            found = column.statistics if column.is_stats_set else None
+            whole = found is not None and (found.has_min_max or found.num_values == 0)
+            without[ids[column.path_in_schema]] |= not whole
+    return {field_id for field_id, missing in without.items() if missing}

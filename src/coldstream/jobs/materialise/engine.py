@@ -1,0 +1,68 @@
+"""What does the reading and writing of a run: the port, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.task import TaskResult, TaskRules
+from coldstream.manifest.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPiece:
+    """Work for one task.
+
+    Attributes:
+        stream: directory name.
+        span: offsets [first, next) of the stream within which the task reads.
+        split: which part of them; opaque.
+        size: bytes, about.
+    """
+
+    stream: str
+    span: tuple[int, int]
+    split: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNow:
+    """A stream as a run found it.
+
+    Attributes:
+        stream: directory name.
+        name: of the queue; the directory name where nobody knows it.
+        first_offset: of the manifest.
+        next_offset: of the manifest.
+        snapshot: of the manifest, opaque.
+        ledger: of the manifest.
+        deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
+    """
+
+    stream: str
+    name: str
+    first_offset: int
+    next_offset: int
+    snapshot: Any = None
+    ledger: Ledger = field(default_factory=Ledger)
+    deleted: bool = False
+
+
+class Engine(Protocol):
+    """Does the reading and writing; on Spark in `spark_engine`."""
+
+    def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
+        """Cut what is to be read into tasks of even size, in the order of offsets."""
+        ...
+
+    def perform(
+        self,
+        pieces: Sequence[TaskPiece],
+        rules: TaskRules,
+        row_limit: int | None = None,
+    ) -> list[TaskResult]:
+        """Do tasks, all at once; results in the order of the pieces."""
+        ...

@@ -1,0 +1,98 @@
+"""Types of columns: which may become which, what two of them have in common, and their names.
+
+The names are those of Iceberg and Hive: `long`, `decimal(12,2)`, `struct<a:long,b:string>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+
+#: Types by the word that stands for them. Those with a unit are whole numbers in a body, and
+#: `TIMESTAMP` in a table.
+WORDS: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": TIMESTAMP,
+        "timestamp_ntz": TIMESTAMP_NTZ,
+        "timestamp_s": pa.timestamp("s", "UTC"),
+        "timestamp_ms": pa.timestamp("ms", "UTC"),
+        # No table has it, and Arrow has no other type for microseconds.
+        "timestamp_us": pa.timestamp("us", "Etc/UTC"),
+        "binary": pa.binary(),
+    }
+)
+_NAMES = {kind: word for word, kind in WORDS.items()}
+
+
+def name_of(kind: pa.DataType) -> str:
+    """A type in words; that of Arrow where Iceberg has none."""
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{each.name}:{name_of(each.type)}' for each in kind)}>"
+    if pa.types.is_list(kind):
+        return f"list<{name_of(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{name_of(kind.key_type)},{name_of(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _NAMES.get(kind, str(kind))
+
+
+def stored(kind: pa.DataType) -> pa.DataType:
+    """What a table has for values that a rule declares as of this type.
+
+    Everything in it may be null: a value that does not fit is.
+    """
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP if kind.tz else TIMESTAMP_NTZ
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, stored(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(stored(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(stored(kind.key_type), stored(kind.item_type))
+    return kind
+
+
+def wider(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """What a column becomes where `found` is asked for: wider if Iceberg allows it, else `known`.
+
+    Iceberg allows int to long, float to double, and a decimal with more digits in front of the
+    point. Old files stay as they are. Types with others inside are no concern of this function.
+    """
+    if known == pa.int32() and found == pa.int64():
+        return found
+    if known == pa.float32() and found == pa.float64():
+        return found
+    decimals = pa.types.is_decimal128(known) and pa.types.is_decimal128(found)
+    if decimals and known.scale == found.scale:
+        return pa.decimal128(max(known.precision, found.precision), known.scale)
+    return known
+
+
+def common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The narrowest type that a new column can have for values of both types.
+
+    Whole numbers and others become double, and what has nothing in common becomes text.
+    """
+    for narrow, wide in ((one, other), (other, one)):
+        if wider(narrow, wide) == wide:
+            return wide
+    numbers = [
+        each for each in (one, other) if pa.types.is_integer(each) or pa.types.is_floating(each)
+    ]
+    if len(numbers) == 2:
+        whole = all(pa.types.is_integer(each) for each in numbers)
+        return pa.int64() if whole else pa.float64()
+    return pa.string()

@@ -1,0 +1,319 @@
+"""A gateway beside one living broker: history from the remote tier, the tail from the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rstream import Consumer, ConsumerOffsetSpecification, OffsetType
+
+from coldstream.broker.connection import StreamUri
+from coldstream.broker.frames import Code, Key, string
+from coldstream.broker.management import Management
+from coldstream.gateway import remote as tiers
+from coldstream.gateway.broker_users import BrokerUsers
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.root import LastChunk
+from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
+from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
+from coldstream_devkit.broker import BrokerNode, free_ports
+from coldstream_devkit.stream_client import ClientError, Delivered, StreamClient
+from tests.support.gateway import Gateway
+from tests.support.raw_client import RawClient
+from tests.support.tier import Tier
+
+from .conftest import END_SECONDS, Site
+
+SMALL_SEGMENTS = {"stream-max-segment-size-bytes": "20000"}
+
+
+@pytest.fixture
+def stream() -> str:
+    """A name of its own for each test."""
+    return f"orders{secrets.token_hex(3)}"
+
+
+def published(node: BrokerNode, stream: str, first: int, count: int) -> None:
+    """Messages `first` and so on, some in each chunk, all confirmed."""
+    with contextlib.closing(StreamClient(node.ports.stream)) as client:
+        client.create(stream, SMALL_SEGMENTS)
+        client.declare(stream)
+        for begin in range(first, first + count, 20):
+            numbers = range(begin, min(begin + 20, first + count))
+            client.publish([(n, b"%09d" % n) for n in numbers])
+            waiting = set(numbers)
+            while waiting:
+                waiting -= set(client.confirmed(10))
+
+
+def directory(node: BrokerNode, stream: str) -> Path:
+    (found,) = node.data_dir.glob(f"*_{stream}_*")
+    return found
+
+
+def tiered(tier: Tier, path: Path, stream: str, segments: int) -> int:
+    """Upload the first segments of a directory; the next offset of the manifest."""
+    files = sorted(path.glob("*.segment"))[:segments]
+    chunks = [
+        [bytes(each.buffer) for each in iter_chunks(file.read_bytes(), SEGMENT_HEADER_SIZE)]
+        for file in files
+    ]
+    return tier.add(path.name, chunks, name=QueueName("test", "/", stream)).next_offset
+
+
+def read(port: int, stream: str, count: int, offset: int = 0) -> list[Delivered]:
+    """Chunks through a client, until they hold so many messages."""
+    with contextlib.closing(StreamClient(port, seconds=30)) as client:
+        client.subscribe(stream, offset)
+        found: list[Delivered] = []
+        while sum(len(each.bodies) for each in found) < count:
+            chunks = client.delivered(30)
+            assert chunks, "the gateway stands still"
+            found += chunks
+        return found
+
+
+def numbers(chunks: list[Delivered]) -> Iterator[int]:
+    return (int(body) for each in chunks for body in each.bodies)
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "port"])
+def test_a_client_reads_from_the_first_message_to_the_live_tail_without_noticing(
+    node: BrokerNode, stream: str, files: bool
+) -> None:
+    published(node, stream, 0, 3000)
+    tier, path = Tier(), directory(node, stream)
+    end = tiered(tier, path, stream, 1)
+    assert 0 < end < 3000
+    gateway = Gateway(tier, broker_uri=StreamUri.parse(node.stream_uri))
+    gateway.data_dir = node.data_dir if files else None
+    with gateway, contextlib.closing(StreamClient(gateway.port, seconds=30)) as client:
+        client.subscribe(stream)
+        found: list[int] = []
+        while len(found) < 3000:
+            found += numbers(client.delivered(30))
+        published(node, stream, 3000, 500)
+        while len(found) < 3500:
+            chunks = client.delivered(30)
+            assert chunks, gateway.said
+            found += numbers(chunks)
+
+    assert found == list(range(3500))
+    assert not gateway.said
+    chunks = gateway.metrics.chunks
+    assert chunks[tiers.Tier.REMOTE]
+    assert bool(chunks[tiers.Tier.FILES]) is files
+    assert bool(chunks[tiers.Tier.BROKER]) is not files
+
+
+def test_a_stream_without_a_remote_tier_is_read_from_the_broker(
+    node: BrokerNode, stream: str
+) -> None:
+    published(node, stream, 0, 100)
+    with Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway:
+        found = list(numbers(read(gateway.port, stream, 100)))
+
+    assert found == list(range(100))
+
+
+def test_tracking_data_between_messages_is_no_gap(node: BrokerNode, stream: str) -> None:
+    published(node, stream, 0, 100)
+    with contextlib.closing(StreamClient(node.ports.stream)) as client:
+        for offset in range(20):
+            client.store_offset(stream, f"reader{offset}", offset)
+    published(node, stream, 100, 100)
+    with Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway:
+        found = list(numbers(read(gateway.port, stream, 200)))
+
+    assert found == list(range(200))
+    assert not gateway.said
+
+
+def test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_for(
+    node: BrokerNode, stream: str
+) -> None:
+    published(node, stream, 0, 3000)
+    tier, path = Tier(), directory(node, stream)
+    files = {each.name: each.read_bytes() for each in path.iterdir()}
+    tiered(tier, path, stream, 1)
+    segments = sorted(each for each in files if each.endswith(".segment"))
+    late = [bytes(each.buffer) for each in iter_chunks(files[segments[1]], SEGMENT_HEADER_SIZE)]
+    node.control(
+        "set_policy", "short", f"^{stream}$", '{"max-length-bytes": 30000}', "--apply-to", "queues"
+    )
+    published(node, stream, 3000, 3000)  # retention is looked at when a segment rolls
+    left = sorted(path.glob("*.segment"))
+    assert left[0].name > segments[1]
+    with (
+        Gateway(tier, broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        contextlib.closing(StreamClient(gateway.port, seconds=30)) as client,
+    ):
+        client.subscribe(stream)
+        found: list[int] = []
+        while not any("neither tier" in each for each in gateway.said):
+            found += numbers(client.delivered(1))
+            assert found == list(range(len(found)))
+        # An agent's upload is published at last; what follows it, every member has lost.
+        root = tier.reader(path.name).snapshot().root
+        entry = tier.upload(path.name, late, epoch=root.epoch, floor=0)
+        lost = tier.hole(entry.next_offset, int(left[0].stem), epoch=root.epoch)
+        header = parse_chunk_header(late[-1])
+        last = LastChunk(header.chunk_id, header.epoch)
+        tier.commit(path.name, root.appended([entry, lost], last))
+        while not found or found[-1] < 5999:
+            chunks = client.delivered(30)
+            assert chunks, gateway.said
+            found += numbers(chunks)
+
+    assert found == sorted(set(found))
+    assert set(range(6000)) - set(found) == set(range(lost.first_offset, lost.next_offset))
+    assert any("were lost before they could be uploaded" in each for each in gateway.said)
+
+
+def test_the_offset_of_a_consumer_is_the_brokers(node: BrokerNode, stream: str) -> None:
+    published(node, stream, 0, 10)
+    with Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway:
+        with RawClient(gateway.port).log_in() as client:
+            body = string("app") + string(stream)
+            assert client.ask(Key.QUERY_OFFSET, body)[0] == Code.NO_OFFSET
+            client.send(Key.STORE_OFFSET, body + struct.pack(">Q", 7))
+            while True:
+                code, fields = client.ask(Key.QUERY_OFFSET, body)
+                if code == Code.OK:
+                    break
+            assert fields.number("Q") == 7
+        with RawClient(node.ports.stream).log_in() as client:
+            code, fields = client.ask(Key.QUERY_OFFSET, body)
+            assert (code, fields.number("Q")) == (Code.OK, 7)
+
+
+def test_the_broker_says_who_may_log_in_and_read(node: BrokerNode, stream: str) -> None:
+    published(node, stream, 0, 10)
+    node.control("add_user", "reader", "geheim")
+    node.control("set_permissions", "reader", "^$", "^$", f"^{stream}$")
+    users = BrokerUsers(Management.parse(node.management_uri))
+    with (
+        Gateway(Tier(), users=users, broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        RawClient(gateway.port) as client,
+    ):
+        assert client.authenticate("reader", "other") == Code.AUTHENTICATION_FAILED
+        client.log_in("reader", "geheim")
+        assert client.subscribe(stream) == Code.OK
+        assert client.chunk()
+
+
+def test_a_broker_that_is_killed_and_comes_back_is_followed_on(
+    node: BrokerNode, stream: str, wait_for: Callable[..., Any]
+) -> None:
+    published(node, stream, 0, 100)
+    with (
+        Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        contextlib.closing(StreamClient(gateway.port, seconds=30)) as client,
+    ):
+        client.subscribe(stream)
+        found: list[int] = []
+        while len(found) < 100:
+            found += numbers(client.delivered(30))
+        node.flush()
+        node.kill()
+        node.start()
+        wait_for(lambda: is_there(node, stream))
+        published(node, stream, 100, 100)
+        while len(found) < 200:
+            chunks = client.delivered(60)
+            assert chunks, gateway.said
+            found += numbers(chunks)
+
+    assert found == list(range(200))
+
+
+def test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_the_live_tail(
+    site: Site, node: BrokerNode, stream: str, tmp_path: Path, wait_for: Callable[..., Any]
+) -> None:
+    """With the agent, its uploads and the gateway as they are run, and a stock client."""
+    published(node, stream, 0, 6000)
+    path = directory(node, stream)
+    agent = site.start(
+        "agent", "run", "--data-dir", str(node.data_dir), "--committed", "broker",
+        "--stream-uri", node.stream_uri, "--management-uri", node.management_uri,
+        "--flush-seconds", "1", "--takeover-seconds", "3",
+    )  # fmt: skip
+    (port,) = free_ports(1)
+    users = tmp_path / "users"
+    users.write_text("app:secret:.*\n")
+    gateway = None
+    try:
+        wait_for(lambda: any(row["queue"] == stream and row["next"] >= 6000
+                             for row in site.json("streams")))  # fmt: skip
+        node.control(
+            "set_policy", "short", f"^{stream}$", '{"max-length-bytes": 20000}', "--apply-to",
+            "queues",
+        )  # fmt: skip
+        published(node, stream, 6000, 500)
+        first_local = int(min(path.glob("*.segment")).stem)
+        assert first_local > 4500, "local retention has taken most of it"
+        gateway = site.start(
+            "gateway", "run", "--port", str(port), "--users", str(users),
+            "--stream-uri", node.stream_uri, "--data-dir", str(node.data_dir),
+        )  # fmt: skip
+        wait_for(lambda: listens(port))
+        found = asyncio.run(
+            consumed(port, stream, 6500, lambda: published(node, stream, 6500, 300))
+        )
+    finally:
+        for process in (agent, gateway):
+            if process is not None:
+                process.send_signal(signal.SIGTERM)
+                _, err = process.communicate(timeout=END_SECONDS)
+
+    assert gateway.returncode == 0, err.decode()
+    assert found == list(range(6800)), err.decode()
+
+
+async def consumed(port: int, stream: str, first: int, then: Callable[[], None]) -> list[int]:
+    """What rstream gets from the first message on; `then` publishes the last 300 of them."""
+    consumer = Consumer("127.0.0.1", port, username="app", password="secret", vhost="/")
+    found: list[int] = []
+    come = asyncio.Condition()
+
+    async def take(body: Any, _: Any) -> None:
+        async with come:
+            found.append(int(body))
+            come.notify_all()
+
+    await consumer.start()
+    spec = ConsumerOffsetSpecification(OffsetType.FIRST, None)
+    await consumer.subscribe(stream, take, offset_specification=spec)
+    async with asyncio.timeout(120), come:
+        await come.wait_for(lambda: len(found) >= first)
+    await asyncio.to_thread(then)
+    async with asyncio.timeout(120), come:
+        await come.wait_for(lambda: len(found) >= first + 300)
+    await consumer.close()
+    return found
+
+
+def is_there(node: BrokerNode, stream: str) -> bool:
+    """Whether a node that has just started takes messages again."""
+    with (
+        contextlib.suppress(ClientError),
+        contextlib.closing(StreamClient(node.ports.stream)) as client,
+    ):
+        client.declare(stream)
+        return True
+    return False
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False

@@ -1,0 +1,98 @@
+"""`restore`, `export` and `replay` as a person types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.support.tier import DATA, Tier, chunk
+
+Run = Callable[..., Result]
+
+
+def test_a_plan_of_a_restore_writes_nothing_and_says_what_it_would(
+    tier: Tier, run: Run, tmp_path: Path
+) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+    words = ("restore", stream, "--to", str(tmp_path), "--from", "700", "--dry-run")
+
+    table, document = run(*words), json.loads(run(*words, "--json").stdout)
+
+    assert table.exit_code == 0
+    rows = [line.split("\t") for line in table.stdout.splitlines()]
+    assert rows[0] == ["segment", "next", "bytes", "chunks", "as_written"]
+    assert [row[4] for row in rows[1:]] == ["anew", "yes"]
+    assert "2 segments of" in table.stderr
+    assert (document["first"], document["next"], len(document["segments"])) == (700, 2000, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("restore",), ("export", "--format", "segments")])
+def test_a_restore_says_what_it_wrote_and_refuses_to_do_it_again(
+    tier: Tier, run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    stream = tier.add_fixture("epochs-4.3.6")
+    command, *more = words
+
+    done = run(command, stream, "--to", str(tmp_path), *more)
+    again = run(command, stream, "--to", str(tmp_path), *more)
+
+    assert done.exit_code == 0, done.stderr
+    assert "offsets 0 to 909 are in 10 segments" in done.stderr
+    assert "the last chunk is of epoch 3" in done.stderr
+    assert again.exit_code == 2
+    assert "writes into nothing that is there" in again.stderr
+    for path in (DATA / "epochs-4.3.6").iterdir():
+        assert (tmp_path / stream / path.name).read_bytes() == path.read_bytes()
+
+
+def test_holes_are_refused_with_what_to_do_about_them(tier: Tier, run: Run, tmp_path: Path) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+    words = ("restore", "s", "--to", str(tmp_path))
+
+    refused, done = run(*words), run(*words, "--after-holes", "--json")
+
+    assert refused.exit_code == 65
+    assert "offsets 1 to 4 are lost" in refused.stderr
+    assert "--after-holes" in refused.stderr
+    assert json.loads(done.stdout)["first"] == 5
+    assert "a hole: offsets 1 to 4" in done.stderr
+
+
+def test_an_export_goes_on_and_says_so(tier: Tier, run: Run, tmp_path: Path) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+    words = ("export", stream, "--to", str(tmp_path), "--format", "jsonl")
+
+    first = run(*words, "--until", "500", "--json")
+    second = run(*words)
+
+    assert json.loads(first.stdout)["messages"] == 500
+    assert second.exit_code == 0, second.stderr
+    assert "went on at offset 500" in second.stderr
+    assert "1500 messages up to offset 1999 in 1 file" in second.stderr
+    assert run("export", stream, "--to", str(tmp_path)).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "uri", ["amqp://here", "rabbitmq-stream://guest:secret@127.0.0.1:1/%2f?x=1"]
+)
+def test_a_replay_to_nowhere_tells_no_secrets(tier: Tier, run: Run, uri: str) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+
+    done = run("replay", stream, "--to", uri)
+
+    assert done.exit_code == 2
+    assert "secret" not in done.stderr
+
+
+def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")]])
+
+    done = run("replay", "s", "--to", "rabbitmq-stream://127.0.0.1:1")
+
+    assert done.exit_code == 2
+    assert "--queue" in done.stderr

@@ -1,0 +1,205 @@
+"""`coldstream read`: relative times, filters, properties, and following a stream that grows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rstream import AMQPMessage
+from rstream import Properties as Standard
+from typer.testing import Result
+
+from coldstream.cli import progress as progress_line
+from coldstream.cli import ranges
+from coldstream.cli import read as command
+from coldstream.cli.match import Condition
+from coldstream.cli.progress import ProgressLine
+from coldstream.errors import InvalidInputError
+from coldstream.manifest.entries import Entries
+from coldstream.manifest.root import Root
+from coldstream.osiris.bloom import encode_bloom
+from coldstream.reader import Offset, Timestamp
+from coldstream_devkit.generator import build_chunk
+from tests.support.tier import Tier, chunk
+
+Run = Callable[..., Result]
+
+
+def encode_message(own: dict[str, object], subject: str) -> bytes:
+    made = AMQPMessage(body=b"x", properties=Standard(subject=subject), application_properties=own)
+    return bytes(made)
+
+
+ROOT = Path(__file__).parents[2]
+HOUR = 3_600_000
+
+
+def offsets(result: Result) -> list[int]:
+    assert result.exit_code == 0, result.stderr
+    return [int(line.split("\t")[0]) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1h", Timestamp(9 * HOUR)),
+        ("90s", Timestamp(10 * HOUR - 90_000)),
+        ("2D", Timestamp(10 * HOUR - 48 * HOUR)),
+        ("-3", Offset(97)),
+        ("-100", Offset(40)),
+        ("5", Offset(5)),
+    ],
+)
+def test_a_place_may_be_said_from_now_or_from_the_end(
+    text: str, expected: Offset | Timestamp
+) -> None:
+    root = Root(first_offset=40, next_offset=100)
+
+    assert ranges.spec_of(text, root, 10 * HOUR) == expected
+    assert ranges.bound_of(text, root, 10 * HOUR) == expected
+
+
+@pytest.mark.parametrize("text", ["1w", "-", "-1h", "1.5h", "--3", "h", "-" + "9" * 30])
+def test_a_place_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        ranges.spec_of(text, Root(first_offset=0, next_offset=9), 0)
+
+
+def test_the_last_offsets_are_read_by_a_negative_number(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(n, b"x", b"y", timestamp=n)] for n in range(0, 10, 2)])
+
+    assert offsets(run("read", "s", "--from", "-3")) == [7, 8, 9]
+    assert offsets(run("read", "s", "--from", "-3", "--to", "-1")) == [7, 8]
+
+
+def test_chunks_without_the_filter_value_are_passed_over_whole(tier: Tier, run: Run) -> None:
+    def filtered(at: int, *values: bytes) -> bytes:
+        bodies = [b"x"] * 2
+        return build_chunk(at, 1, 1000, bodies, bloom=encode_bloom(values) if values else b"")
+
+    tier.add(
+        "s", [[filtered(0, b"eu"), filtered(2, b"us"), filtered(4), filtered(6, b"eu", b"us")]]
+    )
+
+    assert offsets(run("read", "s", "--filter", "eu")) == [0, 1, 6, 7]
+    assert offsets(run("read", "s", "--filter", "eu", "--filter", "us")) == [0, 1, 2, 3, 6, 7]
+    assert offsets(run("read", "s", "--filter", "us", "--match-unfiltered")) == [2, 3, 4, 5, 6, 7]
+    assert run("read", "s", "--match-unfiltered").exit_code == 2
+
+
+def test_messages_are_picked_by_their_properties(tier: Tier, run: Run) -> None:
+    bodies = [
+        encode_message({"region": "eu", "n": 1}, "order"),
+        encode_message({"region": "us", "n": 2}, "order"),
+        encode_message({"n": True}, "invoice"),
+        b"\xff no AMQP",
+    ]
+    tier.add("s", [[chunk(0, *bodies)]])
+
+    def found(*conditions: str) -> list[int]:
+        return offsets(
+            run("read", "s", *(word for each in conditions for word in ("--where", each)))
+        )
+
+    assert found("region=eu") == [0]
+    assert found("region!=eu") == [1, 2, 3]
+    assert found("n=2", "properties.subject=order") == [1]
+    assert found("application_properties.n=true") == [2]
+    assert found("properties.subject=order", "region!=us") == [0]
+    strict = run("read", "s", "--where", "region!=eu", "--body-format", "amqp")
+    assert offsets(strict) == [1, 2]
+    assert "1 message left out: no AMQP 1.0" in strict.stderr
+    assert run("read", "s", "--where", "nothing").exit_code == 2
+    assert run("read", "s", "--where", "properties.nothing=1").exit_code == 2
+
+
+def test_a_value_may_hold_what_a_condition_is_made_of() -> None:
+    assert Condition.parse("a!=b=c") == Condition(False, "a", "b=c", False)
+    assert Condition.parse("a=!b") == Condition(False, "a", "!b", True)
+
+
+def test_following_gives_what_comes_each_offset_once(
+    tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tier.add("s", [[chunk(0, b"0", b"1")]])
+    looks = 0
+
+    def wait() -> bool:
+        nonlocal looks, root
+        looks += 1
+        if looks == 4:
+            raise KeyboardInterrupt
+        if looks % 2:
+            at = root.next_offset
+            entry = tier.upload("s", [chunk(at, b"a", b"b")], epoch=1, floor=0)
+            entries = Entries.of([*root.entries, entry])
+            root = tier.commit("s", replace(root, next_offset=at + 2, entries=entries))
+        return True
+
+    monkeypatch.setattr(command, "_wait", wait)
+
+    assert offsets(run("read", "s", "--follow", "--from", "1")) == [1, 2, 3, 4, 5]
+    assert run("read", "s", "--follow", "--to", "5").exit_code == 2
+
+
+def test_ctrl_c_ends_a_follower_with_0() -> None:
+    program = (
+        "import sys; sys.argv = ['coldstream', 'read', 's', '--follow']\n"
+        "from tests.support.tier import Tier, chunk, PREFIX\n"
+        "from coldstream.adapters.memory import MemoryPolicies\n"
+        "from coldstream.cli import options\n"
+        "from coldstream.adapters.place import Place, Remote\n"
+        "from coldstream.cli.main import main\n"
+        "tier = Tier(); tier.add('s', [[chunk(0, b'one')]])\n"
+        "options.connect = lambda **_: Remote(\n"
+        "    tier.store, tier.catalog, MemoryPolicies(), Place('b', 't', PREFIX))\n"
+        "main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()  # it is given out although nothing follows
+
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+
+    assert line.startswith(b"0\t")
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_json_lines_of_a_followed_stream_are_whole(
+    tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier.add("s", [[chunk(0, b"0", b"1")]])
+    monkeypatch.setattr(command, "_wait", lambda: False)
+
+    result = run("read", "s", "--follow", "--progress", "-o", "json")
+
+    assert [json.loads(line)["offset"] for line in result.stdout.splitlines()] == [0, 1]
+    assert "offset 2, 2 messages" in result.stderr
+
+
+def test_progress_says_where_it_is_and_how_long_it_may_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    with ProgressLine(100, 300, "bytes", clock=lambda: now[0]) as line:
+        for at in range(100, 201, 10):
+            line.tell(at, (at - 100) * 2**20)
+            now[0] += 2
+
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "offset 150 of 300 (25%), 50.0 MiB, 5.0 MiB/s, 30s left"
+    assert len(said) == 3
+    assert progress_line.ProgressLine(0, 0, "bytes")

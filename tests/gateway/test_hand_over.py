@@ -1,0 +1,202 @@
+"""One stream across both tiers, whatever happens to either while it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+
+from coldstream.errors import DivergedError, UnavailableError
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.parcel import Parcel, parcel_of
+from coldstream.gateway.remote import RemoteStream
+from coldstream.gateway.stream import TieredStream, Wanted
+from coldstream.gateway.upstream import Fed
+from coldstream.manifest.root import LastChunk
+from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at
+from tests.support.tier import Tier, chunk
+
+NAME = "__s_1"
+ALL = Wanted(None, {})
+
+
+class Broker:
+    """A log that grows at one end and loses at the other, and hangs up now and then."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.log: list[Chunk] = []
+        self.first = 0  # index of the first chunk that retention has left
+        self.grow(3)
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].header.next_offset if self.log else 0
+
+    def grow(self, count: int) -> None:
+        for _ in range(count):
+            tracking = bool(self.log) and self.rng.random() < 0.3
+            bodies = [b"x"] * (1 if tracking else self.rng.randint(1, 5))
+            kind = ChunkType.TRACKING_DELTA if tracking else ChunkType.USER
+            data = memoryview(chunk(self.end, *bodies, kind=kind))
+            self.log.append(chunk_at(data, 0, len(data)))
+
+    def users(self) -> list[Chunk]:
+        return [each for each in self.log if each.header.chunk_type == ChunkType.USER]
+
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        del vhost, stream
+        later = [each for each in self.users() if each.header.next_offset > offset]
+        there = [
+            each for each in later if each.header.chunk_id >= self.log[self.first].header.chunk_id
+        ]
+        return parcel_of(there[0]) if there else None
+
+    async def first_offset(self) -> int | None:
+        return self.log[self.first].header.chunk_id
+
+    async def follow(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> AsyncGenerator[Fed, None]:
+        del vhost, stream, more
+        at = next(
+            (n for n, each in enumerate(self.log) if each.header.next_offset > position),
+            len(self.log),
+        )
+        while True:
+            at = max(at, self.first)
+            if self.rng.random() < 0.1:
+                raise UnavailableError("hung up")
+            if at < len(self.log):
+                found = self.log[at]
+                at += 1
+                if found.header.chunk_type == ChunkType.USER:
+                    yield Fed(parcel_of(found), found.header.chunk_id, self.first_offset)
+            await asyncio.sleep(0)
+
+
+class World:
+    """What happens while somebody reads, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.tier, self.broker = Tier(), Broker(self.rng)
+        self.uploaded = 2
+        self.tier.add(NAME, [[bytes(each.buffer) for each in self.broker.log[:2]]])
+        self.lost: list[int] = []
+
+    def step(self) -> None:
+        what = self.rng.randrange(4)
+        if what == 0:
+            self.broker.grow(self.rng.randint(1, 6))
+        elif what == 1:
+            self.publish()
+        elif what == 2:  # local retention, which may be quicker than the upload
+            most = len(self.broker.log) - 1
+            self.broker.first = min(most, self.broker.first + self.rng.randint(0, 8))
+
+    def publish(self) -> None:
+        """What the agent does: data, or a hole where retention was quicker."""
+        count = min(self.rng.randint(1, 5), len(self.broker.log) - self.uploaded)
+        if not count:
+            return
+        part = self.broker.log[self.uploaded : self.uploaded + count]
+        self.uploaded += count
+        root = self.tier.reader(NAME).snapshot().root
+        if part[-1].header.next_offset <= self.broker.log[self.broker.first].header.chunk_id:
+            entry = self.tier.hole(part[0].header.chunk_id, part[-1].header.next_offset)
+            self.lost += [each.header.chunk_id for each in part]
+        else:
+            entry = self.tier.upload(NAME, [bytes(each.buffer) for each in part], epoch=1, floor=0)
+        last = LastChunk(part[-1].header.chunk_id, 1)
+        self.tier.commit(NAME, root.appended([entry], last))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_each_chunk_comes_once_and_in_order_whatever_retention_and_uploads_do(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.stream._AGAIN_SECONDS", 0)
+    world = World(seed)
+
+    async def read() -> list[int]:
+        found: list[int] = []
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(world.tier.reader(NAME), pool),
+                cast(BrokerTier, world.broker), None, lambda *_: None, poll_seconds=0.001,
+            )  # fmt: skip
+            batches = stream.follow(0, ALL)
+            happens = asyncio.create_task(_happens(world))
+            async for batch in batches:
+                found += [each.chunk_id for each in batch.parcels]
+                if happens.done() and batch.next_offset > world.broker.users()[-1].header.chunk_id:
+                    break
+            await batches.aclose()
+            await happens
+        return found
+
+    found = asyncio.run(asyncio.wait_for(read(), 60))
+
+    assert found == sorted(set(found)), "once and in order"
+    every = [each.header.chunk_id for each in world.broker.users()]
+    missing = set(every) - set(found)
+    assert missing <= set(world.lost), "only what was declared lost may be missing"
+
+
+async def _happens(world: World) -> None:
+    for _ in range(120):
+        world.step()
+        await asyncio.sleep(0)
+    while world.uploaded < len(world.broker.log):
+        world.publish()
+    # Something to read at the end, whatever was lost.
+    world.broker.grow(1)
+    while world.broker.log[-1].header.chunk_type != ChunkType.USER:
+        world.broker.grow(1)
+
+
+def test_a_stream_that_is_remote_only_waits_for_what_is_published() -> None:
+    tier = Tier()
+    tier.add(NAME, [[chunk(0, b"a")]])
+
+    async def read() -> list[int]:
+        found: list[int] = []
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(NAME), pool)
+            stream = TieredStream("/", "s", remote, None, None, print, poll_seconds=0.001)
+            async for batch in stream.follow(0, ALL):
+                found += [each.chunk_id for each in batch.parcels]
+                if len(found) == 3:
+                    break
+                root = tier.reader(NAME).snapshot().root
+                entry = tier.upload(NAME, [chunk(root.next_offset, b"b")], epoch=1, floor=0)
+                tier.commit(NAME, root.appended([entry], LastChunk(root.next_offset, 1)))
+        return found
+
+    assert asyncio.run(asyncio.wait_for(read(), 60)) == [0, 1, 2]
+
+
+def test_a_queue_that_was_made_anew_under_the_same_name_is_not_read_on() -> None:
+    """Its offsets begin at 0 again: they are other messages, which nobody asked for."""
+    old, new = World(1), Broker(random.Random(2))
+    old.broker.grow(10)
+    old.publish()
+    new.grow(50)
+    new.rng = random.Random(4)  # it does not hang up before the first chunk
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(old.tier.reader(NAME), pool), cast(BrokerTier, new), None,
+                print, poll_seconds=0.001,
+            )  # fmt: skip
+            async for _ in stream.follow(0, ALL):
+                pass
+
+    with pytest.raises(DivergedError, match="made anew"):
+        asyncio.run(asyncio.wait_for(read(), 60))

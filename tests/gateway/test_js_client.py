@@ -1,0 +1,50 @@
+"""The stock JavaScript client reads from a gateway: `make js-client`
+
+Its release 1.0.0 takes only the first sub-batch of a chunk that has several, from a broker as from
+here, so it is tried on streams without any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from coldstream.osiris.amqp import decode_message
+from coldstream.reader import First
+from tests.support.gateway import Gateway
+from tests.support.tier import FIXTURES, Tier
+
+HERE = Path(__file__).parent / "js"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not shutil.which("node") or not (HERE / "node_modules").is_dir(),
+        reason="needs node, and make js-client",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["plain-3.10.8", "dedup-3.10.8", "dedup-4.3.6", "filter-4.3.6"])
+def test_a_stream_that_is_all_remote_is_read_whole(name: str) -> None:
+    tier = Tier()
+    stream = tier.add_fixture(name)
+    digest = hashlib.sha256()
+    for each in tier.reader(stream).messages(First()):
+        digest.update(decode_message(each.body).data)
+    count = FIXTURES[name]["messages"]
+    with Gateway(tier) as gateway:
+        done = subprocess.run(
+            ["node", HERE / "read.js", str(gateway.port), FIXTURES[name]["stream"], str(count)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"seen": count, "sha256": digest.hexdigest()}

@@ -1,0 +1,224 @@
+"""History published into another broker: each message once, in order, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from coldstream.broker.publishing import MAX_ENTRY
+from coldstream.copies.replay import OtherHistoryError, Publishing, Replay
+from coldstream.errors import InvalidInputError, LostRangeError, UnavailableError
+from coldstream.osiris.chunk import Buffer, iter_chunks
+from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
+from coldstream.plans.replay import rows
+from coldstream.reader import Gap, Offset, StreamReader
+from coldstream_devkit.generator import join_chunk
+from tests.support.tier import FIXTURES, Tier, chunk
+
+
+@dataclass
+class Broker:
+    """A log that drops what it has, as Osiris does; what is not committed may be lost.
+
+    Attributes:
+        log: publishing id and entry.
+        committed: how many entries of it.
+        dies: says whether a connection breaks now.
+    """
+
+    dies: Callable[[], bool] = lambda: False
+    log: list[tuple[int, bytes]] = field(default_factory=list)
+    committed: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.log[-1][0] if self.log else 0
+
+    def connect(self) -> Publishing:
+        if self.dies():
+            raise UnavailableError("it does not answer")
+        return _Connection(self)
+
+
+@dataclass
+class _Connection:
+    broker: Broker
+    waiting: dict[int, int] = field(default_factory=dict)
+    confirmed: int = 0
+
+    def sequence(self) -> int:
+        self._may_break()
+        return self.broker.last
+
+    def publish(self, rows: list[tuple[int, Buffer]]) -> None:
+        for number, entry in rows:
+            self._may_break()
+            self.waiting[number] = len(entry)
+            if number > self.broker.last:
+                self.broker.log.append((number, bytes(entry)))
+
+    def take(self, seconds: float) -> None:
+        self._may_break()
+        if seconds:
+            self.broker.committed = len(self.broker.log)
+        last = self.broker.log[self.broker.committed - 1][0] if self.broker.committed else 0
+        for number in [each for each in self.waiting if each <= last]:
+            del self.waiting[number]
+            self.confirmed = max(self.confirmed, number)
+
+    def close(self) -> None:
+        pass
+
+    def _may_break(self) -> None:
+        if self.broker.dies():
+            # The next leader may lack what was not committed.
+            del self.broker.log[self.broker.committed :]
+            raise UnavailableError("the broker hung up")
+
+
+def replay(
+    reader: StreamReader, broker: Broker, start: int = 0, end: int | None = None, **more: Any
+) -> Any:
+    root = reader.snapshot().root
+    end = root.next_offset if end is None else end
+    more = {"largest": MAX_ENTRY, "sleep": lambda _: None} | more
+    return Replay(reader, broker.connect, max(start, root.first_offset), end, **more).run()
+
+
+def messages(broker: Broker) -> list[bytes]:
+    """Of what is committed, as a consumer gets them."""
+    found: list[bytes] = []
+    for at, (_, entry) in enumerate(broker.log[: broker.committed]):
+        records = int.from_bytes(entry[1:3], "big") if entry[0] & 0x80 else 1
+        (one,) = iter_chunks(join_chunk(at, 1, 1, [entry], records))
+        found += map(bytes, iter_messages(one))
+    return found
+
+
+def everything(reader: StreamReader, start: int = 0, end: int = 2**63) -> list[bytes]:
+    return [bytes(m.body) for m in reader.messages(Offset(start), Offset(end))]
+
+
+@pytest.mark.parametrize("name", ["subgzip-4.3.6", "codecs-4.3.6", "dedup-3.10.8", "filter-4.3.6"])
+def test_messages_and_sub_batches_are_the_same_bytes(name: str) -> None:
+    tier, broker = Tier(), Broker()
+    reader = tier.reader(tier.add_fixture(name))
+
+    done = replay(reader, broker)
+
+    assert messages(broker) == everything(reader)
+    assert done.messages == FIXTURES[name]["messages"]
+    numbers = [number for number, _ in broker.log]
+    assert numbers == sorted(set(numbers))
+    if "gzip" in name:
+        assert len(broker.log) < done.messages / 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_message_is_there_once_whatever_breaks(seed: int) -> None:
+    random = Random(seed)
+    tier = Tier()
+    reader = tier.reader(tier.add_fixture(random.choice(["subgzip-4.3.6", "dedup-4.3.6"])))
+    broker = Broker(lambda: random.random() < 0.004)
+    for _ in range(100):
+        try:
+            done = replay(reader, broker)
+            break
+        except UnavailableError:
+            continue
+    else:
+        pytest.fail("it was never done")
+
+    assert messages(broker) == everything(reader)
+    assert done.next_offset == reader.snapshot().root.next_offset
+
+
+def test_what_the_broker_has_is_not_relied_on_before_it_is_committed() -> None:
+    tier = Tier()
+    tier.add("s", [[chunk(0, b"a", b"b")]])
+    broker = Broker()
+    replay(tier.reader("s"), broker)
+    broker.committed = 1  # a fail-over may still take the last one
+
+    calls = itertools.count()
+    broker.dies = lambda: next(calls) == 3  # once, after the new session has asked where to go on
+    replay(tier.reader("s"), broker)
+
+    assert messages(broker) == [b"a", b"b"]
+
+
+def test_a_sub_batch_goes_message_by_message_where_a_bound_lies_inside_it() -> None:
+    tier, broker = Tier(), Broker()
+    entries = [
+        encode_simple(b"0"),
+        encode_sub_batch([b"1", b"2", b"3"], Codec.GZIP),
+        encode_sub_batch([b"4", b"5"], Codec.GZIP),
+        encode_simple(b"6"),
+        encode_sub_batch([b"7", b"8", b"9"], Codec.GZIP),
+    ]
+    tier.add("s", [[join_chunk(0, 1, 1000, entries, 10)]])
+
+    replay(tier.reader("s"), broker, 2, 9)
+
+    assert messages(broker) == [b"2", b"3", b"4", b"5", b"6", b"7", b"8"]
+    assert [number for number, _ in broker.log] == [3, 4, 6, 7, 8, 9]
+    replay(tier.reader("s"), broker, 2)
+    assert messages(broker) == [b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_a_sub_batch_that_no_frame_can_hold_goes_message_by_message() -> None:
+    (one,) = iter_chunks(
+        join_chunk(0, 1, 1000, [encode_sub_batch([b"a" * 60, b"b" * 60], Codec.NONE)], 2)
+    )
+
+    assert [row.number for row in rows(one, 0, 2, largest=1000)] == [2]
+    assert [row.number for row in rows(one, 0, 2, largest=100)] == [1, 2]
+
+
+def test_a_message_that_no_frame_can_hold_is_told_with_its_offset() -> None:
+    tier, broker = Tier(), Broker()
+    tier.add("s", [[chunk(0, b"small")], [chunk(1, b"x" * 500)]])
+
+    with pytest.raises(InvalidInputError, match="offset 1"):
+        replay(tier.reader("s"), broker, largest=100)
+    assert len(broker.log) <= 1
+
+
+def test_a_hole_stops_it_unless_it_may_be_passed_over() -> None:
+    tier, broker = Tier(), Broker()
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+
+    with pytest.raises(LostRangeError, match="1 to 4"):
+        replay(tier.reader("s"), broker)
+
+    told: list[Gap] = []
+    replay(tier.reader("s"), broker, skip_gaps=True, on_gap=told.append)
+    assert messages(broker) == [b"0", b"5"]
+    assert told == [Gap(1, 5)]
+
+
+def test_a_name_that_stands_for_another_history_is_refused() -> None:
+    tier = Tier()
+    tier.add("s", [[chunk(0, b"0")]])
+
+    with pytest.raises(OtherHistoryError):
+        replay(tier.reader("s"), Broker(log=[(7, b"")], committed=1))
+
+
+def test_a_rate_is_kept_to() -> None:
+    tier, broker = Tier(), Broker()
+    tier.add("s", [[chunk(at, *[b"x"] * 10)] for at in range(0, 200, 10)])
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    replay(tier.reader("s"), broker, rate=10, clock=lambda: now[0], sleep=sleep)
+
+    assert 19 < now[0] < 21
+    assert len(messages(broker)) == 200

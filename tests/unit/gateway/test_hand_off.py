@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
+
+
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [
+        ((0, 10), Verdict.SKIP),
+        ((90, 100), Verdict.SKIP),
+        ((95, 105), Verdict.DELIVER),  # it contains what is due
+        ((100, 101), Verdict.DELIVER),
+        ((101, 110), None),
+    ],
+)
+def test_a_chunk_below_what_is_due_is_not_delivered_again(
+    chunk: tuple[int, int], expected: Verdict | None
+) -> None:
+    assert verdict(100, *chunk) is expected
+
+
+@pytest.mark.parametrize(
+    ("local_first", "remote_next", "expected"),
+    [
+        (0, 0, Verdict.DELIVER),  # tracking data lies between
+        (100, 50, Verdict.DELIVER),
+        (101, 50, Verdict.WAIT),  # nobody has it
+        (101, 100, Verdict.WAIT),
+        (101, 101, Verdict.REMOTE),  # it has been uploaded meanwhile
+        (None, 101, Verdict.REMOTE),
+        (None, 100, Verdict.WAIT),
+    ],
+)
+def test_offsets_are_passed_over_only_where_nothing_can_be_missing(
+    local_first: int | None, remote_next: int, expected: Verdict
+) -> None:
+    assert across(100, local_first, remote_next) is expected
+
+
+@pytest.mark.parametrize(
+    ("last", "found", "same"),
+    [
+        (None, (0, 1), True),
+        ((90, 2), None, True),
+        ((90, 2), (90, 2), True),
+        ((90, 2), (95, 1), True),  # what could be compared is gone, or is tracking data
+        ((90, 2), (90, 3), False),
+        ((90, 2), (88, 2), False),
+        ((90, 2), (5, 1), False),  # a queue that was made anew
+    ],
+)
+def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
+    last: tuple[int, int] | None, found: tuple[int, int] | None, same: bool
+) -> None:
+    assert same_log(last, found) is same
