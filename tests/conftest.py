@@ -28,7 +28,7 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
 
 #: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
-    "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "aws",
+    "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "workflows",
     "glue": "glue", "spark": "spark", "infra": "infra",
 }  # fmt: skip
 #: Takes as long as all else of its folder, where every write is tried.
@@ -36,6 +36,7 @@ _LONGEST = "tests/glue/test_killed_jobs.py"
 #: Folders in the order in which they begin. Each worker takes two pieces of work at once, so small
 #: ones follow the lanes; then what takes long, so that the workers end together.
 _FIRST = (
+    "e2e",
     "workflows",
     "glue",
     "spark",

@@ -89,7 +89,7 @@ def test_a_dry_run_writes_nothing_and_starts_nothing(
 ) -> None:
     objects, items, rules = dict(full.store.objects), dict(full.catalog.items), policies.load()
     store, catalog = full.store, full.catalog
-    full.store = Refusing(store, "get", "get_all", "get_suffix", "list")
+    full.store = Refusing(store, "get", "get_all", "get_suffix", "list", "level")
     full.catalog = Refusing(catalog, "table_id", "get", "streams", "page", "cursor_at")  # type: ignore[assignment]
 
     first, second = run(*command, *as_json), run(*command, *as_json)

@@ -111,7 +111,7 @@ def _indexes(
 ) -> Iterator[pa.RecordBatch]:
     entries = (
         entry
-        for found in _leaves(stream, parts)
+        for found in _leaves(stream, parts, whole=False)
         for entry in _each(found)
         if entry.kind is EntryKind.FRAGMENT
     )
@@ -156,8 +156,16 @@ def _ahead(stream: StreamRead, fetches: Iterator[Fetch[_T]]) -> Iterator[_T]:
         yield from results
 
 
-def _leaves(stream: StreamRead, parts: Sequence[EntryPart]) -> Iterator[NDArray[np.void]]:
-    """The fragments and holes that begin in these parts and are asked for, as arrays of entries."""
+def _leaves(
+    stream: StreamRead, parts: Sequence[EntryPart], *, whole: bool = True
+) -> Iterator[NDArray[np.void]]:
+    """The fragments and holes that begin in these parts and are asked for, as arrays of entries.
+
+    Args:
+        stream: to read.
+        parts: of a split.
+        whole: whether an entry is asked for by its first offset, or by any that it has.
+    """
     alive = stream.planned.alive
     fetches = (
         Fetch(entry.records * ENTRY_SIZE, partial(_below, stream, part, entry, begin))
@@ -165,7 +173,7 @@ def _leaves(stream: StreamRead, parts: Sequence[EntryPart]) -> Iterator[NDArray[
         for entry, begin in _groups(part, part.entry, 0, alive, stream)
     )
     for part, entries, begin in _ahead(stream, fetches):
-        found = entries[_asked(entries, part, begin, stream.planned)]
+        found = entries[_asked(entries, part, begin, stream.planned, whole=whole)]
         if len(found):
             yield found
 
@@ -203,15 +211,16 @@ def _each(entries: NDArray[np.void]) -> Iterator[Entry]:
 
 
 def _asked(
-    entries: NDArray[np.void], part: EntryPart, begin: int, planned: PlannedStream
+    entries: NDArray[np.void], part: EntryPart, begin: int, planned: PlannedStream, *, whole: bool
 ) -> NDArray[np.bool_]:
-    """Which entries begin in a part, by their first byte and by their first offset that is alive.
+    """Which entries begin in a part by their first byte, and are asked for.
 
     Args:
         entries: neighbours.
         part: of a split.
         begin: where the bytes of the first of them begin among those of the part's entry.
         planned: the stream.
+        whole: as for `_leaves`.
     """
     size = (entries["kind_size"] & MAX_SIZE).astype(np.int64)
     first_byte = begin + np.cumsum(size) - size
@@ -220,7 +229,11 @@ def _asked(
         inside |= (size == 0) & (first_byte == part.end)
     offsets = np.maximum(entries["first_offset"], np.uint64(planned.first_offset))
     alive = planned.alive
-    return inside & _within(offsets, alive.offsets) & _times(entries, alive.times)
+    if whole:
+        chosen = _within(offsets, alive.offsets)
+    else:
+        chosen = _touching(offsets, entries["next_offset"], alive.offsets)
+    return inside & chosen & _times(entries, alive.times)
 
 
 def _within(values: NDArray[np.uint64], spans: Intervals) -> NDArray[np.bool_]:
@@ -231,6 +244,18 @@ def _within(values: NDArray[np.uint64], spans: Intervals) -> NDArray[np.bool_]:
         return np.zeros(len(values), bool)
     number = np.searchsorted(lows, values, side="right") - 1
     return (number >= 0) & (values < highs[np.maximum(number, 0)])
+
+
+def _touching(
+    firsts: NDArray[np.uint64], ends: NDArray[np.uint64], spans: Intervals
+) -> NDArray[np.bool_]:
+    """Which ranges of offsets have one in common with spans of offsets."""
+    lows = np.array([low for low, _ in spans], np.uint64)
+    lasts = np.array([high - 1 for _, high in spans], np.uint64)
+    if not len(lows):
+        return np.zeros(len(firsts), bool)
+    number = np.searchsorted(lasts, firsts, side="left")
+    return (number < len(lows)) & (lows[np.minimum(number, len(lows) - 1)] < ends)
 
 
 def _times(entries: NDArray[np.void], spans: Intervals) -> NDArray[np.bool_]:

@@ -71,7 +71,8 @@ class RabbitmqStream(DataSource):
         expect_filters()
         return FilteringReader(self._options, columns)
 
-    @sentence_first()
+    # No `sentence_first`: PySpark hides an error of this one by one of its own (`reader` is not
+    # bound), and what helps stands only in the traceback.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Of a streaming read.
 

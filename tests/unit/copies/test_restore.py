@@ -318,4 +318,4 @@ def test_first_is_where_the_stream_begins() -> None:
     tier = Tier()
     reader = tier.reader(tier.add_fixture("retention-3.10.8"))
 
-    assert target(reader, reader.read(First()))[0].first == 1592
+    assert target(reader, reader.begin(First()))[0].first == 1592

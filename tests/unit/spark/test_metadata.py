@@ -115,6 +115,7 @@ def test_a_table_of_fragments_reads_the_manifest_alone() -> None:
     [
         Window(),
         Window(offsets=Intervals.of((10, 31), (100, 101))),
+        Window(offsets=Intervals.of((17, 18), (43, 2**64 - 1))),
         Window(times=Intervals.of((10_100, 10_131))),
     ],
 )

@@ -151,7 +151,8 @@ class _Theft:
 
     def _undone(self, by_claims: bool) -> int:
         """Undo until it is done, whatever dies and whoever comes back; the shift that it gives."""
-        named, shift = [*self.floors], load(self._context(), self.stream).root.shift
+        shift = load(self._context(), self.stream).root.shift
+        named = self._since(shift)
         for number in range(_TRIES):
             context = self._context(self._trouble() if number < _TRIES - 1 else None)
             try:
@@ -182,8 +183,12 @@ class _Theft:
         return shift
 
     def _since(self, shift: int) -> list[int]:
-        """The false claims since the last undo: their epochs are above what it has set."""
-        return [each for each in self.floors if each > shift]
+        """The false claims since the last undo: their epochs are above what it has set.
+
+        Of several with one floor a long ledger keeps the newest, and nobody can name the others.
+        """
+        there = {each.epoch for each in load(self._context(), self.stream).root.ledger.claims}
+        return [each for each in self.floors if each > shift and each in there]
 
     def _undo(self, context: Context, named: Sequence[int]) -> None:
         plan = plan_undo(
