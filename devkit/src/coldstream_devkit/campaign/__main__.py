@@ -137,10 +137,10 @@ def _tier(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def _begun(scene: Scene, remote: Remote) -> None:
-    """Wait until the tier has every stream: what retention takes before is nobody's promise."""
+    """Wait until the tier has some of every stream: what retention took before is in no hole."""
 
     def all_there() -> bool:
-        there = {item.stream for item in remote.catalog.streams()}
+        there = {item.stream for item in remote.catalog.streams() if item.next_offset > 0}
         return all(run.life.directory in there for run in scene.running.values())
 
     if not wait_until(all_there, _SETTLE_SECONDS, 2):
