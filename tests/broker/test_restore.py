@@ -161,7 +161,7 @@ def test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member(
     tier = Tier()
     reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
     done = restore(
-        reader, {}, lambda: target(reader, reader.read(First()))[0], tmp_path, lambda _: None
+        reader, {}, lambda: target(reader, reader.begin(First()))[0], tmp_path, lambda _: None
     )
     stream = f"orders{secrets.token_hex(3)}"
     node, *others = cluster.nodes
