@@ -111,8 +111,14 @@ def test_a_broker_boots_on_restored_files_serves_them_and_goes_on_writing(
             node.kill()  # so that the history has several epochs, more than the new queue has
             node.start()
     (lost,) = node.data_dir.glob(f"__{stream}_*")
-    done = site.run(*agent(site, node, "--once"))
-    assert done.returncode == 0, done.stderr.decode()
+
+    def is_tiered() -> bool:
+        """On a busy machine the stream's member is not running yet when the node is."""
+        done = site.run(*agent(site, node, "--once"))
+        assert done.returncode == 0, done.stderr.decode()
+        return site.run("read", f"//{stream}", "--from", "last").returncode == 0
+
+    wait_until(is_tiered)
     there = remote(site, stream)
     assert publisher.confirmed <= set(there)
     before = contents(lost)
