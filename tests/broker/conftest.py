@@ -37,7 +37,7 @@ _ONE_RELEASE = {
     "test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_for": FORKY,
     "test_the_offset_of_a_consumer_is_the_brokers": FORKY,
     "test_the_broker_says_who_may_log_in_and_read": FORKY,
-    "test_a_broker_that_is_killed_and_comes_back_is_followed_on": FORKY,
+    "test_a_broker_that_is_killed_and_comes_back_is_followed_on": SYSTEM,
     "test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_the_live_tail": (
         FORKY
     ),

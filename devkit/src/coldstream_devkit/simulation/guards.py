@@ -527,7 +527,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
 SEEDS: Mapping[str, int] = MappingProxyType(
     {
         "amend-replans": 2000,
-        "held-committed": 2000,
         "amend-reloads": 2000,
         "trailer-against-key": 2000,
         "claim-floor": 2000,
