@@ -28,7 +28,7 @@ _ONE_RELEASE = {
     "test_whoever_interrupts_it_finds_nothing_running_afterwards": FORKY,
     "test_without_a_broker_nothing_is_uploaded_and_it_is_said": SYSTEM,
     "test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_begins": FORKY,
-    # On 4.3.6 the stock client waited in vain in two of three runs of 2026-11-24: not understood yet.
+    # On 4.3.6 the stock client waits in vain (2026-11-24): not understood yet.
     "test_a_broker_boots_on_restored_files_serves_them_and_goes_on_writing": FORKY,
     "test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member": SYSTEM,
     "test_a_replay_that_is_killed_half_way_twice_publishes_every_message_once": SYSTEM,
