@@ -25,12 +25,12 @@ from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream_devkit.broker import BrokerNode, free_ports
-from coldstream_devkit.stream_client import ClientError, Delivered, StreamClient
+from coldstream_devkit.stream_client import Delivered, StreamClient
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
 from tests.support.tier import Tier
 
-from .conftest import END_SECONDS, Site
+from .conftest import END_SECONDS, Site, start_again
 
 SMALL_SEGMENTS = {"stream-max-segment-size-bytes": "20000"}
 
@@ -211,7 +211,7 @@ def test_the_broker_says_who_may_log_in_and_read(node: BrokerNode, stream: str) 
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_followed_on(
-    node: BrokerNode, stream: str, wait_for: Callable[..., Any]
+    node: BrokerNode, stream: str
 ) -> None:
     published(node, stream, 0, 100)
     with (
@@ -224,8 +224,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_followed_on(
             found += numbers(client.delivered(30))
         node.flush()
         node.kill()
-        node.start()
-        wait_for(lambda: is_there(node, stream))
+        start_again(node, stream)
         published(node, stream, 100, 100)
         while len(found) < 200:
             chunks = client.delivered(60)
@@ -299,17 +298,6 @@ async def consumed(port: int, stream: str, first: int, then: Callable[[], None])
         await come.wait_for(lambda: len(found) >= first + 300)
     await consumer.close()
     return found
-
-
-def is_there(node: BrokerNode, stream: str) -> bool:
-    """Whether a node that has just started takes messages again."""
-    with (
-        contextlib.suppress(ClientError),
-        contextlib.closing(StreamClient(node.ports.stream)) as client,
-    ):
-        client.declare(stream)
-        return True
-    return False
 
 
 def listens(port: int) -> bool:

@@ -11,7 +11,7 @@ from coldstream.osiris.chunk import parse_chunk_header
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.stream_client import StreamClient
 
-from .conftest import END_SECONDS, Publisher, Site
+from .conftest import END_SECONDS, Publisher, Site, start_again
 from .test_restore import consumed, wait_until
 from .test_single_node import agent
 
@@ -50,9 +50,9 @@ def test_a_replay_that_is_killed_half_way_twice_publishes_every_message_once(
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=END_SECONDS)
         reached = published(node, "copy")
+    node.flush()
     node.kill()  # and the broker, too
-    node.start()
-    wait_until(lambda: has(node))
+    start_again(node, stream, "copy")
     last = site.run(*words)
 
     assert last.returncode == 0, last.stderr.decode()

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream_devkit.broker import BrokerNode, free_ports
 
-from .conftest import END_SECONDS, Publisher, Site
+from .conftest import END_SECONDS, Publisher, Site, start_again
 
 
 @pytest.fixture
@@ -94,8 +94,9 @@ def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_
             for _ in range(3):
                 before = len(publisher.confirmed)
                 wait_for(lambda: len(publisher.confirmed) > before + 1000)  # noqa: B023
+                node.flush()
                 node.kill()
-                node.start()
+                start_again(node, stream)
             before = len(publisher.confirmed)
             wait_for(lambda: len(publisher.confirmed) > before)
         wait_for(lambda: caught_up(site, stream, publisher.confirmed))

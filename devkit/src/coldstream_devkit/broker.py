@@ -275,10 +275,12 @@ class BrokerNode:
 
         Mnesia collects its log in the memory of the machine: a node that is killed a moment after a
         queue was declared may not know it when it starts again. Khepri of 4.x writes before
-        it answers. A node that has it, or does not answer, is left as it is.
+        it answers. Ra of any release keeps in a dets table which groups a node has: if that is
+        lost, the coordinator of streams never starts again, and no stream of a node alone does. A
+        node that does not answer is left as it is.
         """
         with suppress(BrokerError):
-            self.control("eval", "catch mnesia:sync_log().")
+            self.control("eval", "catch mnesia:sync_log(), [dets:sync(T) || T <- dets:all()].")
 
     @property
     def pid(self) -> int:
