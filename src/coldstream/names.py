@@ -6,6 +6,7 @@ Object keys (DESIGN section 4), everything under a prefix that ends in "/":
     <prefix>stream/<stream>/metadata/root.<epoch:010d>.<version:012d>.<uid>.manifest
     <prefix>stream/<stream>/metadata/<first:020d>.<uid>.group    (.kgroup and .mgroup above it)
     <prefix>stream/<stream>/metadata/collect.<created_ms:013d>.<uid>.marks
+    <prefix>stream/<stream>/metadata/erasure.<created_ms:013d>.<uid>.record
 
 `<stream>` is the broker's directory name. It is opaque, and it is checked against the broker's own
 alphabet before it goes into a path or a key.
@@ -63,7 +64,7 @@ OUTPUT_ALARM_TOPIC = "AlarmTopicArn"
 OUTPUT_DASHBOARD = "DashboardUrl"
 
 # One state machine each, called <stack>-<name>.
-WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
+WORKFLOWS = ("rebalance", "retention", "delete", "erase", "consolidate", "collect", "reconcile")
 
 REASON_SCHEDULE = "schedule"  # why an execution began that nobody started
 
@@ -105,6 +106,8 @@ METRIC_GARBAGE_BYTES = "GarbageBytes"
 METRIC_GARBAGE_DELETED = "GarbageDeleted"
 METRIC_STREAMS_SWEPT = "StreamsSwept"
 METRIC_OBJECTS_SWEPT = "ObjectsSwept"
+METRIC_VERSIONS_ERASED = "VersionsErased"
+METRIC_BYTES_ERASED = "BytesErased"
 METRIC_BYTES_SWEPT = "BytesSwept"
 METRIC_WORKFLOW_FAILURES = "WorkflowFailures"
 METRIC_STREAMS_FAILED = "StreamsFailed"
@@ -163,6 +166,7 @@ _METADATA_KEY = re.compile(
     r"root\.(?P<epoch>[0-9]{10})\.(?P<version>[0-9]{12})\.(?P<root>[0-9a-f]{16})\.manifest"
     r"|(?P<first>[0-9]{20})\.(?P<group>[0-9a-f]{16})\.(?P<level>group|kgroup|mgroup)"
     r"|collect\.(?P<created>[0-9]{13})\.(?P<marks>[0-9a-f]{16})\.marks"
+    r"|erasure\.(?P<erased>[0-9]{13})\.(?P<erasure>[0-9a-f]{16})\.record"
     r"|quarantine\.(?P<claim>[0-9]{10})\.(?P<record>[0-9a-f]{16})\.record)",
     re.ASCII,
 )
@@ -232,6 +236,15 @@ class QuarantineKey:
 
     stream: str
     epoch: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureKey:
+    """All that the key of an erasure record says; `created_ms` since the Unix epoch."""
+
+    stream: str
+    created_ms: int
     uid: int
 
 
@@ -350,11 +363,21 @@ def quarantine_path(prefix: str, stream: str, epoch: int, uid: int) -> str:
     return f"{quarantine_prefix(prefix, stream)}{epoch:010d}.{uid:016x}.record"
 
 
-MetadataKey = RootKey | GroupKey | MarkKey | QuarantineKey
+def erasure_prefix(prefix: str, stream: str) -> str:
+    """Where the erasure records of a stream lie."""
+    return f"{metadata_prefix(prefix, stream)}erasure."
+
+
+def erasure_path(prefix: str, stream: str, created_ms: int, uid: int) -> str:
+    """The key of a record of which messages are erased; sorts by time."""
+    return f"{erasure_prefix(prefix, stream)}{created_ms:013d}.{uid:016x}.record"
+
+
+MetadataKey = RootKey | GroupKey | MarkKey | QuarantineKey | ErasureKey
 
 
 def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
-    """Read the key of a root, a group, a collect record or a quarantine record.
+    """Read the key of a root, a group, or a record of `collect`, quarantine or erasure.
 
     Raises:
         InvalidInputError: it lies outside `prefix`, or breaks the grammar in any way.
@@ -376,6 +399,8 @@ def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
         if int(match["claim"]) > MAX_EPOCH:
             raise InvalidInputError("a key whose epoch is out of range", key=key)
         return QuarantineKey(stream, int(match["claim"]), int(match["record"], 16))
+    if match["erasure"]:
+        return ErasureKey(stream, int(match["erased"]), int(match["erasure"], 16))
     return MarkKey(stream, int(match["created"]), int(match["marks"], 16))
 
 

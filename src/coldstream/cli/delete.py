@@ -120,7 +120,7 @@ def delete(
         note(f"{item.stream} {deletion(item)}")
         execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
-        _refuse_held(item, policies)
+        refuse_held(item, policies)
         if dry_run:
             until = when(now_ms() + 1000 * undelete)
             note(f"{item.stream} would be deleted; it could be undeleted until {until}")
@@ -172,7 +172,7 @@ def _delete_gone(
     plans, rows = Plans(), []
     if items and not dry_run:
         total = sum(item.total_size for item in items)
-        _ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
+        ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
     for item in items:
         if not dry_run:
             try:
@@ -188,7 +188,7 @@ def _delete_gone(
     plans.finish()
 
 
-def _refuse_held(item: CatalogItem, policies: PolicySet) -> None:
+def refuse_held(item: CatalogItem, policies: PolicySet) -> None:
     """See whether a rule holds a stream, or may hold it.
 
     Raises:
@@ -245,7 +245,7 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
         InvalidInputError: nobody is.
     """
     called = f" ({item.name.vhost}/{item.name.queue})" if item.name.queue else ""
-    _ask(
+    ask(
         f"Delete {item.stream}{called}, offsets {item.first_offset} to {item.next_offset}, "
         f"{item.fragments} fragments, {size(item.total_size)}?",
         yes=yes,
@@ -253,13 +253,17 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
     )
 
 
-def _ask(question: str, *, yes: bool, stream: str | None = None) -> None:
-    """As `_confirm`."""
+def ask(question: str, *, yes: bool, stream: str | None = None) -> None:
+    """Ask, where a person is there to answer.
+
+    Raises:
+        InvalidInputError: nobody is.
+    """
     if yes:
         return
     if not _a_person_is_there():
         raise InvalidInputError(
-            "nobody is there to confirm it: give --yes to delete the stream", stream=stream
+            "nobody is there to confirm it: give --yes to do it all the same", stream=stream
         )
     typer.confirm(question, abort=True, err=True)
 

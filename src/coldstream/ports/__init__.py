@@ -31,7 +31,10 @@ from coldstream.ports.objects import (
     Deleter,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     Part,
+    VersionDeleter,
+    VersionPage,
 )
 from coldstream.ports.operations import (
     ClaimFunction,
@@ -71,9 +74,12 @@ __all__ = [
     "NotLanded",
     "ObjectInfo",
     "ObjectStore",
+    "ObjectVersion",
     "Part",
     "Policies",
     "Unknown",
+    "VersionDeleter",
+    "VersionPage",
     "Workflows",
     "outcome_of_failed_adoption",
     "outcome_of_failed_change",

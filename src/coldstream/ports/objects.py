@@ -143,6 +143,62 @@ class Deleter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """One version of an object, current or not; or a mark that it was deleted.
+
+    Attributes:
+        key: full key.
+        version: the store's id of it.
+        size: bytes; 0 of a mark.
+        modified_ms: when the store took it, by the store's clock, in ms since the Unix epoch.
+    """
+
+    key: str
+    version: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPage:
+    """Some versions, and what the next page is asked for with; None if there is none."""
+
+    rows: tuple[ObjectVersion, ...]
+    following: tuple[str, str] | None
+
+
+class VersionDeleter(Protocol):
+    """Makes versions go, so that nobody can have them back: for an erasure, and nothing else.
+
+    Every method may raise UnavailableError (try again) and PermissionDeniedError.
+    """
+
+    def versions(
+        self, prefix: str, *, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> VersionPage:
+        """About `limit` (at most 1000) versions and marks below `prefix`, in the order of keys.
+
+        Args:
+            prefix: what the keys begin with.
+            after: `following` of the page before; or a key alone, with "", and the page begins
+                behind that key.
+            limit: the most rows.
+        """
+        ...
+
+    def delete_versions(self, rows: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+        """Delete up to `MAX_DELETES` versions for good; those that are certainly gone, in order.
+
+        As `Deleter.delete`, with the same limit of time.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: none is certainly gone, for this reason.
+            InternalError: too many; nothing was sent.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class CopyPart:
     """Bytes [start, end) of the object under `key`; start < end."""
 
