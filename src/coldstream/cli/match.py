@@ -112,7 +112,8 @@ class JsonCondition:
         names = tuple(path.removeprefix("$").removeprefix(".").split("."))
         if not equals or not all(names):
             raise InvalidInputError(
-                f"--json-path takes PATH=VALUE such as customer.email=a@b.example, not {text[:80]!r}"
+                "--json-path takes PATH=VALUE such as customer.email=a@b.example, not"
+                f" {text[:80]!r}"
             )
         return cls(names, value)
 

@@ -9,7 +9,7 @@ from coldstream.names import DataKey
 from coldstream.osiris.blank import blank_chunk
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.offsets import OffsetSet
-from coldstream.plans.assemble import Fragment, FoundChunk, fragment_of
+from coldstream.plans.assemble import FoundChunk, Fragment, fragment_of
 from coldstream.plans.repair import known_of
 from coldstream.soundness.fragment import sound
 

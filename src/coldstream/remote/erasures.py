@@ -8,8 +8,13 @@ from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.erasure import MAX_RECORD_SIZE, ErasureRecord, parse_erasure
-from coldstream.names import ErasureKey, erasure_path, erasure_prefix, metadata_prefix
-from coldstream.names import parse_metadata_key
+from coldstream.names import (
+    ErasureKey,
+    erasure_path,
+    erasure_prefix,
+    metadata_prefix,
+    parse_metadata_key,
+)
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.ports import ObjectStore
 from coldstream.remote.listing import PAGE_SIZE, pages

@@ -14,7 +14,7 @@ from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
-from coldstream.manifest.tree import Fetch, leaf_at, leaves
+from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import DataKey
 from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
