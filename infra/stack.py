@@ -25,6 +25,7 @@ from infra.steps import SharedSteps, Site
 from infra.storage import Storage
 from infra.warehouse import Warehouse
 from infra.workflows.delete import Delete
+from infra.workflows.erase import erase
 from infra.workflows.rebalance import rebalance
 from infra.workflows.scanning import WORKFLOWS, ScanWorkflow, looked_at_minutes
 
@@ -90,11 +91,15 @@ class ColdstreamStack(Stack):
             name: ScanWorkflow(self, name.capitalize(), name=name, site=site, shared=shared)
             for name in WORKFLOWS
         }
-        storage.deny_deletes_but_by([scanning["collect"].function, delete.function])
+        erasing, erase_step = erase(self, site=site, shared=shared)
+        storage.deny_deletes_but_by(
+            [scanning["collect"].function, delete.function], of_versions=erase_step
+        )
         rebalancing, rebalance_step = rebalance(self, site=site, shared=shared)
         machines = {
             "rebalance": rebalancing,
             "delete": delete.machine,
+            "erase": erasing,
             **{name: each.machine for name, each in scanning.items()},
         }
         claim = Claim(self, "Claims", site=site)
@@ -125,6 +130,7 @@ class ColdstreamStack(Stack):
         )
         committing = [commit_runs.function, claim.function, scanning["reconcile"].function]
         others = [shared.scan, rebalance_step, delete.function, delete.tombstone, shared.report]
+        others.append(erase_step)
         others += [each.function for name, each in scanning.items() if name != "reconcile"]
         save_queries(
             Construct(self, "Logs"),

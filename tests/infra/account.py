@@ -28,6 +28,7 @@ ROLES = {
     "claim": "ClaimsClaim",
     "collect": "CollectStep",
     "delete": "DeleteStep",
+    "erase": "EraseStep",
     "consolidate": "ConsolidateStep",
     "reconcile": "ReconcileStep",
     "retention": "RetentionStep",
