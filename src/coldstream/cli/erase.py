@@ -157,8 +157,11 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     context = read_only(remote)[0]
     report = perform(context, name, offsets, policies, dry_run=True, **settings)
     others = _others(remote, name, report)
-    _show(report, others, as_json=options.as_json and options.dry_run)
+    if not options.as_json:
+        _show(report, others)
     if options.dry_run:
+        if options.as_json:
+            print_json(_document(report, others, None))
         note("nothing was changed; without --dry-run it is asked for")
         _conclude(report)
         return
@@ -230,10 +233,7 @@ def _purge(machines: workflow.Workflows, stream: str) -> dict[str, Any]:
     return workflow.follow(machines, "erase", name)
 
 
-def _show(report: ErasureReport, others: list[Concerned], *, as_json: bool) -> None:
-    if as_json:
-        print_json(_document(report, others, None))
-        return
+def _show(report: ErasureReport, others: list[Concerned]) -> None:
     rows = _document(report, others, None)
     print_table(rows["fragments"], _COLUMNS)
     if rows["others"]:
