@@ -11,8 +11,7 @@ from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
 from coldstream.fragment import parse_trailer
 from coldstream.manifest.erasure import ErasureRecord, parse_erasure
 from coldstream.names import ErasureKey, parse_metadata_key
-from coldstream.osiris.blank import blank_message, is_blank
-from coldstream.osiris.offsets import OffsetSet
+from coldstream.osiris.blank import Erased, blank_message, is_blank
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.verify import verify_stream
 from coldstream.remote.erasures import erased_of
@@ -56,8 +55,8 @@ def test_a_record_says_what_was_erased_and_why_and_nothing_of_it() -> None:
 
     assert isinstance(parse_metadata_key(report.record, PREFIX), ErasureKey)
     record = parse_erasure(site.memory.objects[report.record])
-    assert record == ErasureRecord(off((5, 6)), site.now_ms, "ticket 4711")
-    assert erased_of(site.context, STREAM) == off((5, 6))
+    assert record == ErasureRecord(Erased.of([(5, 6, 1)]), site.now_ms, "ticket 4711")
+    assert erased_of(site.context, STREAM) == Erased.of([(5, 6, 1)])
 
 
 def test_a_dry_run_says_which_fragments_and_writes_nothing() -> None:
@@ -92,12 +91,12 @@ def test_one_that_dies_at_any_call_is_finished_by_a_run_that_names_no_offsets() 
         site.erase()
         site.purge()
 
-        assert [is_blank(each) for each in site.messages()].count(True) == recorded.count()
+        assert [is_blank(each) for each in site.messages()].count(True) == recorded.offsets.count()
         if not died:
             break
         calls += 1
     assert calls > 8
-    assert recorded == off((5, 6), (20, 21))
+    assert recorded.offsets == off((5, 6), (20, 21))
 
 
 def test_a_purge_that_dies_at_any_call_is_finished_by_another() -> None:
@@ -261,15 +260,17 @@ def test_a_commit_that_names_an_object_just_before_the_delete_saves_it() -> None
     [
         b"",
         b"[]",
-        b'{"version": 2, "created_ms": 1, "reason": "", "offsets": [[1, 2]]}',
-        b'{"version": 1, "created_ms": -1, "reason": "", "offsets": [[1, 2]]}',
-        b'{"version": 1, "created_ms": 1, "reason": 5, "offsets": [[1, 2]]}',
+        b'{"version": 2, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]]}',
+        b'{"version": 1, "created_ms": -1, "reason": "", "offsets": [[1, 2, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": 5, "offsets": [[1, 2, 3]]}',
         b'{"version": 1, "created_ms": 1, "reason": "", "offsets": []}',
-        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[2, 1]]}',
-        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]]}',
-        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [["1", 2]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[2, 1, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3, 4]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [["1", 2, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, -1]]}',
         b'{"version": 1, "created_ms": 1, "reason": "", "offsets": 7}',
-        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2]], "more": 1}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]], "more": 1}',
         b"[" * 200_000,
     ],
 )
@@ -279,7 +280,7 @@ def test_a_damaged_record_is_an_error_and_never_an_empty_one(data: bytes) -> Non
 
 
 def test_a_record_that_would_be_too_long_is_refused() -> None:
-    many = OffsetSet(tuple((2 * n, 2 * n + 1) for n in range(100_001)))
+    many = Erased.of((2 * n, 2 * n + 1, 1) for n in range(100_001))
 
     with pytest.raises(InvalidInputError, match="do it in parts"):
         ErasureRecord(many, 0).encode()

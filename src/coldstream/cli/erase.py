@@ -210,7 +210,7 @@ def _others(remote: Remote, stream: str, report: ErasureReport) -> list[Concerne
     """Objects beside the manifest's that hold some of the offsets."""
     from coldstream.usecases.purge import objects_beside
 
-    return list(objects_beside(read_only(remote)[0], stream, report.all_offsets))
+    return list(objects_beside(read_only(remote)[0], stream, report.erased.offsets))
 
 
 def _confirm(report: ErasureReport, others: list[Concerned], options: EraseOptions) -> None:
@@ -278,7 +278,7 @@ def _document(
             {
                 "first": each.first_offset,
                 "next": each.next_offset,
-                "erased": report.all_offsets.within(each.first_offset, each.next_offset).count(),
+                "erased": report.erased.offsets.within(each.first_offset, each.next_offset).count(),
                 "bytes": each.size,
                 "key": each.data_key(report.stream).path(report.prefix),
             }

@@ -1,7 +1,10 @@
 """The erasure record: which offsets of a stream have no content any more, and why.
 
     {"version": 1, "created_ms": 1763000000000, "reason": "ticket 4711",
-     "offsets": [[70, 80], [91, 92]]}
+     "offsets": [[70, 80, 3], [91, 92, 3]]}
+
+Each row is a range of offsets, the last one excluded, and the epoch of the chunks that had them
+(`osiris.blank.Erased`).
 
 PUT before the first commit of an erasure and never changed; all records of a stream count together.
 So it is what finishes an erasure that died, what a repair, a rebuild and an agent go by who find
@@ -15,7 +18,8 @@ import json
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.osiris.offsets import OffsetSet
+from coldstream.names import MAX_EPOCH
+from coldstream.osiris.blank import Erased
 
 VERSION = 1
 #: No record is ever larger.
@@ -31,12 +35,12 @@ class ErasureRecord:
     """What one run of an erasure was asked for.
 
     Attributes:
-        offsets: of the messages.
+        erased: the messages.
         created_ms: when, ms since the Unix epoch.
         reason: in the words of whoever asked.
     """
 
-    offsets: OffsetSet
+    erased: Erased
     created_ms: int
     reason: str = ""
 
@@ -46,9 +50,10 @@ class ErasureRecord:
         Raises:
             InvalidInputError: it says nothing, or more than a record holds.
         """
-        if not 0 < len(self.offsets.ranges) <= MAX_RANGES:
+        rows = list(self.erased.rows)
+        if not 0 < len(rows) <= MAX_RANGES:
             raise InvalidInputError(
-                f"{len(self.offsets.ranges)} ranges of offsets to erase; a run takes 1 to"
+                f"{len(rows)} ranges of offsets to erase; a run takes 1 to"
                 f" {MAX_RANGES}: give --from and --until, and do it in parts"
             )
         if len(self.reason) > MAX_REASON:
@@ -57,7 +62,7 @@ class ErasureRecord:
             "version": VERSION,
             "created_ms": self.created_ms,
             "reason": self.reason,
-            "offsets": self.offsets.ranges,
+            "offsets": rows,
         }
         return json.dumps(document, sort_keys=True).encode() + b"\n"
 
@@ -82,15 +87,17 @@ def parse_erasure(data: bytes) -> ErasureRecord:
             raise ValueError("its time is none")
         if not isinstance(reason, str) or len(reason) > MAX_REASON:
             raise ValueError("its reason is none")
-        offsets = OffsetSet.of(_range(row) for row in document["offsets"])
-        if not offsets:
+        erased = Erased.of(_row(row) for row in document["offsets"])
+        if not erased:
             raise ValueError("it names no offsets")
     except (ValueError, TypeError, RecursionError) as exc:
         raise CorruptDataError(f"an erasure record that cannot be read: {exc}") from exc
-    return ErasureRecord(offsets, created, reason)
+    return ErasureRecord(erased, created, reason)
 
 
-def _range(row: object) -> tuple[int, int]:
-    if not isinstance(row, list) or len(row) != 2 or not all(type(each) is int for each in row):
+def _row(row: object) -> tuple[int, int, int]:
+    if not isinstance(row, list) or len(row) != 3 or not all(type(each) is int for each in row):
         raise ValueError("a range that is none")
-    return row[0], row[1]
+    if not 0 <= row[2] <= MAX_EPOCH:
+        raise ValueError("an epoch that is none")
+    return row[0], row[1], row[2]

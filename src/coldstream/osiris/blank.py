@@ -18,13 +18,13 @@ bits of its filter value, which are a hash.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkType
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkHeader, ChunkType
 from coldstream.osiris.entry import (
     MAX_SUB_BATCH_BYTES,
     encode_simple,
@@ -48,6 +48,56 @@ _LONG = len(_DATA) + 5  # vbin32: its length in four
 MARKED_FROM = len(_ANNOTATIONS) + _SHORT
 
 
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """Which messages of a stream were erased: offsets by the epoch of the chunk that had them.
+
+    After a fail-over that lost data the same offsets have other messages, in chunks of other
+    epochs; those nobody has asked to erase. The epoch 0 stands for offsets without a chunk in the
+    manifest: no message is blanked for them, and what still has them is garbage.
+
+    Attributes:
+        by_epoch: offsets by chunk epoch.
+    """
+
+    by_epoch: Mapping[int, OffsetSet] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int]]) -> Erased:
+        """From (first, next, epoch) rows in any order.
+
+        Raises:
+            InvalidInputError: one is no range of offsets.
+        """
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for first, next_offset, epoch in rows:
+            ranges.setdefault(epoch, []).append((first, next_offset))
+        return cls({epoch: OffsetSet.of(each) for epoch, each in sorted(ranges.items())})
+
+    @property
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """(first, next, epoch), by epoch and offset."""
+        for epoch, offsets in self.by_epoch.items():
+            for first, next_offset in offsets.ranges:
+                yield first, next_offset, epoch
+
+    @property
+    def offsets(self) -> OffsetSet:
+        """All of them, whatever the epoch."""
+        return OffsetSet.of(each for some in self.by_epoch.values() for each in some.ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_epoch)
+
+    def __or__(self, other: Erased) -> Erased:
+        return Erased.of((*self.rows, *other.rows))
+
+    def in_chunk(self, header: ChunkHeader) -> OffsetSet:
+        """Those of a chunk."""
+        found = self.by_epoch.get(header.epoch, OffsetSet())
+        return found.within(header.chunk_id, header.next_offset)
+
+
 @lru_cache(maxsize=256)
 def blank_message(size: int) -> bytes:
     """The message of `size` bytes that stands for an erased one."""
@@ -69,31 +119,29 @@ def is_blank(message: Buffer) -> bool:
 
 
 def blank_chunk(
-    chunk: Chunk, erased: OffsetSet, *, max_sub_batch_bytes: int = MAX_SUB_BATCH_BYTES
+    chunk: Chunk, erased: Erased, *, max_sub_batch_bytes: int = MAX_SUB_BATCH_BYTES
 ) -> Chunk:
     """A chunk without what was in its erased messages; the same one if nothing is left to do.
 
     Args:
         chunk: whole and sound: its CRC is not checked, and what is made of it has one that holds.
-        erased: offsets of the stream; those that the chunk has not are passed over.
+        erased: of the stream; what the chunk has not is passed over.
         max_sub_batch_bytes: a sub-batch that inflates to more is refused.
 
     Raises:
         CorruptDataError: an entry is damaged. Names the offset.
     """
     header = chunk.header
-    if header.chunk_type != ChunkType.USER:
-        return chunk
-    erased = erased.within(header.chunk_id, header.next_offset)
-    if not erased:
+    offsets = erased.in_chunk(header)
+    if header.chunk_type != ChunkType.USER or not offsets:
         return chunk
     entries: list[Buffer] = []
     changed = False
     for offset, records, entry in iter_entries(chunk):
         blank: Buffer | None = None
-        if erased.overlaps(offset, offset + records):
+        if offsets.overlaps(offset, offset + records):
             try:
-                blank = _blank_entry(entry, offset, erased, max_sub_batch_bytes)
+                blank = _blank_entry(entry, offset, offsets, max_sub_batch_bytes)
             except CorruptDataError as exc:
                 raise exc.located(offset=offset) from exc.__cause__
         changed = changed or blank is not None
@@ -122,14 +170,15 @@ def _blank_entry(entry: memoryview, offset: int, erased: OffsetSet, limit: int) 
     return encode_sub_batch(blanks, codec)
 
 
-def differs_by_erasure_alone(own: Chunk, found: Chunk, erased: OffsetSet) -> bool:
+def differs_by_erasure_alone(own: Chunk, found: Chunk, erased: Erased) -> bool:
     """Whether `found` is `own` but for messages that were erased.
 
     Args:
         own: as a broker wrote it.
         found: a chunk with the same id, as it is in the remote tier.
-        erased: offsets of the stream.
+        erased: of the stream.
     """
+    offsets = erased.in_chunk(own.header)
     one, other = (
         own.header,
         replace(found.header, crc=own.header.crc, data_size=own.header.data_size),
@@ -143,7 +192,7 @@ def differs_by_erasure_alone(own: Chunk, found: Chunk, erased: OffsetSet) -> boo
             iter_records(own), iter_records(found), strict=True
         )
         return all(
-            body == blank or (offset in erased and len(body) == len(blank) and is_blank(blank))
+            body == blank or (offset in offsets and len(body) == len(blank) and is_blank(blank))
             for (offset, body), (_, blank) in pairs
         )
     except (CorruptDataError, ValueError):

@@ -63,6 +63,19 @@ class OffsetSet:
         cut = ((max(low, first), min(high, next_offset)) for low, high in self.ranges[begin:end])
         return OffsetSet(tuple((low, high) for low, high in cut if low < high))
 
+    def without(self, other: OffsetSet) -> OffsetSet:
+        """The offsets of the set that are not in another one."""
+        left: list[tuple[int, int]] = []
+        for first, next_offset in self.ranges:
+            at = first
+            for low, high in other.within(first, next_offset).ranges:
+                if at < low:
+                    left.append((at, low))
+                at = high
+            if at < next_offset:
+                left.append((at, next_offset))
+        return OffsetSet(tuple(left))
+
     def count(self) -> int:
         """How many offsets there are."""
         return sum(next_offset - first for first, next_offset in self.ranges)

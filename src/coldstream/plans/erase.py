@@ -6,16 +6,15 @@ from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
-from coldstream.osiris.blank import blank_chunk
+from coldstream.osiris.blank import Erased, blank_chunk
 from coldstream.osiris.chunk import iter_chunks
-from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.assemble import FoundChunk, Fragment, fragment_of
 from coldstream.plans.repair import known_of
 from coldstream.soundness.fragment import sound
 
 
 def blanked(
-    data: memoryview, entry: Entry, key: DataKey, erased: OffsetSet, *, floor: int | None
+    data: memoryview, entry: Entry, key: DataKey, erased: Erased, *, floor: int | None
 ) -> Fragment | None:
     """The object that takes a fragment's place; None if all that is erased is blank already.
 
@@ -26,7 +25,7 @@ def blanked(
         data: the whole object.
         entry: of the manifest.
         key: of the object.
-        erased: offsets of the stream.
+        erased: of the stream.
         floor: of its epoch in the ledger.
 
     Raises:
@@ -49,6 +48,6 @@ def blanked(
     return fragment_of(run, known_of(data, entry, key), epoch=entry.epoch, floor=floor)
 
 
-def all_blank(data: memoryview, erased: OffsetSet) -> bool:
+def all_blank(data: memoryview, erased: Erased) -> bool:
     """Whether nothing is left to erase in chunks that lie back to back and are whole."""
     return all(blank_chunk(chunk, erased) is chunk for chunk in iter_chunks(data))

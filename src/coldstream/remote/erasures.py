@@ -15,7 +15,7 @@ from coldstream.names import (
     metadata_prefix,
     parse_metadata_key,
 )
-from coldstream.osiris.offsets import OffsetSet
+from coldstream.osiris.blank import Erased
 from coldstream.ports import ObjectStore
 from coldstream.remote.listing import PAGE_SIZE, pages
 
@@ -37,15 +37,15 @@ class Tier(Protocol):
         ...
 
 
-def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> OffsetSet:
-    """The offsets that were erased of a stream, or are about to be; one LIST where there are none.
+def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> Erased:
+    """The messages that were erased of a stream, or are about to be; one LIST if there are none.
 
     Raises:
         CorruptDataError: a record is damaged: then nobody knows what was erased.
         NotFoundError: a record went meanwhile: the stream is being deleted.
         UnavailableError, PermissionDeniedError: from the store.
     """
-    ranges: list[tuple[int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     begin = erasure_prefix(tier.prefix, stream)
     found = 0
     # From just before the first record: what a LIST below a part of a name gives is not the same
@@ -55,7 +55,7 @@ def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> OffsetS
         for row in page:
             if not row.key.startswith(begin):
                 if row.key > begin:
-                    return OffsetSet.of(ranges)
+                    return Erased.of(rows)
                 continue
             try:
                 if not isinstance(parse_metadata_key(row.key, tier.prefix), ErasureKey):
@@ -65,8 +65,8 @@ def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> OffsetS
             found += 1
             if found > MAX_RECORDS:
                 raise CorruptDataError(f"more than {MAX_RECORDS} erasure records", stream=stream)
-            ranges += _read(tier.store, stream, row.key).offsets.ranges
-    return OffsetSet.of(ranges)
+            rows += _read(tier.store, stream, row.key).erased.rows
+    return Erased.of(rows)
 
 
 def _read(store: ObjectStore, stream: str, key: str) -> ErasureRecord:

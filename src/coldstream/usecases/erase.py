@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.erasure import ErasureRecord
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaf_at, leaves
+from coldstream.osiris.blank import Erased
+from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.erase import blanked
 from coldstream.plans.policy import PolicySet
 from coldstream.remote.context import Context
 from coldstream.remote.erasures import erased_of, put_erasure
 from coldstream.remote.roots import load
+from coldstream.remote.trailers import trailer_of
 from coldstream.soundness.trailer import entry_of
 from coldstream.usecases.delete_stream import check_hold
 from coldstream.usecases.swap import swap
@@ -39,7 +43,7 @@ class ErasureReport:
         stream: directory name.
         prefix: of its keys.
         offsets: what was asked for now.
-        all_offsets: that, and all that was asked for earlier.
+        erased: that, and all that was asked for earlier.
         record: key of the record of this run, "" if it had nothing new to say.
         fragments: of the manifest, with an erased offset that is not blank yet.
         written: of the new ones.
@@ -50,7 +54,7 @@ class ErasureReport:
     stream: str
     prefix: str
     offsets: OffsetSet
-    all_offsets: OffsetSet
+    erased: Erased
     record: str = ""
     fragments: list[Entry] = field(default_factory=list)
     written: list[Entry] = field(default_factory=list)
@@ -103,11 +107,12 @@ def erase(
             offset=offsets.end - 1,
         )
     known = erased_of(context, stream)
+    wanted = dated(context, stream, loaded.root, offsets)
     report = ErasureReport(
-        stream, context.prefix, offsets, known | offsets, version=loaded.item.version
+        stream, context.prefix, offsets, known | wanted, version=loaded.item.version
     )
-    if not dry_run and report.all_offsets != known:
-        record = ErasureRecord(offsets, now_ms, reason)
+    if not dry_run and report.erased != known:
+        record = ErasureRecord(wanted, now_ms, reason)
         report.record = put_erasure(context, stream, record, new_uid=context.new_uid)
     step = _EraseStep(context, report, branching, pause, dry_run)
     for _ in range(_PASSES):
@@ -139,7 +144,7 @@ class _EraseStep:
         report.damaged.clear()
         overtaken = 0
         waiting: dict[Entry, tuple[Entry, ...]] = {}
-        for leaf in concerned(root, report.all_offsets, self._fetch):
+        for leaf in concerned(root, report.erased.offsets, self._fetch):
             try:
                 new = self._rewritten(leaf, root)
             except CorruptDataError as error:
@@ -164,7 +169,7 @@ class _EraseStep:
         data = memoryview(context.store.get(path, 0, leaf.size))
         try:
             floor = root.ledger.floor(leaf.epoch)
-            made = blanked(data, leaf, key, self._report.all_offsets, floor=floor)
+            made = blanked(data, leaf, key, self._report.erased, floor=floor)
         except CorruptDataError as exc:
             raise exc.located(stream=self._stream, offset=leaf.first_offset, key=path) from exc
         if made is None:
@@ -203,6 +208,30 @@ class _EraseStep:
         """Whether the manifest does not name a fragment any more."""
         root = load(self._context, self._stream).root
         return leaf_at(root, max(leaf.first_offset, root.first_offset), self._fetch) != leaf
+
+
+def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Erased:
+    """The offsets with the epochs of the chunks that have them; 0 where the manifest has none.
+
+    Costs a trailer for each fragment, and all of one that has chunks of several epochs.
+
+    Raises:
+        NotFoundError: a fragment is gone.
+        CorruptDataError: one is damaged: repair it first.
+    """
+    rows: list[tuple[int, int, int]] = []
+    for leaf in concerned(root, offsets, context.fetch(stream)):
+        path = leaf.data_key(stream).path(context.prefix)
+        trailer = trailer_of(context.store, context.prefix, stream, leaf)
+        spans = [(leaf.first_offset, leaf.next_offset, trailer.first_chunk_epoch)]
+        if trailer.first_chunk_epoch != trailer.last_chunk_epoch:
+            data = context.store.get(path, len(HEADER), trailer.index_position)
+            headers = [chunk.header for chunk in iter_chunks(data)]
+            spans = [(each.chunk_id, each.next_offset, each.epoch) for each in headers]
+        for first, next_offset, epoch in spans:
+            rows += [(*each, epoch) for each in offsets.within(first, next_offset).ranges]
+    found = OffsetSet.of((first, next_offset) for first, next_offset, _ in rows)
+    return Erased.of((*rows, *((*each, 0) for each in offsets.without(found).ranges)))
 
 
 def concerned(root: Root, erased: OffsetSet, fetch: Fetch) -> Iterator[Entry]:

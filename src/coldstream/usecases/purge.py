@@ -153,7 +153,7 @@ def purge(
         UnavailableError: S3 or DynamoDB did not answer, or S3 deletes nothing.
     """
     check_hold(load(context, stream).item, policies)
-    erased = erased_of(context, stream)
+    erased = erased_of(context, stream).offsets
     if not erased:
         return Purge(stream, PurgeState.DONE)
     amended = amend(context, stream, lambda each: Rebalance(replace(each.root), ()), pause=pause)

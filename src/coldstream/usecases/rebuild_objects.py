@@ -10,7 +10,7 @@ from coldstream.fragment import (
     HEADER,
     check_against_key,
 )
-from coldstream.osiris.offsets import OffsetSet
+from coldstream.osiris.blank import Erased
 from coldstream.plans.erase import all_blank
 from coldstream.plans.resolve import Listed, Verified
 from coldstream.remote.context import Context
@@ -55,9 +55,9 @@ def sound(context: Context, fragments: Sequence[Verified]) -> list[bool]:
     return [_is_sound(context, each, erased[each.listed.data_key.stream]) for each in fragments]
 
 
-def _is_sound(context: Context, each: Verified, erased: OffsetSet) -> bool:
+def _is_sound(context: Context, each: Verified, erased: Erased) -> bool:
     path, trailer = each.listed.path, each.trailer
-    concerned = erased.overlaps(trailer.first_offset, trailer.next_offset)
+    concerned = erased.offsets.overlaps(trailer.first_offset, trailer.next_offset)
     try:
         if bytes(context.store.get(path, 0, len(HEADER))) != HEADER:
             return False

@@ -10,6 +10,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import BodyKind, decode_message, encode_data
 from coldstream.osiris.blank import (
     MARKED_FROM,
+    Erased,
     blank_chunk,
     blank_message,
     differs_by_erasure_alone,
@@ -17,15 +18,14 @@ from coldstream.osiris.blank import (
 )
 from coldstream.osiris.chunk import Chunk, ChunkHeader, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
-from coldstream.osiris.offsets import OffsetSet
 from tests.support.tier import FIXTURES, segments_of
 
 SECRET = b"alice@example.org"
 BODIES = [b"first", SECRET * 3, encode_data(b"third " * 9), b"fourth " * 7]
 
 
-def of(*offsets: int) -> OffsetSet:
-    return OffsetSet.of((each, each + 1) for each in offsets)
+def of(*offsets: int, epoch: int = 3) -> Erased:
+    return Erased.of((each, each + 1, epoch) for each in offsets)
 
 
 def chunk_of(entries: list[bytes], records: int, *, first: int = 100, bloom: bytes = b"") -> Chunk:
@@ -105,6 +105,14 @@ def test_a_chunk_with_no_erased_offset_and_one_of_tracking_data_stay_as_they_are
     assert blank_chunk(kept, of(100)) is kept
 
 
+def test_another_message_at_the_offset_in_a_chunk_of_another_epoch_is_not_touched() -> None:
+    """After a fail-over that lost data: nobody has asked to erase what came in its place."""
+    chunk = chunk_of([encode_simple(each) for each in BODIES], 4)
+
+    assert blank_chunk(chunk, of(101, epoch=2)) is chunk
+    assert blank_chunk(chunk, of(101, epoch=0)) is chunk
+
+
 def test_a_damaged_entry_is_an_error_that_names_its_offset() -> None:
     sub_batch = bytearray(encode_sub_batch(BODIES, Codec.ZSTD))
     sub_batch[-3] ^= 0xFF
@@ -138,7 +146,8 @@ def test_every_message_of_brokers_files_can_be_erased(name: str) -> None:
         (own,) = chunk
         if own.header.chunk_type != ChunkType.USER:
             continue
-        everything = OffsetSet.of([(own.header.chunk_id, own.header.next_offset)])
+        header = own.header
+        everything = Erased.of([(header.chunk_id, header.next_offset, header.epoch)])
 
         (blank,) = iter_chunks(blank_chunk(own, everything).buffer)
 
