@@ -88,7 +88,9 @@ def read(
             if early or (at is not None and begins > at):
                 raise _broken(f"chunk {begins} where {start if at is None else at} is next", begins)
             written = cluster.written.get((begins, header.epoch))
-            if written is None or written.data != bytes(chunk.buffer):
+            if written is None or not oracle.contents.erased.is_as_written(
+                written.data, bytes(chunk.buffer), header.epoch, begins
+            ):
                 raise _broken("not what the broker wrote", begins)
             if written.identity not in cluster.committed:
                 raise _broken("never committed", begins)
