@@ -18,6 +18,7 @@ from coldstream.adapters.place import Place, Remote, connect
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
+from coldstream.jobs.materialise.erase import erased_now
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import READ_COLUMNS
@@ -58,12 +59,14 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     """A stream and its manifest, at this moment.
 
     Raises:
-        NotFoundError, CorruptDataError: as `Snapshots.load`.
+        NotFoundError, CorruptDataError: as `Snapshots.load` and `erased_now`.
     """
     snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
     name = snapshot.item.name.queue or item.stream
     root = snapshot.root
-    return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot, root.ledger)
+    erased = erased_now(remote.context(), item.stream, root)
+    first, next_offset = root.first_offset, root.next_offset
+    return StreamNow(item.stream, name, first, next_offset, snapshot, root.ledger, erased)
 
 
 def stream_deleted(item: CatalogItem) -> StreamNow:
