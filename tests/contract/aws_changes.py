@@ -17,6 +17,7 @@ from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_compose import S3Composer
 from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.adapters.s3_versions import S3Versions
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, changed
@@ -37,6 +38,7 @@ from coldstream.ports import (
     Landed,
     ObjectStore,
     Policies,
+    VersionDeleter,
     Workflows,
 )
 from coldstream_devkit.suites.adoption import AdoptionSuite
@@ -54,6 +56,7 @@ from coldstream_devkit.suites.state import (
     StateSuite,
     change_of,
 )
+from coldstream_devkit.suites.versions import LostVersionAnswerSuite, VersionDeleterSuite
 from coldstream_devkit.suites.workflows import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
 from tests.support import faults
 from tests.support.aws import BUCKET, PREFIX, TABLE
@@ -89,6 +92,34 @@ class S3DeleterRules(_OnS3, DeleterSuite, OddKeysDeleteSuite, LostDeleteAnswerSu
     @pytest.fixture
     def refuse_keys(self, s3: Any) -> Callable[..., None]:
         return partial(faults.leave_keys, s3)
+
+
+class S3VersionsRules(VersionDeleterSuite, LostVersionAnswerSuite):
+    """Both suites for `S3Versions`, in a bucket of their own; needs the fixture `s3` (client)."""
+
+    _BUCKET = f"versions-{secrets.token_hex(4)}"
+
+    @pytest.fixture
+    def store(self, s3: Any) -> ObjectStore:
+        names = [each["Name"] for each in s3.list_buckets()["Buckets"]]
+        if self._BUCKET not in names:
+            s3.create_bucket(Bucket=self._BUCKET)
+            s3.put_bucket_versioning(
+                Bucket=self._BUCKET, VersioningConfiguration={"Status": "Enabled"}
+            )
+        return BotoObjectStore(client=s3, bucket=self._BUCKET)
+
+    @pytest.fixture
+    def deleter(self, s3: Any) -> Deleter:
+        return S3Deleter(client=s3, bucket=self._BUCKET)
+
+    @pytest.fixture
+    def versions(self, s3: Any) -> VersionDeleter:
+        return S3Versions(client=s3, bucket=self._BUCKET)
+
+    @pytest.fixture
+    def lose_delete_answers(self, s3: Any) -> Callable[[int], None]:
+        return partial(faults.lose_answers, s3, "DeleteObjects")
 
 
 class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):

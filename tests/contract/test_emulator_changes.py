@@ -16,6 +16,7 @@ from tests.contract.aws_changes import (
     DynamoStateRules,
     S3ComposerRules,
     S3DeleterRules,
+    S3VersionsRules,
     StepFunctionsRules,
     create_machine,
 )
@@ -45,6 +46,10 @@ def machine(site: Emulator) -> str:
 
 
 class TestS3Deleter(S3DeleterRules):
+    pass
+
+
+class TestS3Versions(S3VersionsRules):
     pass
 
 

@@ -25,6 +25,7 @@ from coldstream.ports import (
     Heartbeats,
     ObjectStore,
     Policies,
+    VersionDeleter,
     Workflows,
 )
 from coldstream_devkit.suites.adoption import AdoptionRaceSuite
@@ -36,6 +37,7 @@ from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectSt
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
 from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
 from coldstream_devkit.suites.state import RulesSuite, StateRaceSuite, StateSuite
+from coldstream_devkit.suites.versions import VersionDeleterSuite
 from coldstream_devkit.suites.workflows import WORKFLOW, WorkflowsSuite
 
 
@@ -57,6 +59,22 @@ class TestMemoryChanges(DeleterSuite, OddKeysDeleteSuite, ComposerSuite):
 
     @pytest.fixture
     def composer(self, store: ObjectStore) -> Composer:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+
+class TestMemoryVersions(VersionDeleterSuite):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return MemoryObjectStore(versioned=True)
+
+    @pytest.fixture
+    def deleter(self, store: ObjectStore) -> Deleter:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+    @pytest.fixture
+    def versions(self, store: ObjectStore) -> VersionDeleter:
         assert isinstance(store, MemoryObjectStore)
         return store
 

@@ -13,6 +13,7 @@ from tests.contract.aws_changes import (
     DynamoStateRules,
     S3ComposerRules,
     S3DeleterRules,
+    S3VersionsRules,
     StepFunctionsRules,
     create_machine,
 )
@@ -36,6 +37,10 @@ def dynamodb(moto_aws: None) -> Any:
 
 
 class TestS3Deleter(S3DeleterRules):
+    pass
+
+
+class TestS3Versions(S3VersionsRules):
     pass
 
 

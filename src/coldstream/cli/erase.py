@@ -39,6 +39,7 @@ from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.workflow import WorkflowsOption
 from coldstream.errors import InvalidInputError
 from coldstream.names import execution_name
+from coldstream.ports import Workflows
 
 if TYPE_CHECKING:
     from coldstream.osiris.offsets import OffsetSet
@@ -225,7 +226,7 @@ def _confirm(report: ErasureReport, others: list[Concerned], options: EraseOptio
     )
 
 
-def _purge(machines: workflow.Workflows, stream: str) -> dict[str, Any]:
+def _purge(machines: Workflows, stream: str) -> dict[str, Any]:
     """Start the machine that deletes old objects, and follow it; what it gave."""
     # To the second, and not to the minute as elsewhere: a second run has something else to do.
     name = execution_name("erase", stream, f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}")
