@@ -590,8 +590,8 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "bad-left-out": 5000,
         "erase-epoch": 20_000,
         "erase-in-repair": 20_000,
-        "erase-is-no-forgery": 5000,
-        "purge-hold": 5000,
-        "purge-garbage": 5000,
+        "erase-is-no-forgery": 20_000,
+        "purge-hold": 20_000,
+        "purge-garbage": 20_000,
     }
 )
