@@ -411,5 +411,8 @@ class _AnswerLost:
     def files(self, loaded: Loaded) -> list[StoredFile]:
         return self._table.files(loaded)
 
+    def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
+        return self._table.count(loaded, stream, ranges)
+
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         return self._table.rows(loaded, path)

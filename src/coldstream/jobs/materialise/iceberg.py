@@ -267,7 +267,7 @@ class IcebergTable:
         table: IcebergMetadata = loaded.handle
         with answers(self.name):
             scan = table.scan(self._within(stream, ranges), (self._stream, self._offset))
-            return scan.to_arrow().num_rows
+            return int(scan.to_arrow().num_rows)
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         with loaded.handle.io.new_input(path).open() as source:
