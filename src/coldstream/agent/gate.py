@@ -172,6 +172,7 @@ class Gate:
             max_age_ms=limits.max_age_ms,
             super_stream="" if queue is None else self._listing.super_stream(queue),
             trouble=proof.trouble,
+            epoch=parse_chunk_header(proof.header).epoch if proof.limit else 0,
         )
 
     def warnings(self) -> list[str]:

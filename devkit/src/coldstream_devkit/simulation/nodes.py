@@ -46,7 +46,21 @@ class Delivered:
         replica = self.replicas.get(stream)
         if replica is None or not replica.up:
             return Known()
-        return Known(writer=replica.leads, whole=self.of(replica) >= replica.tail)
+        committed = self.of(replica)
+        last = next(
+            (
+                each
+                for segment in reversed(replica.segments)
+                for each in reversed(segment.chunks)
+                if each.next_offset <= committed
+            ),
+            None,
+        )
+        return Known(
+            writer=replica.leads,
+            whole=committed >= replica.tail,
+            epoch=0 if last is None else last.epoch,
+        )
 
     def limit(self, stream: str) -> int:
         """All offsets below this are committed; 0 while the broker is down."""
