@@ -7,11 +7,12 @@ each run asks the table. The files that had the rows go when the versions before
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.table import Append, Table
 from coldstream.manifest.root import Root
@@ -47,6 +48,33 @@ def erased_now(context: Context, stream: str, root: Root) -> OffsetSet:
     ]
     retired = erased.by_epoch.get(0, OffsetSet()).within(0, root.first_offset)
     return OffsetSet.of((*spans, *retired.ranges))
+
+
+def erase_all(
+    tables: Iterable[tuple[Table, pa.Schema]],
+    streams: Iterable[StreamNow],
+    *,
+    new_id: Callable[[], str],
+    pause: Callable[[int], None],
+) -> int:
+    """Take the rows of all erased messages out of tables; how many there were.
+
+    Args:
+        tables: with the schema that `Table.load` wants; one that does not exist is not made.
+        streams: all that go into them.
+        new_id: gives an id that is used once.
+        pause: as in `commit`.
+
+    Raises:
+        As `commit`.
+    """
+    erased = [now for now in streams if now.erased]
+    return sum(
+        erase_rows(table, schema, now.stream, now.erased, new_id=new_id, pause=pause)
+        for table, schema in (tables if erased else ())
+        if table.peek() is not None
+        for now in erased
+    )
 
 
 def erase_rows(

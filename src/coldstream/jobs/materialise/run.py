@@ -17,7 +17,7 @@ import pyarrow as pa
 from coldstream.jobs.materialise.column_plan import TablePlan, grows, plan_columns, sample_of
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
-from coldstream.jobs.materialise.erase import erase_rows
+from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import with_rule
@@ -197,25 +197,9 @@ class Runner:
                 f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
                 f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
             )
-        self._erase(tables, begin, streams, report)
+        both = ((tables.rows, begin), (tables.dead, dead_schema()))
+        report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
         return report
-
-    def _erase(
-        self,
-        tables: Tables,
-        begin: pa.Schema,
-        streams: Sequence[StreamNow],
-        report: TableReport,
-    ) -> None:
-        """Take the rows of erased messages out of both tables."""
-        erased = [now for now in streams if now.erased]
-        for table, schema in ((tables.rows, begin), (tables.dead, dead_schema())):
-            if not erased or table.peek() is None:
-                continue
-            for now in erased:
-                report.erased_rows += erase_rows(
-                    table, schema, now.stream, now.erased, new_id=self.new_id, pause=self.pause
-                )
 
     def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
         for now, each in todo:
