@@ -590,7 +590,6 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "bad-left-out": 5000,
         "erase-epoch": 20_000,
         "erase-in-repair": 20_000,
-        "erase-is-no-forgery": 20_000,
         "purge-hold": 20_000,
         "purge-garbage": 20_000,
     }
