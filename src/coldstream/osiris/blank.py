@@ -24,7 +24,14 @@ from functools import lru_cache
 
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
-from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Buffer, Chunk, ChunkHeader, ChunkType
+from coldstream.osiris.chunk import (
+    CHUNK_HEADER_SIZE,
+    Buffer,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    iter_chunks,
+)
 from coldstream.osiris.entry import (
     MAX_SUB_BATCH_BYTES,
     encode_simple,
@@ -168,6 +175,15 @@ def _blank_entry(entry: memoryview, offset: int, erased: OffsetSet, limit: int) 
     if all(blank == body for blank, body in zip(blanks, bodies, strict=True)):
         return None
     return encode_sub_batch(blanks, codec)
+
+
+def all_blank(data: Buffer, erased: Erased) -> bool:
+    """Whether nothing is left to erase in chunks that lie back to back and are whole.
+
+    Raises:
+        CorruptDataError: they do not, or are not.
+    """
+    return all(blank_chunk(chunk, erased) is chunk for chunk in iter_chunks(data))
 
 
 def differs_by_erasure_alone(own: Chunk, found: Chunk, erased: Erased) -> bool:

@@ -46,8 +46,3 @@ def blanked(
     if not changed:
         return None
     return fragment_of(run, known_of(data, entry, key), epoch=entry.epoch, floor=floor)
-
-
-def all_blank(data: memoryview, erased: Erased) -> bool:
-    """Whether nothing is left to erase in chunks that lie back to back and are whole."""
-    return all(blank_chunk(chunk, erased) is chunk for chunk in iter_chunks(data))

@@ -10,8 +10,7 @@ from coldstream.fragment import (
     HEADER,
     check_against_key,
 )
-from coldstream.osiris.blank import Erased
-from coldstream.plans.erase import all_blank
+from coldstream.osiris.blank import Erased, all_blank
 from coldstream.plans.resolve import Listed, Verified
 from coldstream.remote.context import Context
 from coldstream.remote.erasures import erased_of
@@ -71,7 +70,7 @@ def _is_sound(context: Context, each: Verified, erased: Erased) -> bool:
         read_index(context.store, path, trailer)
         if concerned:
             data = context.store.get(path, len(HEADER), trailer.index_position)
-            return all_blank(memoryview(data), erased)
+            return all_blank(data, erased)
     except (CorruptDataError, NotFoundError):
         return False
     return True
