@@ -270,6 +270,7 @@ def _conclude(report: ErasureReport, output: dict[str, Any] | None = None) -> No
 def _document(
     report: ErasureReport, others: list[Concerned], output: dict[str, Any] | None
 ) -> dict[str, Any]:
+    erased = report.erased.offsets
     return {
         "stream": report.stream,
         "offsets": [list(each) for each in report.offsets.ranges],
@@ -279,7 +280,7 @@ def _document(
             {
                 "first": each.first_offset,
                 "next": each.next_offset,
-                "erased": report.erased.offsets.within(each.first_offset, each.next_offset).count(),
+                "erased": erased.within(each.first_offset, each.next_offset).count(),
                 "bytes": each.size,
                 "key": each.data_key(report.stream).path(report.prefix),
             }

@@ -99,6 +99,10 @@ class Erased:
     def __or__(self, other: Erased) -> Erased:
         return Erased.of((*self.rows, *other.rows))
 
+    def overlaps(self, first: int, next_offset: int) -> bool:
+        """Whether some offset of [first, next_offset) was erased, whatever the epoch."""
+        return any(each.overlaps(first, next_offset) for each in self.by_epoch.values())
+
     def in_chunk(self, header: ChunkHeader) -> OffsetSet:
         """Those of a chunk."""
         found = self.by_epoch.get(header.epoch, OffsetSet())

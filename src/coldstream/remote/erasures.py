@@ -20,7 +20,7 @@ from coldstream.ports import ObjectStore
 from coldstream.remote.listing import PAGE_SIZE, pages
 
 #: Records of one stream; more than that many requests of people nobody has answered.
-MAX_RECORDS = 100_000
+MAX_RECORDS = 10_000
 
 
 class Tier(Protocol):

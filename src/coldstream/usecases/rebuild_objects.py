@@ -56,7 +56,7 @@ def sound(context: Context, fragments: Sequence[Verified]) -> list[bool]:
 
 def _is_sound(context: Context, each: Verified, erased: Erased) -> bool:
     path, trailer = each.listed.path, each.trailer
-    concerned = erased.offsets.overlaps(trailer.first_offset, trailer.next_offset)
+    concerned = erased.overlaps(trailer.first_offset, trailer.next_offset)
     try:
         if bytes(context.store.get(path, 0, len(HEADER))) != HEADER:
             return False
