@@ -232,9 +232,10 @@ def _listed(
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
     With them the holes between those that it would have taken: without these nobody can put
-    together again what lies behind one. They had a right to the manifest, and are not in its landed tree. What other objects of that
-    tree stand for is not named: `collect` may be about to delete it. What an earlier claim has shut
-    out is that claim's. None that reaches above `floor` begins below `low`.
+    together again what lies behind one. They had a right to the manifest, and are not in its landed
+    tree. What other objects of that tree stand for is not named: `collect` may be about to delete
+    it. What an earlier claim has shut out is that claim's. None that reaches above `floor` begins
+    below `low`.
     """
     stream, root, landed = loaded.item.stream, extension.root, loaded.root
     fetch = context.fetch(stream)
