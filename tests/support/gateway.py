@@ -64,7 +64,7 @@ class Gateway:
                 broker, self.data_dir, lambda stream, words: self.said.append(f"{stream}: {words}"),
             )  # fmt: skip
             self.metrics = GatewayMetrics(self.budget)
-            site = Site(
+            self.site = Site(
                 streams,
                 Offsets(broker),
                 self.users,
@@ -74,6 +74,8 @@ class Gateway:
                 "1",
                 penalty_seconds=0.01,
             )
-            async with Server(site, self.most).listening("127.0.0.1", 0, self.tls) as self.port:
+            async with Server(self.site, self.most).listening(
+                "127.0.0.1", 0, self.tls
+            ) as self.port:
                 self._ready.set()
                 await self._end.wait()

@@ -12,6 +12,7 @@ from coldstream.broker.frames import Code, FrameError, Key
 from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
 from coldstream.gateway import answers
 from coldstream.gateway.delivery import Delivery
+from coldstream.gateway.hang_up import hang_up
 from coldstream.gateway.lookups import Lookups
 from coldstream.gateway.requests import (
     AnyRequest,
@@ -38,8 +39,12 @@ from coldstream.gateway.site import Site
 LOGIN_SECONDS = 15.0
 #: Bytes that may wait for a socket before whoever writes has to wait.
 _HIGH_WATER = 2**18
+#: Bytes of answers that may wait for a client; who asks on and takes none is hung up on.
+_MAX_UNTAKEN = 2**23
 #: A client may be silent for so many heartbeats.
 _SILENT_HEARTBEATS = 3
+#: How long a client that takes nothing is waited for before its next frame is read.
+_PATIENCE_SECONDS = float(HEARTBEAT_SECONDS)
 
 
 class Connection:
@@ -60,6 +65,7 @@ class Connection:
         self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
+        self._untaken = 0
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
         writer.transport.set_write_buffer_limits(high=_HIGH_WATER)
@@ -75,7 +81,7 @@ class Connection:
         except FrameError as exc:
             self._site.metrics.broken_frames += 1
             self._site.say(f"{self.peer} sends what is no frame: {exc.reason}")
-            self._write([answers.closing(Code.UNKNOWN_FRAME, exc.reason)])
+            self._answer(answers.closing(Code.UNKNOWN_FRAME, exc.reason))
             await self._flush()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # clients come and go
@@ -89,7 +95,7 @@ class Connection:
         """Take one frame; whether the client stays."""
         data = await self._frame()
         if data is None:
-            self._write([answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large")])
+            self._answer(answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large"))
             await self._flush()
             return False
         action = self._session.decide(parse(data))
@@ -113,7 +119,7 @@ class Connection:
     async def _act(self, action: Action) -> bool:
         match action:
             case Send(data, end):
-                self._write([data])
+                self._answer(data)
                 if end:
                     await self._flush()
                     return False
@@ -123,8 +129,10 @@ class Connection:
                     found[0].grant(credit)
             case Detach(subscription, data):
                 await self._stop(subscription)
-                self._write([data])
-        await self.drained(HEARTBEAT_SECONDS)
+                self._answer(data)
+        if not await self.drained(_PATIENCE_SECONDS) and self._untaken > _MAX_UNTAKEN:
+            self._site.say(f"{self.peer} takes none of {self._untaken} bytes of answers: hung up")
+            return False
         return True
 
     async def _perform(self, request: AnyRequest) -> Action:
@@ -167,6 +175,11 @@ class Connection:
         return Send(answers.opened(request.correlation, self._lookups.host, self._lookups.port))
 
     async def _subscribe(self, request: Subscribe) -> Action:
+        site = self._site
+        if site.metrics.subscriptions >= site.subscriptions:
+            site.say(f"{self.peer} is refused a subscription: there are {site.subscriptions}")
+            refused = answers.response(request.key, request.correlation, Code.NOT_AVAILABLE)
+            return Send(refused)
         delivery: Delivery | None = None
 
         async def begin() -> bytes:
@@ -188,7 +201,7 @@ class Connection:
         if delivery is not None:
             self._session.subscriptions[request.subscription] = request.stream
             # The response goes first: no chunk may come before it.
-            self._write([answer])
+            self._answer(answer)
             delivery.grant(request.credit)
             task = asyncio.create_task(delivery.run())
             self._deliveries[request.subscription] = delivery, task
@@ -227,7 +240,7 @@ class Connection:
         if stream is not None:
             gone = isinstance(error, NotFoundError) and error.key is None
             code = Code.NO_STREAM if gone else Code.NOT_AVAILABLE
-            self._write([answers.gone(stream, code)])
+            self._answer(answers.gone(stream, code))
 
     async def _stop(self, subscription: int) -> None:
         found = self._deliveries.pop(subscription, None)
@@ -246,9 +259,18 @@ class Connection:
         try:
             async with asyncio.timeout(seconds):
                 await self._writer.drain()
+                # Of several that were waiting, another one may have been first.
+                while self._writer.transport.get_write_buffer_size() > _HIGH_WATER:
+                    await asyncio.sleep(0)
+                    await self._writer.drain()
         except TimeoutError:
             return False
+        self._untaken = 0
         return True
+
+    def _answer(self, data: bytes) -> None:
+        self._untaken += len(data)
+        self._write([data])
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         self._written_at = self._loop.time()
@@ -269,16 +291,10 @@ class Connection:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:
-        for subscription in list(self._deliveries):
-            await self._stop(subscription)
-        self._writer.close()
         try:
-            async with asyncio.timeout(1.0):
-                await self._writer.wait_closed()
-        except (OSError, TimeoutError):
-            pass  # it takes nothing any more
-        finally:
-            self._writer.transport.abort()
+            await asyncio.gather(*map(self._stop, list(self._deliveries)))
+        finally:  # also where the server's end comes between
+            await hang_up(self._writer)
 
 
 def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:
