@@ -29,7 +29,7 @@ from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.listing import Listing, Lists
 from coldstream.agent.log import StreamLog
-from coldstream.broker.connection import NoMemberError
+from coldstream.broker.answers import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError

@@ -36,7 +36,7 @@ class Offsets:
                 stream=stream,
                 offset=offset,
             )
-        (await self.broker.asked(vhost)).store_offset(reference, stream, offset)
+        await (await self.broker.asked(vhost)).store_offset(reference, stream, offset)
 
     async def query(self, vhost: str, reference: str, stream: str) -> int | None:
         """The offset that was stored; None if there is none.
