@@ -13,6 +13,7 @@ import pytest
 
 from coldstream.broker.frames import Key, OffsetType, subscribe
 from coldstream.gateway import connection
+from coldstream.gateway.outbox import HIGH_WATER
 from coldstream.manifest.catalog import QueueName
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
@@ -42,7 +43,7 @@ def test_many_subscriptions_put_no_more_than_one_chunk_behind_a_full_socket(
 
     def watched(self: Any, parts: Sequence[bytes | memoryview]) -> None:
         write(self, parts)
-        waiting.append(self._writer.transport.get_write_buffer_size())
+        waiting.append(self._outbox.size)
 
     monkeypatch.setattr(connection.Connection, "write", watched)
     chunks = [chunk(n, bytes(SIZE)) for n in range(COUNT)]
@@ -53,13 +54,13 @@ def test_many_subscriptions_put_no_more_than_one_chunk_behind_a_full_socket(
         for number in range(SUBSCRIPTIONS):
             body = subscribe(number, "big", OffsetType.FIRST, credit=COUNT)
             client.send(Key.SUBSCRIBE, struct.pack(">I", number) + body)
-        while max(waiting, default=0) <= connection._HIGH_WATER:
+        while max(waiting, default=0) <= HIGH_WATER:
             time.sleep(0.001)  # until the socket is full; then it is emptied step by step
         while answered < SUBSCRIPTIONS or delivered < SUBSCRIPTIONS * COUNT:
             key, _ = client.frame()
             answered += key == 0x8000 | Key.SUBSCRIBE
             delivered += key == Key.DELIVER
-    assert max(waiting) <= connection._HIGH_WATER + SIZE + 100
+    assert max(waiting) <= HIGH_WATER + SIZE + 100
 
 
 def test_subscriptions_beyond_the_limit_are_refused(gateway: Gateway) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coldstream.adapters.memory import MemoryOffsets
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.metrics import GatewayMetrics
 from coldstream.gateway.offsets import Offsets
@@ -39,6 +40,7 @@ class Gateway:
     data_dir: Path | None = None
     most: int = 50
     tls: Any = None
+    offsets: Any = field(default_factory=MemoryOffsets)
     port: int = 0
     said: list[str] = field(default_factory=list)
     budget: MemoryBudget = field(default_factory=MemoryBudget)
@@ -66,7 +68,7 @@ class Gateway:
             self.metrics = GatewayMetrics(self.budget)
             self.site = Site(
                 streams,
-                Offsets(broker),
+                Offsets(broker, self.offsets, pool, seconds=0.01),
                 self.users,
                 self.metrics,
                 pool,

@@ -162,7 +162,7 @@ def _site(
     )
     return Site(
         streams=streams,
-        offsets=Offsets(broker),
+        offsets=Offsets(broker, remote.offsets, pool),
         users=options.load_users(),
         metrics=metrics,
         pool=pool,

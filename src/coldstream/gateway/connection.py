@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 from coldstream.broker.frames import Code, FrameError, Key
 from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
 from coldstream.gateway import answers
 from coldstream.gateway.delivery import Delivery
-from coldstream.gateway.hang_up import hang_up
+from coldstream.gateway.inbox import FrameTooLargeError, Inbox
 from coldstream.gateway.lookups import Lookups
+from coldstream.gateway.offsets import Bookmarks
+from coldstream.gateway.outbox import HIGH_WATER, outbox_of
 from coldstream.gateway.requests import (
     AnyRequest,
     Authenticate,
@@ -37,10 +38,12 @@ from coldstream.gateway.site import Site
 
 #: Who has not opened a virtual host within this time is hung up on.
 LOGIN_SECONDS = 15.0
-#: Bytes that may wait for a socket before whoever writes has to wait.
-_HIGH_WATER = 2**18
+#: Bytes that are read at once; as many frames are taken before others have their turn.
+_BLOCK = 2**14
 #: Bytes of answers that may wait for a client; who asks on and takes none is hung up on.
 _MAX_UNTAKEN = 2**23
+#: What a client has stored last is written within this time when it leaves.
+_LEAVE_SECONDS = 3.0
 #: A client may be silent for so many heartbeats.
 _SILENT_HEARTBEATS = 3
 #: How long a client that takes nothing is waited for before its next frame is read.
@@ -59,16 +62,18 @@ class Connection:
     def __init__(
         self, site: Site, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._site, self._reader, self._writer = site, reader, writer
+        self._site, self._reader = site, reader
+        self._inbox, self._outbox = Inbox(), outbox_of(writer)
         self._session = Session(version=site.version)
-        self._lookups = Lookups(site, self._session, *site.advertised(_local(writer)))
+        self._bookmarks = Bookmarks(site.offsets, self._lost)
+        here = site.advertised(_local(writer))
+        self._lookups = Lookups(site, self._session, *here, self._bookmarks)
         self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._untaken = 0
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
-        writer.transport.set_write_buffer_limits(high=_HIGH_WATER)
         # A client without heartbeats may vanish with its machine.
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -93,8 +98,9 @@ class Connection:
 
     async def _serve_one(self) -> bool:
         """Take one frame; whether the client stays."""
-        data = await self._frame()
-        if data is None:
+        try:
+            data = await self._frame()
+        except FrameTooLargeError:
             self._answer(answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large"))
             await self._flush()
             return False
@@ -103,18 +109,22 @@ class Connection:
             action = await self._perform(action.request)
         return await self._act(action)
 
-    async def _frame(self) -> bytes | None:
-        """The next frame behind its size; None if it is too large."""
+    async def _frame(self) -> bytes:
+        """The next frame behind its size; raises as `Inbox.next`."""
         session = self._session
         seconds = session.heartbeat * _SILENT_HEARTBEATS
         until = self._loop.time() + seconds if seconds else None
         if session.phase is not Phase.OPEN:
             until = self._open_by
-        async with asyncio.timeout_at(until):
-            size = struct.unpack(">I", await self._reader.readexactly(4))[0]
-            if size > session.max_frame:
-                return None
-            return await self._reader.readexactly(size)
+        while (frame := self._inbox.next(session.max_frame)) is None:
+            async with asyncio.timeout_at(until):
+                block = await self._reader.read(_BLOCK)
+            if not block:
+                raise ConnectionResetError("the client has hung up")
+            self._inbox.put(block)
+            if len(block) == _BLOCK:
+                await asyncio.sleep(0)  # more has come already, and others have their turn
+        return frame
 
     async def _act(self, action: Action) -> bool:
         match action:
@@ -143,7 +153,10 @@ class Connection:
         if isinstance(request, Subscribe):
             return await self._subscribe(request)
         if isinstance(request, Store):
-            await self._quietly(self._lookups.store(request))
+            try:
+                await self._lookups.store(request)
+            except ColdstreamError as error:
+                self._lost(error)
             return None
         if isinstance(request, Request):
             return Send(await self._answered(request, lambda: self._lookups.answer(request)))
@@ -222,12 +235,10 @@ class Connection:
             self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
         return answers.response(request.key, request.correlation, code)
 
-    async def _quietly(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except ColdstreamError as error:
-            self._site.metrics.lost_offsets += 1
-            self._site.say(f"an offset of {self.peer} is not stored: {error}")
+    def _lost(self, error: ColdstreamError) -> None:
+        """An offset could not be stored; the client is not told, as by a broker."""
+        self._site.metrics.lost_offsets += 1
+        self._site.say(f"an offset of {self.peer} is not stored: {error}")
 
     def _ended(self, subscription: int, error: ColdstreamError) -> None:
         """A subscription has ended by itself: the client is told that the stream is gone."""
@@ -256,15 +267,12 @@ class Connection:
 
     async def drained(self, seconds: float) -> bool:
         """As `Line` says."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._writer.drain()
-                # Of several that were waiting, another one may have been first.
-                while self._writer.transport.get_write_buffer_size() > _HIGH_WATER:
-                    await asyncio.sleep(0)
-                    await self._writer.drain()
-        except TimeoutError:
-            return False
+        if self._outbox.size > HIGH_WATER:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._outbox.room()
+            except TimeoutError:
+                return False
         self._untaken = 0
         return True
 
@@ -274,8 +282,7 @@ class Connection:
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         self._written_at = self._loop.time()
-        for part in parts:
-            self._writer.write(part)
+        self._outbox.write(parts)
 
     async def _flush(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -293,8 +300,11 @@ class Connection:
     async def _leave(self) -> None:
         try:
             await asyncio.gather(*map(self._stop, list(self._deliveries)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._bookmarks.close()
         finally:  # also where the server's end comes between
-            await hang_up(self._writer)
+            await self._outbox.close()
 
 
 def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:

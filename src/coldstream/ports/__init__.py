@@ -33,6 +33,12 @@ from coldstream.ports.objects import (
     ObjectStore,
     Part,
 )
+from coldstream.ports.offsets import (
+    MAX_REFERENCE,
+    MAX_REFERENCES,
+    ConsumerOffsets,
+    check_reference,
+)
 from coldstream.ports.operations import (
     ClaimFunction,
     CommitRequests,
@@ -51,6 +57,8 @@ __all__ = [
     "MAX_DELETE_MS",
     "MAX_PARTS",
     "MAX_PART_BYTES",
+    "MAX_REFERENCE",
+    "MAX_REFERENCES",
     "MIN_PART_BYTES",
     "BytesPart",
     "Catalog",
@@ -59,6 +67,7 @@ __all__ = [
     "CommitOutcome",
     "CommitRequests",
     "Composer",
+    "ConsumerOffsets",
     "CopyPart",
     "Deleter",
     "Execution",
@@ -75,6 +84,7 @@ __all__ = [
     "Policies",
     "Unknown",
     "Workflows",
+    "check_reference",
     "outcome_of_failed_adoption",
     "outcome_of_failed_change",
     "outcome_of_failed_condition",
