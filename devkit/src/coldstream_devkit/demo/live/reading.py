@@ -72,7 +72,7 @@ class Reading:
         return self._compared(found)
 
     def _taken(self) -> bool:
-        """Publish a little, and have it uploaded; whether most of the stream is in S3 only by now."""
+        """Publish a little, and have it uploaded; whether most of all is in S3 only by now."""
         self._publish()
         if not wait_until(self._uploaded, _RETENTION_SECONDS):
             return False
