@@ -82,7 +82,8 @@ class Server:
             with suppress(asyncio.CancelledError):  # the server ends
                 await Connection(self._site, reader, writer).serve()
         except Exception as exc:
-            self._site.say(f"a bug ends the connection of a client: {exc!r}"[:500])
+            self._site.say(f"the connection of a client ends: {exc!r}"[:500])
+            writer.close()
             raise
         finally:
             metrics.connections -= 1
