@@ -164,6 +164,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
             names.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
+            names.OUTPUT_GATEWAY_POLICY: people.gateways.managed_policy_arn,
             names.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
             names.OUTPUT_WAREHOUSE: warehouse.url,
             names.OUTPUT_DATABASE: warehouse.database,

@@ -59,7 +59,8 @@ def run(*, options: GatewayOptions, where: Where) -> None:
     A client changes nothing but the port: what the remote tier has comes from S3, what it has not
     yet from the broker of --stream-uri, each message once and in order. Nobody can publish, create
     or delete here. A line of the users file is user:password:regex of streams; the pattern must
-    match the whole name of a queue of virtual host "/", VHOST/QUEUE of any other.
+    match the whole name of a queue of virtual host "/", VHOST/QUEUE of any other (and %2F/QUEUE of
+    one of "/" whose name has a slash).
 
     Examples:
         coldstream gateway run --port 5553 --users users.txt
@@ -161,7 +162,7 @@ def _site(
     )
     return Site(
         streams=streams,
-        offsets=Offsets(broker),
+        offsets=Offsets(broker, remote.offsets, pool),
         users=options.load_users(),
         metrics=metrics,
         pool=pool,
@@ -169,6 +170,7 @@ def _site(
         version=version("coldstream"),
         host=options.advertised_host,
         port=options.advertised_port,
+        subscriptions=options.subscriptions,
     )
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.options import JsonOption, QuietOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
@@ -84,7 +84,7 @@ class ReplayOptions:
         bool,
         typer.Option("--skip-gaps", help="Go on behind offsets that are lost; they are told."),
     ] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    quiet: QuietOption = False
     as_json: JsonOption = False
 
 

@@ -36,6 +36,12 @@ from coldstream.ports.objects import (
     VersionDeleter,
     VersionPage,
 )
+from coldstream.ports.offsets import (
+    MAX_REFERENCE,
+    MAX_REFERENCES,
+    ConsumerOffsets,
+    check_reference,
+)
 from coldstream.ports.operations import (
     ClaimFunction,
     CommitRequests,
@@ -54,6 +60,8 @@ __all__ = [
     "MAX_DELETE_MS",
     "MAX_PARTS",
     "MAX_PART_BYTES",
+    "MAX_REFERENCE",
+    "MAX_REFERENCES",
     "MIN_PART_BYTES",
     "BytesPart",
     "Catalog",
@@ -62,6 +70,7 @@ __all__ = [
     "CommitOutcome",
     "CommitRequests",
     "Composer",
+    "ConsumerOffsets",
     "CopyPart",
     "Deleter",
     "Execution",
@@ -81,6 +90,7 @@ __all__ = [
     "VersionDeleter",
     "VersionPage",
     "Workflows",
+    "check_reference",
     "outcome_of_failed_adoption",
     "outcome_of_failed_change",
     "outcome_of_failed_condition",
