@@ -13,12 +13,13 @@ from coldstream.errors import ConflictError, LostRangeError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.plans.restore import Run
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 
 
 class HistoryChangedError(ConflictError):

@@ -265,24 +265,6 @@ def checked_trailer(suffix: bytes | memoryview, entry: Entry, key: DataKey) -> T
     return trailer
 
 
-def ranges(
-    index: FragmentIndex, first: int, last: int, sizes: Iterator[int]
-) -> Iterator[tuple[int, int]]:
-    """Cut the chunks `first` to `last` (included) into ranges of about the given sizes in bytes.
-
-    Every range has whole chunks and at least one; it is longer than asked only if it has just one.
-    """
-    while first <= last:
-        begin = index[first].position
-        size = next(sizes)
-        end = last
-        if index.data_range(first, last)[1] - len(HEADER) - begin > size:
-            # The last chunk that begins at or below the limit is the first that may end beyond it.
-            end = max(first, min(index.chunk_at_position(begin + size + 1) - 2, last))
-        yield first, end
-        first = end + 1
-
-
 def _opened(key: DataKey, path: str, section: Buffer, trailer: Trailer) -> OpenFragment:
     index = FragmentIndex(section, trailer)
     return OpenFragment(key, path, index, Records.of(section, index))

@@ -11,28 +11,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.settings import threads
+from coldstream.reader.shared import Place
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _FIRST_WINDOW = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch(Generic[T]):
-    """Something to be fetched.
-
-    Attributes:
-        size: bytes that its result holds.
-        run: does it, in a worker thread; what it raises is raised to the consumer, in its turn.
-    """
-
-    size: int
-    run: Callable[[], T]
 
 
 @contextmanager
@@ -54,8 +43,35 @@ def workers(count: int, make: Callable[[int], Executor] = threads) -> Iterator[E
         pool.shutdown(wait=waits, cancel_futures=True)
 
 
+class _Ticket(Protocol[T_co]):
+    """A fetch that was started."""
+
+    def result(self) -> T_co: ...
+
+    def release(self) -> None: ...
+
+
+class _Private(Generic[T]):
+    """A fetch for one reader."""
+
+    def __init__(self, size: int, future: Future[T], budget: MemoryBudget) -> None:
+        self._size, self._future, self._budget = size, future, budget
+
+    def result(self) -> T:
+        return self._future.result()
+
+    def release(self) -> None:
+        self._future.cancel()
+        self._budget.give_back(self._size)
+
+
 def in_order(
-    fetches: Iterator[Fetch[T]], pool: Executor, *, budget: MemoryBudget, in_flight: int
+    fetches: Iterator[Fetch[T]],
+    pool: Executor,
+    *,
+    budget: MemoryBudget,
+    in_flight: int,
+    place: Place | None = None,
 ) -> Generator[T, None, None]:
     """Yield the result of every fetch, in order, with at most `in_flight` of them ahead.
 
@@ -67,24 +83,36 @@ def in_order(
         pool: where they run.
         budget: shared with other readers.
         in_flight: fetches ahead of the consumer, at least 1.
+        place: of the reader, under the same budget; what has a span is shared with other readers
+            of its stream.
     """
-    window: deque[tuple[int, Future[T]]] = deque()
+
+    def start(fetch: Fetch[T], needed: bool) -> _Ticket[T] | None:
+        if place is not None and fetch.span is not None:
+            return place.lease(fetch, pool, needed=needed)
+        if not budget.take(fetch.size, needed=needed):
+            return None
+        return _Private(fetch.size, pool.submit(fetch.run), budget)
+
+    window: deque[_Ticket[T]] = deque()
     waiting: Fetch[T] | None = None
     allowed = min(_FIRST_WINDOW, in_flight)
     try:
         while True:
             while len(window) < allowed:
                 waiting = waiting or next(fetches, None)
-                if waiting is None or not budget.take(waiting.size, needed=not window):
+                if waiting is None:
                     break
-                window.append((waiting.size, pool.submit(waiting.run)))
+                started = start(waiting, not window)
+                if started is None:
+                    break
+                window.append(started)
                 waiting = None
             if not window:
                 return
-            yield window[0][1].result()
-            budget.give_back(window.popleft()[0])
+            yield window[0].result()
+            window.popleft().release()
             allowed = min(2 * allowed, in_flight)
     finally:
-        for size, future in window:
-            future.cancel()
-            budget.give_back(size)
+        for ticket in window:
+            ticket.release()

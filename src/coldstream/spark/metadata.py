@@ -32,8 +32,9 @@ from coldstream.manifest.entries import (
     entry_dtype,
 )
 from coldstream.reader.by_index import ChunkLayout
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.gap import Gap, GapReason
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import EntryPart
 from coldstream.spark.query import PlannedStream, QueryTask
