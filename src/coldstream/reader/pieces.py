@@ -56,7 +56,7 @@ def pieces(
             fetches,
             pool,
             budget=objects.budget,
-            in_flight=2 * settings.in_flight,
+            in_flight=settings.in_flight,
             place=place,
         )
         crc: int | None = None

@@ -290,10 +290,14 @@ class SharedRanges:
             return
         if not kept.known:
             self._budget.give_back(kept.fetch.size)
-        elif (
-            (kept.job is not None and kept.job.cancel()) or not kept.usable() or self._passed(kept)
-        ):
+        elif self._of_no_use(kept):
             self._forget(kept)
+
+    def _of_no_use(self, kept: _Kept) -> bool:
+        """Whether nobody will want what nobody holds; what has not begun is not begun any more."""
+        if kept.job is not None and kept.job.cancel():
+            return True
+        return not kept.usable() or self._passed(kept)
 
     def _passed(self, kept: _Kept) -> bool:
         span = kept.fetch.span

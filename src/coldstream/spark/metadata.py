@@ -149,7 +149,7 @@ def _looked(
 def _ahead(stream: StreamRead, fetches: Iterator[Fetch[_T]]) -> Iterator[_T]:
     """The results in order, some of them fetched ahead."""
     objects = stream.objects
-    in_flight = objects.settings.in_flight
+    in_flight = objects.settings.at_once
     with (
         workers(in_flight) as pool,
         closing(in_order(fetches, pool, budget=objects.budget, in_flight=in_flight)) as results,
