@@ -125,7 +125,7 @@ class LinkedStore:
         self._tails[key] = first, b""
         whole = self._data(key, len(HEADER), len(HEADER) + len(self._template))
         trailer = build_trailer(
-            placement=Placement(1, 0, 0, 0, 8 + number * len(self._template)),
+            placement=Placement(1, 0, first, number, 8),
             index=index,
             next_offset=next_offset,
             first_chunk_epoch=1,

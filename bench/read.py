@@ -26,6 +26,7 @@ from bench.report import megabytes_per_second, quick, ratio
 from bench.site import MESSAGES, context, site, stream, tier
 from coldstream import names
 from coldstream.adapters.s3 import open_store
+from coldstream.reader.allocation import keep_freed_memory
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
@@ -93,6 +94,7 @@ def linked(fragments: int) -> None:
 
 def main() -> None:
     small = quick(__doc__)
+    keep_freed_memory()  # as our commands do
     share, rounds = (20, 1) if small else (1, ROUNDS)
     linked(4 if small else 96)
     with site() as work:

@@ -85,7 +85,9 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
     from coldstream.agent.metrics import serving
     from coldstream.agent.notify import manager_of
     from coldstream.gateway.server import Server
+    from coldstream.reader import keep_freed_memory
 
+    keep_freed_memory()
     manager = manager_of(os.environ, os.getpid())
     end = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Reading the remote tier: an offset spec in, checked chunks and messages out."""
 
 from coldstream.columns.damage import CorruptRange
+from coldstream.reader.allocation import keep_freed_memory
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
@@ -35,6 +36,7 @@ __all__ = [
     "ReaderSettings",
     "StreamReader",
     "Timestamp",
+    "keep_freed_memory",
     "parse_bound",
     "parse_spec",
 ]
