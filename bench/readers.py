@@ -24,12 +24,12 @@ from bench.site import MESSAGE_SIZE, MESSAGES, context, site, stream, tier
 from coldstream.fragment import Buffer
 from coldstream.gateway.metrics import GatewayMetrics
 from coldstream.gateway.offsets import Offsets
-from coldstream.gateway.pump import SharedPool
 from coldstream.gateway.server import Server
 from coldstream.gateway.site import Site
 from coldstream.gateway.streams import Streams
 from coldstream.gateway.users import parse_users
 from coldstream.reader import First, MemoryBudget, ReaderSettings, StreamReader
+from coldstream.reader.pump import SharedPool
 from coldstream.remote.context import Context
 
 READERS = 100

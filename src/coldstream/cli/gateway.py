@@ -134,10 +134,10 @@ def _site(
     from coldstream.gateway.broker_tier import BrokerTier
     from coldstream.gateway.metrics import GatewayMetrics
     from coldstream.gateway.offsets import Offsets
-    from coldstream.gateway.pump import SharedPool
     from coldstream.gateway.site import Site
     from coldstream.gateway.streams import Streams
     from coldstream.reader import MemoryBudget, ReaderSettings
+    from coldstream.reader.pump import SharedPool
 
     broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
     budget = MemoryBudget(options.memory)

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.gateway.parcel import Parcel, parcels
-from coldstream.gateway.pump import Pump
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap
+from coldstream.reader.pump import Pump
 from coldstream.reader.spec import Offset, OffsetSpec
 from coldstream.reader.stream import StreamReader
 from coldstream.remote.roots import Snapshot
