@@ -29,7 +29,7 @@ from coldstream.gateway.site import Site
 from coldstream.gateway.streams import Streams
 from coldstream.gateway.users import parse_users
 from coldstream.reader import First, MemoryBudget, ReaderSettings, StreamReader
-from coldstream.reader.pump import SharedPool
+from coldstream.reader.pool import SharedPool
 from coldstream.remote.context import Context
 
 READERS = 100

@@ -137,7 +137,7 @@ def _site(
     from coldstream.gateway.site import Site
     from coldstream.gateway.streams import Streams
     from coldstream.reader import MemoryBudget, ReaderSettings
-    from coldstream.reader.pump import SharedPool
+    from coldstream.reader.pool import SharedPool
 
     broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
     budget = MemoryBudget(options.memory)

@@ -17,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.depth import Depth
 from coldstream.reader.fetch import Fetch
+from coldstream.reader.pool import submit
 from coldstream.reader.settings import threads
 from coldstream.reader.shared import Place
 
@@ -102,7 +103,7 @@ def in_order(
             return place.lease(fetch, pool, needed=needed)
         if not budget.take(fetch.size, needed=needed):
             return None
-        return _Private(fetch.size, pool.submit(fetch.run), budget)
+        return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
 
     window: deque[_Ticket[T]] = deque()
     sizes: deque[int] = deque()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -43,53 +42,3 @@ class Pump(Generic[T]):
             done.exception()  # nobody waits for it any more
         with suppress(RuntimeError):  # the pool has ended, and so has what was in it
             self._pool.submit(self._items.close)
-
-
-class SharedPool:
-    """Threads for the GETs of all reads; each read has a view of it that it may shut down.
-
-    Args:
-        threads: that run at once.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="coldstream-get")
-
-    def view(self, count: int) -> Executor:
-        """An executor for one read, as `ReaderSettings.pool` wants it."""
-        del count  # how much is in flight, the read itself bounds
-        return _View(self._pool)
-
-    def close(self) -> None:
-        """End; what has not begun is dropped."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-class _View(Executor):
-    """Runs in a pool of others; shutting it down only drops its own work that has not begun."""
-
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
-        self._futures: set[Future[Any]] = set()
-        self._lock = threading.Lock()
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """As `Executor` says."""
-        future = self._pool.submit(fn, *args, **kwargs)
-        with self._lock:
-            self._futures.add(future)
-        future.add_done_callback(self._forget)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Drop what has not begun; what runs is for nobody then."""
-        del wait
-        if cancel_futures:
-            with self._lock:
-                left = list(self._futures)
-            for future in left:
-                future.cancel()
-
-    def _forget(self, future: Future[Any]) -> None:
-        with self._lock:
-            self._futures.discard(future)

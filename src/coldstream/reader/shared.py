@@ -28,6 +28,7 @@ from coldstream.ports import ObjectStore
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.eviction import distance
 from coldstream.reader.fetch import Fetch
+from coldstream.reader.pool import submit
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class _Kept:
     def begin(self, pool: Executor) -> None:
         """Fetch it in a thread; if that never begins, whoever waits is told."""
         try:
-            self.job = pool.submit(self._run)
+            self.job = submit(pool, self.fetch.size, self._run)
         except BaseException:
             self.promise.cancel()
             raise
