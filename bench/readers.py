@@ -93,7 +93,7 @@ def gateway(there: Context, store: Any, budget: MemoryBudget) -> Iterator[int]:
         gets, end = SharedPool(32), asyncio.Event()
         ends.append((asyncio.get_running_loop(), end))
         with ThreadPoolExecutor(64) as pool:
-            settings = ReaderSettings(in_flight=4, pool=gets.view)
+            settings = ReaderSettings(in_flight=16, pool=gets.view)
             streams = Streams(
                 store, there.catalog, there.prefix, settings, budget, pool, None, None, print
             )

@@ -30,7 +30,7 @@ gateway_app = typer.Typer(
     no_args_is_help=True, help="Serves streams to stock RabbitMQ stream clients, read side."
 )
 _BLOCKING_THREADS, _GET_THREADS = 64, 32
-_RANGE, _IN_FLIGHT = 4 * 2**20, 4
+_RANGE, _IN_FLIGHT = 4 * 2**20, 16
 
 
 @gateway_app.callback()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from coldstream.errors import InvalidInputError, NotFoundError
@@ -40,6 +41,7 @@ Begin = OffsetSpec | int | str | datetime
 End = Bound | int | str | datetime
 
 POLL_SECONDS = 1.0
+CACHE_BYTES = 10 * 2**30
 
 
 class StreamEntry(NamedTuple):
@@ -341,6 +343,8 @@ def open_tier(
     endpoint: str = "",
     settings: ReaderSettings | None = None,
     budget: MemoryBudget = PROCESS_BUDGET,
+    cache_dir: str | Path = "",
+    cache_bytes: int = CACHE_BYTES,
 ) -> RemoteTier:
     """Open the remote tier of a cluster. Nothing is sent yet; credentials are those of AWS's SDKs.
 
@@ -352,9 +356,13 @@ def open_tier(
         endpoint: URL of both; what the environment says by default.
         settings: of reads.
         budget: bytes that all reads may hold; one for the process by default.
+        cache_dir: a directory of its own, in which what was read is kept for the next time; none by
+            default. One process at a time may use it.
+        cache_bytes: how much of that.
 
     Raises:
-        InvalidInputError: no bucket or no table is named, or a name is malformed.
+        InvalidInputError: no bucket or no table is named, a name is malformed, or the cache cannot
+            be used.
         MisconfiguredError: a name that no bucket or table can have, or no credentials.
     """
     from coldstream.adapters.place import Place, connect
@@ -367,7 +375,13 @@ def open_tier(
         raise InvalidInputError(f"no {' and no '.join(missing)} is set, nor given")
     check_prefix(prefix)
     remote = connect(Place(bucket, table, prefix, region, endpoint))
-    return RemoteTier(remote.store, remote.catalog, remote.prefix, settings=settings, budget=budget)
+    store = remote.store
+    if cache_dir:
+        from coldstream.adapters.disk_cache import CachedStore, DiskCache
+
+        place = f"{endpoint}/{region}/{bucket}"
+        store = CachedStore(store, DiskCache(cache_dir, cache_bytes), place)
+    return RemoteTier(store, remote.catalog, remote.prefix, settings=settings, budget=budget)
 
 
 def _without_gaps(

@@ -66,7 +66,10 @@ def pieces(
                     yield piece
                     continue
                 crc = _crc_so_far(crc, piece)
-                yield _completed(piece, crc)
+                done = _completed(piece, crc)
+                if done.whole_refused:
+                    objects.fragments.doubt(piece.fragment.path)
+                yield done
                 place.move(piece.next_offset)
 
 
