@@ -94,10 +94,11 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
     """
     from coldstream.copies import export as copies
     from coldstream.osiris.body import parse_body_format
-    from coldstream.reader import StreamReader
+    from coldstream.reader import StreamReader, keep_freed_memory
 
     remote = where.connect()
     name = readable(remote.catalog, stream)
+    keep_freed_memory()
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.format is ExportFormat.SEGMENTS:

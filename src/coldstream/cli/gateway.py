@@ -30,7 +30,7 @@ gateway_app = typer.Typer(
     no_args_is_help=True, help="Serves streams to stock RabbitMQ stream clients, read side."
 )
 _BLOCKING_THREADS, _GET_THREADS = 64, 32
-_RANGE, _IN_FLIGHT = 4 * 2**20, 4
+_RANGE, _IN_FLIGHT = 4 * 2**20, 16
 
 
 @gateway_app.callback()
@@ -86,7 +86,9 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
     from coldstream.agent.metrics import serving
     from coldstream.agent.notify import manager_of
     from coldstream.gateway.server import Server
+    from coldstream.reader import keep_freed_memory
 
+    keep_freed_memory()
     manager = manager_of(os.environ, os.getpid())
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -133,10 +135,10 @@ def _site(
     from coldstream.gateway.broker_tier import BrokerTier
     from coldstream.gateway.metrics import GatewayMetrics
     from coldstream.gateway.offsets import Offsets
-    from coldstream.gateway.pump import SharedPool
     from coldstream.gateway.site import Site
     from coldstream.gateway.streams import Streams
     from coldstream.reader import MemoryBudget, ReaderSettings
+    from coldstream.reader.pool import SharedPool
 
     broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
     budget = MemoryBudget(options.memory)

@@ -13,9 +13,10 @@ from coldstream.cli.options import JsonOption, QuietOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
-from coldstream.cli.resolve import StreamArgument, item_of
+from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import ENV_REPLAY_TO
+from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:
     from coldstream.broker.publishing import Publisher

@@ -74,10 +74,11 @@ def restore(stream: StreamArgument, *, options: RestoreOptions, where: Where) ->
     Examples: coldstream restore //orders --to /var/tmp/restored --dry-run
     coldstream restore //orders --to /var/tmp/restored --from 2026-03-01
     """
-    from coldstream.reader import StreamReader
+    from coldstream.reader import StreamReader, keep_freed_memory
 
     remote = where.connect()
     name = readable(remote.catalog, stream)
+    keep_freed_memory()
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.dry_run:
