@@ -1,7 +1,7 @@
 """The columns of a message, as Arrow types, and which of them are wanted.
 
-    stream vhost queue offset timestamp chunk_id epoch publishers body_kind body properties
-    application_properties message_annotations raw error
+    stream vhost queue super_stream routing_key offset timestamp chunk_id epoch publishers
+    body_kind body properties application_properties message_annotations raw error
 
 `docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
 """
@@ -47,6 +47,8 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
         "stream": pa.string(),
         "vhost": pa.string(),
         "queue": pa.string(),
+        "super_stream": pa.string(),
+        "routing_key": pa.string(),
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "chunk_id": pa.int64(),
@@ -63,7 +65,9 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 
 #: Columns that are the same in all rows of a stream.
-OF_STREAM = ("stream", "vhost", "queue")
+OF_STREAM = ("stream", "vhost", "queue", "super_stream", "routing_key")
+#: Those of them that say which stream a row is of.
+WHICH_STREAM = ("stream", "vhost", "queue")
 #: What is selected unless the caller says otherwise: no message is read for it. Spark does not tell
 #: a source in Python which columns a query uses, so every query pays for what is here.
 DEFAULT = ("offset", "timestamp", "chunk_id", "epoch")
@@ -77,19 +81,25 @@ class Origin:
         stream: directory name.
         vhost: of its queue; "" where nobody has said it, which is null in a row.
         queue: name; the same.
+        super_stream: of which the queue is a partition; "" if of none, or nobody has said it.
+        routing_key: of the partition; the same.
     """
 
     stream: str = ""
     vhost: str = ""
     queue: str = ""
+    super_stream: str = ""
+    routing_key: str = ""
 
     def columns(self) -> dict[str, str | None]:
         """Values by column; a queue that nobody knows is null, and so is its virtual host."""
-        known = bool(self.queue)
+        known, partition = bool(self.queue), bool(self.super_stream)
         return {
             "stream": self.stream,
             "vhost": self.vhost if known else None,
             "queue": self.queue if known else None,
+            "super_stream": self.super_stream if partition else None,
+            "routing_key": self.routing_key if partition else None,
         }
 
 

@@ -54,7 +54,7 @@ def stream_rows(items: Sequence[CatalogItem], names: Sequence[str]) -> pa.Record
     """A row for each stream, from its catalog item."""
     rows = [
         {
-            **Origin(item.stream, item.name.vhost, item.name.queue).columns(),
+            **Origin(item.stream, *item.name.of_queue).columns(),
             "cluster": item.name.cluster,
             "state": str(item.state),
             "first_offset": min(item.first_offset, _MAX_INT64),
@@ -278,7 +278,7 @@ def _fragments(entries: NDArray[np.void], stream: StreamRead, schema: pa.Schema)
 
     def column(name: str) -> pa.Array:
         match name:
-            case "stream" | "vhost" | "queue":
+            case "stream" | "vhost" | "queue" | "super_stream" | "routing_key":
                 return _same(planned.origin.columns()[name], len(entries))
             case "offset":
                 return _signed(first)
@@ -320,9 +320,7 @@ def _chunks(
         "timestamp": lambda: _moments(times[chosen]),
         "records": lambda: _signed(np.diff(ids)[chosen]),
         "size": lambda: _signed(np.diff(ends)[chosen]),
-        "stream": lambda: _same(origin["stream"], count),
-        "vhost": lambda: _same(origin["vhost"], count),
-        "queue": lambda: _same(origin["queue"], count),
+        **{each: partial(_same, text, count) for each, text in origin.items()},
         "fragment": lambda: _same(stream.objects.fragments.path(entry), count),
         "error": lambda: pa.nulls(count, pa.string()),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
@@ -29,6 +29,7 @@ T = TypeVar("T")
 NAMES = (
     "stream",
     "queue",
+    "superStream",
     "vhost",
     "bucket",
     "catalog",
@@ -94,6 +95,7 @@ class Options:
     Attributes:
         streams: names, directories or patterns.
         place: where they are.
+        super_streams: names or patterns; all their partitions are read.
         vhost: of the queues that are named; "" for any.
         columns: names; None for the default ones.
         body_format: how messages are read.
@@ -110,6 +112,7 @@ class Options:
 
     streams: tuple[str, ...]
     place: Place
+    super_streams: tuple[str, ...] = ()
     vhost: str = ""
     columns: tuple[str, ...] | None = None
     body_format: BodyFormat = BodyFormat.AUTO
@@ -126,7 +129,13 @@ class Options:
     @property
     def several(self) -> bool:
         """Whether there may be more than one stream."""
-        return len(self.streams) > 1 or any(is_pattern(each) for each in self.streams)
+        patterns = any(is_pattern(each) for each in self.streams)
+        return patterns or len(self.streams) > 1 or bool(self.super_streams)
+
+    @property
+    def asked(self) -> str:
+        """What was asked for, in words."""
+        return ", ".join((*self.streams, *self.super_streams))
 
 
 def is_pattern(text: str) -> bool:
@@ -169,9 +178,9 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
             raise InvalidInputError("option rows: a metadata table says itself what its rows are")
     first: OffsetSpec = First()
     options = Options(
-        streams=read("stream", _list, ())
-        or read("queue", _list, () if metadata is None else (".*",)),
+        streams=read("stream", _list, ()) or read("queue", _list, ()),
         place=_place(found, environment),
+        super_streams=read("superStream", _list, ()),
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
         body_format=read("bodyFormat", parse_body_format, BodyFormat.AUTO),
@@ -190,11 +199,13 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
     )
     if found.get("stream") and found.get("queue"):
         raise InvalidInputError("options stream and queue mean the same: give one of them")
-    if not options.streams:
-        raise InvalidInputError(
-            "option stream is missing: a queue name, a directory, several of them separated by "
-            "commas, or a pattern such as orders-.*"
-        )
+    if not options.asked:
+        if metadata is None:
+            raise InvalidInputError(
+                "option stream is missing: a queue name, a directory, several of them separated by "
+                "commas, or a pattern such as orders-.*; or option superStream"
+            )
+        options = replace(options, streams=(".*",))
     if options.as_of is not None and options.several:
         raise InvalidInputError(
             "option asOfVersion: every stream has versions of its own, so name one"

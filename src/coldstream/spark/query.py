@@ -65,7 +65,7 @@ class PlannedStream:
     @property
     def origin(self) -> Origin:
         """What its rows say of it."""
-        return Origin(self.stream, self.name.vhost, self.name.queue)
+        return Origin(self.stream, *self.name.of_queue)
 
     @property
     def alive(self) -> Window:
@@ -162,9 +162,14 @@ def plan_query(
     )
     for attempt in range(_TRIES):
         try:
-            items = meant(remote.catalog, options.streams, vhost=options.vhost)
+            items = meant(
+                remote.catalog,
+                options.streams,
+                super_streams=options.super_streams,
+                vhost=options.vhost,
+            )
             if not items:
-                logger.warning("no stream matches %s: no rows", ", ".join(options.streams))
+                logger.warning("no stream matches %s: no rows", options.asked)
             if options.rows is Rows.STREAMS:
                 return [TaskWork(replace(task, items=tuple(items)), b"")]
             streams = []

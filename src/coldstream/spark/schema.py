@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coldstream.columns.schema import COLUMNS, DEFAULT, OF_STREAM, PROPERTIES, select
+from coldstream.columns.schema import COLUMNS, DEFAULT, PROPERTIES, WHICH_STREAM, select
 from coldstream.errors import InvalidInputError
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.views import view_schema
@@ -30,7 +30,7 @@ def default_columns(options: Options) -> tuple[str, ...]:
         return tuple(view_schema(options.rows, chosen).names)
     names = options.columns
     if names is None:
-        names = (*OF_STREAM, *DEFAULT) if options.several else DEFAULT
+        names = (*WHICH_STREAM, *DEFAULT) if options.several else DEFAULT
     if names == (ALL,):
         names = tuple(COLUMNS)
     select(names)

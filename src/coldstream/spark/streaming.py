@@ -210,7 +210,13 @@ class MicroBatchReader(DataSourceStreamReader):
             LostRangeError: one was not read to its end (failOnDataLoss).
         """
         options, catalog = self._options, self._remote.catalog
-        found = meant(catalog, options.streams, vhost=options.vhost, known=read)
+        found = meant(
+            catalog,
+            options.streams,
+            super_streams=options.super_streams,
+            vhost=options.vhost,
+            known=read,
+        )
         items = {item.stream: item for item in found}
         gone: dict[str, CatalogItem | None] = {}
         for stream in read.keys() - items.keys():

@@ -40,6 +40,7 @@ class StreamNow:
         snapshot: of the manifest, opaque.
         ledger: of the manifest.
         deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
+        super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
 
     stream: str
@@ -49,6 +50,7 @@ class StreamNow:
     snapshot: Any = None
     ledger: Ledger = field(default_factory=Ledger)
     deleted: bool = False
+    super_stream: str = ""
 
 
 class Engine(Protocol):

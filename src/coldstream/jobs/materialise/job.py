@@ -80,6 +80,9 @@ def old_enough(value: str) -> int:
 
 
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
+SUPER_STREAMS = Argument(
+    "super-streams", text, "Pattern over names of super streams: all their partitions.", ""
+)
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
 BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
 BODY_FORMAT = Argument(
@@ -129,7 +132,7 @@ PLAN = Argument(
 )
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS, PARTITION, START, KEEP,
+    WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS, PARTITION, START, KEEP,
     RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
     DRY_RUN, PLAN,
 )  # fmt: skip
@@ -141,20 +144,20 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
     Raises:
         InvalidInputError: none, two kinds, or malformed ones.
     """
-    one = given[STREAMS] or given[INTO]
-    if bool(one) == bool(given[RULES]):
-        raise InvalidInputError("give --streams and --into, or --rules")
+    wanted = given[STREAMS] or given[SUPER_STREAMS]
+    if bool(wanted or given[INTO]) == bool(given[RULES]):
+        raise InvalidInputError("give --streams or --super-streams, and --into; or --rules")
 
     def read(source: str) -> str:
         return _document(source, place)
 
     if given[RULES]:
         return parse_rules(read(given[RULES]), read)
-    if not (given[STREAMS] and given[INTO]):
-        raise InvalidInputError("--streams and --into belong together")
+    if not (wanted and given[INTO]):
+        raise InvalidInputError("--streams (or --super-streams) and --into belong together")
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
     rule = TableRule(
-        given[STREAMS],
+        given[STREAMS] or ".*",
         table,
         given[BODY],
         TablePartition(given[PARTITION]),
@@ -163,6 +166,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         BodyFormat(given[BODY_FORMAT]),
         schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
         Misfits(given[MISFITS]),
+        given[SUPER_STREAMS],
     )
     return check_rules([rule])
 
@@ -269,7 +273,7 @@ def _streams(
     chosen: dict[str, list[StreamNow]] = defaultdict(list)
     unread: dict[str, ColdstreamError] = {}
     for item in remote.catalog.streams():
-        rule = rule_for(rules, item.name.queue or item.stream)
+        rule = rule_for(rules, item.name.queue or item.stream, item.name.super_stream)
         if rule is None or is_probe(item.stream):
             continue
         if item.state is StreamState.DELETED:
@@ -295,7 +299,7 @@ def _fill(
     """Streams of one table may have rules of their own, which differ in `start` only."""
     by_rule: dict[TableRule, list[StreamNow]] = defaultdict(list)
     for now in streams:
-        rule = rule_for(rules, now.name)
+        rule = rule_for(rules, now.name, now.super_stream)
         assert rule is not None
         by_rule[rule].append(now)
     reports = [runner.fill(rule, pair, mine, settings) for rule, mine in by_rule.items()]

@@ -52,6 +52,8 @@ class TableRule:
 
     Attributes:
         streams: pattern over names of queues; the whole name must match.
+        super_streams: pattern over names of super streams, of which a stream must be a partition;
+            "" for any stream.
         table: `database.table` in the Glue catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
         partition: of the table's files.
@@ -72,11 +74,13 @@ class TableRule:
     body_format: BodyFormat = BodyFormat.AUTO
     schema: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
+    super_streams: str = ""
 
     def __post_init__(self) -> None:
-        trouble = name_pattern.problem(self.streams)
-        if trouble is not None:
-            raise InvalidInputError(f"the pattern {self.streams!r} {trouble}")
+        for pattern in (self.streams, self.super_streams):
+            trouble = name_pattern.problem(pattern)
+            if trouble is not None:
+                raise InvalidInputError(f"the pattern {pattern!r} {trouble}")
         if not _TABLE.fullmatch(self.table) or self.table.endswith(DEAD_LETTERS):
             raise InvalidInputError(
                 f"{self.table!r} is no name of a table: write database.table in lower case, "
@@ -103,8 +107,13 @@ class TableRule:
         """Name of the table of what could not go into this one."""
         return self.table + DEAD_LETTERS
 
-    def matches(self, name: str) -> bool:
-        """Whether a queue of this name is meant."""
+    def matches(self, name: str, super_stream: str = "") -> bool:
+        """Whether a queue of this name, a partition of that super stream or none, is meant."""
+        pattern = self.super_streams
+        if pattern and not (
+            super_stream and name_pattern.compiled(pattern).fullmatch(super_stream)
+        ):
+            return False
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
@@ -150,18 +159,22 @@ def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        if replace(rule, streams=other.streams, start=other.start) != other:
+        alike = replace(
+            rule, streams=other.streams, super_streams=other.super_streams, start=other.start
+        )
+        if alike != other:
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
 
-def rule_for(rules: Sequence[TableRule], name: str) -> TableRule | None:
-    """The first rule that means a queue of this name."""
-    return next((rule for rule in rules if rule.matches(name)), None)
+def rule_for(rules: Sequence[TableRule], name: str, super_stream: str = "") -> TableRule | None:
+    """The first rule that means a queue of this name, a partition of that super stream or none."""
+    return next((rule for rule in rules if rule.matches(name, super_stream)), None)
 
 
 _WORDS = {
     "streams": "streams",
+    "super_streams": "super_streams",
     "table": "table",
     "body": "body",
     "partition": "partition",
@@ -209,10 +222,10 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
     unknown = sorted(set(value) - set(_WORDS))
     if unknown:
         raise InvalidInputError(f"{unknown[0]!r} is not known; there are {', '.join(_WORDS)}")
-    for word in ("streams", "table"):
-        if word not in value:
-            raise InvalidInputError(f"{word!r} is missing")
-    arguments: dict[str, Any] = {}
+    if "table" not in value or not {"streams", "super_streams"} & value.keys():
+        word = "table" if "table" not in value else "streams"
+        raise InvalidInputError(f"{word!r} is missing")
+    arguments: dict[str, Any] = {"streams": ".*"}
     for word, each in value.items():
         if word == "schema":
             arguments["schema"] = schema_of(each, read)

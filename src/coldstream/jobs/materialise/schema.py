@@ -17,8 +17,8 @@ from coldstream.jobs.materialise.kinds import common, wider
 
 #: What of the decoder's columns goes into a table of raw bodies, in this order.
 RAW_COLUMNS = (
-    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body",
-    "properties", "application_properties", "message_annotations",
+    "stream", "vhost", "queue", "super_stream", "routing_key", "offset", "timestamp", "chunk_id",
+    "epoch", "body_kind", "body", "properties", "application_properties", "message_annotations",
 )  # fmt: skip
 #: What the reader must give for any table.
 READ_COLUMNS = (*RAW_COLUMNS, "raw", "error")
@@ -31,13 +31,18 @@ ENVELOPE: Mapping[str, str] = {
     "_stream": "stream",
     "_vhost": "vhost",
     "_queue": "queue",
+    "_super_stream": "super_stream",
+    "_routing_key": "routing_key",
     "_offset": "offset",
     "_timestamp": "timestamp",
     "_properties": "properties",
     "_application_properties": "application_properties",
 }
 #: Columns that a table of an older release gets beside those that it has.
-NAME_COLUMNS = ("vhost", "queue", "_vhost", "_queue")
+NAME_COLUMNS = (
+    *("vhost", "queue", "super_stream", "routing_key"),
+    *("_vhost", "_queue", "_super_stream", "_routing_key"),
+)
 #: Columns of the decoder with stream, offset and time.
 KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.

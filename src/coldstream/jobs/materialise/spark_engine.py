@@ -61,15 +61,22 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
         NotFoundError, CorruptDataError: as `Snapshots.load`.
     """
     snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
-    name = snapshot.item.name.queue or item.stream
-    root = snapshot.root
-    return StreamNow(item.stream, name, root.first_offset, root.next_offset, snapshot, root.ledger)
+    name, root = snapshot.item.name, snapshot.root
+    return StreamNow(
+        item.stream,
+        name.queue or item.stream,
+        root.first_offset,
+        root.next_offset,
+        snapshot,
+        root.ledger,
+        super_stream=name.super_stream,
+    )
 
 
 def stream_deleted(item: CatalogItem) -> StreamNow:
     """A stream of which only the catalog still knows how far it went."""
     name, end = item.name.queue or item.stream, item.next_offset
-    return StreamNow(item.stream, name, end, end, deleted=True)
+    return StreamNow(item.stream, name, end, end, deleted=True, super_stream=item.name.super_stream)
 
 
 class SparkEngine:
