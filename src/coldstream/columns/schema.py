@@ -1,7 +1,13 @@
 """The columns of a message, as Arrow types, and which of them are wanted.
 
     stream vhost queue super_stream routing_key offset timestamp chunk_id epoch publishers
-    body_kind body properties application_properties message_annotations raw error
+    body_kind body header properties application_properties message_annotations
+    delivery_annotations footer raw error
+
+and those that are made value by value in Python, so that who wants one names it (`DEAR`):
+
+    application_properties_json message_annotations_json body_json     values with their AMQP types
+    application_properties_variant …                                   the same as VARIANT (Spark 4)
 
 `docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
 """
@@ -41,6 +47,35 @@ PROPERTIES: Mapping[str, pa.DataType] = MappingProxyType(
     }
 )
 
+#: Fields of `header`, in this order; `ttl` in ms.
+HEADER: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "durable": pa.bool_(),
+        "priority": pa.int64(),
+        "ttl": pa.int64(),
+        "first_acquirer": pa.bool_(),
+        "delivery_count": pa.int64(),
+    }
+)
+
+#: A VARIANT as Spark 4 takes it from Arrow: marked as such by the metadata of its second field.
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary()),
+        pa.field("metadata", pa.binary(), metadata={b"variant": b"true"}),
+    ]
+)
+#: What can be had with the types of its values, and the section that it comes from.
+TYPED = ("body", "application_properties", "message_annotations")
+#: By name of the column: of what, and whether as VARIANT; otherwise it is tagged JSON.
+DEAR: Mapping[str, tuple[str, bool]] = MappingProxyType(
+    {
+        f"{name}_{suffix}": (name, suffix == "variant")
+        for suffix in ("json", "variant")
+        for name in TYPED
+    }
+)
+
 #: All columns, in this order.
 COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     {
@@ -56,13 +91,19 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
         "publishers": pa.map_(pa.string(), pa.int64()),
         "body_kind": pa.string(),
         "body": pa.binary(),
+        "header": pa.struct(list(HEADER.items())),
         "properties": pa.struct(list(PROPERTIES.items())),
         "application_properties": TEXT_MAP,
         "message_annotations": TEXT_MAP,
+        "delivery_annotations": TEXT_MAP,
+        "footer": TEXT_MAP,
         "raw": pa.binary(),
         "error": pa.string(),
+        **{name: VARIANT if variant else pa.string() for name, (_, variant) in DEAR.items()},
     }
 )
+#: What `*` stands for.
+ALL = tuple(name for name in COLUMNS if name not in DEAR)
 
 #: Columns that are the same in all rows of a stream.
 OF_STREAM = ("stream", "vhost", "queue", "super_stream", "routing_key")
@@ -123,6 +164,11 @@ class Selection:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
+
+    @property
+    def dear(self) -> tuple[str, ...]:
+        """Columns that are made value by value."""
+        return tuple(name for name in self.names if name in DEAR)
 
     @property
     def properties(self) -> tuple[str, ...]:
