@@ -163,7 +163,8 @@ def dear_columns(selection: Selection, wire: bytes) -> Row:
 def _typed(selection: Selection, wire: bytes, message: AmqpMessage) -> Row:
     if not selection.dear or message.body_kind is BodyKind.BYTES:
         return {}
-    sections, row = typed_sections(wire), {}
+    sections = typed_sections(wire)
+    row: Row = {}
     for column in selection.dear:
         name, as_variant = DEAR[column]
         value = section_of(sections, name)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Sequence
 from decimal import Decimal as Number
 
 from coldstream.columns.typed import TYPE_NAMES, names_of
@@ -109,7 +110,7 @@ def _number(number: Number) -> bytes:
     sign, digits, exponent = number.as_tuple()
     if isinstance(exponent, str) or not -38 <= exponent <= 38:
         return _text(str(number))
-    unscaled = int("".join(map(str, digits)) or "0") * 10 ** max(exponent, 0)
+    unscaled: int = int("".join(map(str, digits)) or "0") * 10 ** max(exponent, 0)
     scale = max(-exponent, 0)
     for kind, size, most in _DECIMALS:
         if unscaled < 10**most and scale <= most:
@@ -124,7 +125,7 @@ def _array(elements: list[bytes]) -> bytes:
     return head + _count(len(elements), large) + _offsets(elements, width) + b"".join(elements)
 
 
-def _object(names: list[str] | tuple[str, ...], values: list[bytes], ids: dict[str, int]) -> bytes:
+def _object(names: Sequence[str], values: list[bytes], ids: dict[str, int]) -> bytes:
     rows = sorted(zip(names, values, strict=True), key=lambda row: row[0].encode())
     numbers = [ids.setdefault(name, len(ids)) for name, _ in rows]
     data = [value for _, value in rows]

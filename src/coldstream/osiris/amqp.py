@@ -30,6 +30,7 @@ from coldstream.osiris.amqp_types import (
     Decimal,
     Described,
     Symbol,
+    Typed,
     Value,
     ValueReader,
 )
@@ -371,6 +372,8 @@ def value_to_jsonable(value: Value) -> Json:
                 "descriptor": value_to_jsonable(value.descriptor),
                 "value": value_to_jsonable(value.value),
             }
+        case Typed():
+            return value_to_jsonable(value.value)
         case _:
             return value
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from coldstream.adapters.place import Place
+from coldstream.bodies.steps import MAX_BODY_BYTES, NO_STEPS, BodySteps, BodyType
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.osiris.body import BodyFormat, parse_body_format
@@ -39,6 +40,12 @@ NAMES = (
     "endpoint",
     "columns",
     "bodyFormat",
+    "contentEncoding",
+    "maxBodyBytes",
+    "bodyType",
+    "bodySchema",
+    "bodyMessage",
+    "schemaRegistry",
     "rows",
     "startingOffset",
     "endingOffset",
@@ -99,6 +106,7 @@ class Options:
         vhost: of the queues that are named; "" for any.
         columns: names; None for the default ones.
         body_format: how messages are read.
+        steps: what is made of bodies; a schema may still be the name of its file.
         rows: what one row is.
         starting: where to begin.
         ending: where to end; None for the end of the manifest.
@@ -116,6 +124,7 @@ class Options:
     vhost: str = ""
     columns: tuple[str, ...] | None = None
     body_format: BodyFormat = BodyFormat.AUTO
+    steps: BodySteps = NO_STEPS
     rows: Rows = Rows.MESSAGES
     starting: OffsetSpec = First()  # noqa: RUF009 - it is immutable
     ending: OffsetSpec | None = None
@@ -184,6 +193,14 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
         body_format=read("bodyFormat", parse_body_format, BodyFormat.AUTO),
+        steps=BodySteps(
+            inflate=read("contentEncoding", _content_encoding, False),
+            max_bytes=read("maxBodyBytes", size, MAX_BODY_BYTES),
+            kind=read("bodyType", _body_type, BodyType.AS_IT_IS),
+            schema=found.get("bodySchema", ""),
+            message=found.get("bodyMessage", ""),
+            registry=found.get("schemaRegistry", ""),
+        ),
         rows=metadata or read("rows", _rows, Rows.MESSAGES),
         starting=read("startingOffset", _spec, first),
         ending=read("endingOffset", _spec, None),
@@ -288,6 +305,18 @@ def _rows(text: str) -> Rows:
     if text.lower() not in _ROWS:
         raise InvalidInputError(f"expected {', '.join(_ROWS)}, not {text[:80]!r}")
     return Rows(text.lower())
+
+
+def _content_encoding(text: str) -> bool:
+    return _word(text, {"keep": False, "decode": True})
+
+
+def _body_type(text: str) -> BodyType:
+    # Spark itself reads lines and CSV.
+    words = (BodyType.AVRO, BodyType.PROTOBUF, BodyType.JSON)
+    if text.lower() not in words:
+        raise InvalidInputError(f"expected {', '.join(words)}, not {text[:80]!r}")
+    return BodyType(text.lower())
 
 
 def _on_corrupt(text: str) -> bool:

@@ -41,6 +41,7 @@ from coldstream.spark.query import (
     check_start,
     lost_work,
     splits_of,
+    steps_of,
     works,
 )
 from coldstream.spark.read import read
@@ -129,6 +130,7 @@ class MicroBatchReader(DataSourceStreamReader):
             fail_on_data_loss=self._options.fail_on_data_loss,
             fail_on_corrupt=self._options.fail_on_corrupt,
             body_format=self._options.body_format,
+            steps=steps_of(self._options),
         )
         planned: list[Planned] = []
         lost: list[TaskWork] = []

@@ -65,7 +65,10 @@ def test_a_rule_for_a_super_stream_means_its_partitions_and_nothing_called_alike
         (_document({"streams": "a", "table": "ab"}), "is no name of a table"),
         (_document({"streams": "a", "table": "a.b_dead_letters"}), "is no name of a table"),
         (_document({"streams": "(a", "table": "a.b"}), "rule 1: the pattern"),
-        (_document({"streams": "a", "table": "a.b", "body": "xml"}), "raw, json or module"),
+        (
+            _document({"streams": "a", "table": "a.b", "body": "xml"}),
+            "raw, json, avro, protobuf, csv, text or module",
+        ),
         (_document({"streams": "a", "table": "a.b", "partition": "week"}), "one of hour, day"),
         (_document({"streams": "a", "table": "a.b", "keep": "0d"}), "at least 1d"),
         (_document({"streams": "a", "table": "a.b", "keep": 7}), "is no text"),

@@ -161,7 +161,9 @@ def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskR
     """For tasks that only look: nothing is written, so nowhere is good enough."""
     rows = FileLayout("", schema, rule.partition, columns_of(rule.body))
     dead = FileLayout("", dead_schema(), rule.partition, KEY_COLUMNS)
-    return TaskRules(rule.body, rows, dead, rule.body_format, rule.schema, rule.misfits, survey)
+    return TaskRules(
+        rule.body, rows, dead, rule.body_format, rule.schema, rule.misfits, survey, rule.steps
+    )
 
 
 def _columns(

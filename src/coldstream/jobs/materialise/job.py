@@ -12,10 +12,10 @@ import time
 import traceback
 from collections import defaultdict
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldstream import names
+from coldstream.adapters.documents import read_document
 from coldstream.adapters.place import Place, connect
 from coldstream.errors import (
     ColdstreamError,
@@ -40,13 +40,13 @@ from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
+from coldstream.jobs.materialise.rule_bodies import rule_body
 from coldstream.jobs.materialise.rules import (
     TablePartition,
     TableRule,
     check_rules,
     parse_rules,
     rule_for,
-    schema_of,
 )
 from coldstream.jobs.materialise.run import Runner, RunSettings, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
@@ -84,7 +84,29 @@ SUPER_STREAMS = Argument(
     "super-streams", text, "Pattern over names of super streams: all their partitions.", ""
 )
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
-BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+BODY = Argument(
+    "body",
+    text,
+    "raw, json, avro, protobuf, csv, text (fields as columns), or module:function.",
+    "raw",
+)
+CONTENT_ENCODING = Argument(
+    "content-encoding",
+    one_of("keep", "decode"),
+    "decode inflates bodies whose content encoding is gzip, deflate or zstd.",
+    "keep",
+)
+REGISTRY = Argument(
+    "registry",
+    text,
+    "Where the schemas are that bodies of avro, protobuf or json name by id: the URL of a schema"
+    " registry, or glue.",
+    "",
+)
+SUBJECT = Argument(
+    "subject", text, "With --registry, in the place of --schema: its newest schema.", ""
+)
+MESSAGE = Argument("message", text, "With --body protobuf: the full name of the message.", "")
 BODY_FORMAT = Argument(
     "body-format",
     one_of(*BodyFormat),
@@ -101,8 +123,9 @@ KEEP: Argument[int | None] = Argument(
 SCHEMA = Argument(
     "schema",
     text,
-    "With --body json: the fields of bodies, as lines of `name: type`, a JSON Schema, an Avro"
-    " schema, or the path or s3:// URL of a file with one of these.",
+    "With --body json or csv: the fields of bodies, as lines of `name: type`, a JSON Schema, an"
+    " Avro schema, or the path or s3:// URL of a file with one of these. With avro: its schema."
+    " With protobuf: the file of a descriptor set.",
     "",
 )
 MISFITS = Argument(
@@ -132,9 +155,9 @@ PLAN = Argument(
 )
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS,
-    PARTITION, START, KEEP, RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES,
-    MAINTAIN, EXPIRE, DRY_RUN, PLAN,
+    WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
+    MISFITS, MESSAGE, REGISTRY, SUBJECT, PARTITION, START, KEEP, RULES, FROM, TO, OVERWRITE,
+    PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -155,18 +178,28 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         return parse_rules(read(given[RULES]), read)
     if not (wanted and given[INTO]):
         raise InvalidInputError("--streams (or --super-streams) and --into belong together")
+    of_bodies = {
+        "body": given[BODY],
+        "schema": given[SCHEMA],
+        "content_encoding": given[CONTENT_ENCODING],
+        "message": given[MESSAGE],
+        "registry": given[REGISTRY],
+        "subject": given[SUBJECT],
+    }
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
+    made = rule_body({word: text for word, text in of_bodies.items() if text}, read)
     rule = TableRule(
         given[STREAMS] or ".*",
         table,
-        given[BODY],
+        made.body,
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
         BodyFormat(given[BODY_FORMAT]),
-        schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
+        made.schema,
         Misfits(given[MISFITS]),
         given[SUPER_STREAMS],
+        made.steps,
     )
     return check_rules([rule])
 
@@ -174,16 +207,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
 def _document(source: str, place: Place) -> str:
     if source.lstrip().startswith("{"):
         return source
-    if source.startswith("s3://"):
-        from coldstream.adapters.s3 import S3ObjectStore
-
-        bucket, _, key = source.removeprefix("s3://").partition("/")
-        store = S3ObjectStore(bucket=bucket, region=place.region, endpoint=place.endpoint)
-        return store.get_all(key, limit=2**20).decode()
-    path = Path(source)
-    if not path.is_file():
-        raise InvalidInputError(f"there is no file {source[:200]!r}")
-    return path.read_text()
+    return read_document(source, place).decode(errors="surrogateescape")
 
 
 def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> None:

@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.declared import of_document, parse_declared
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
+from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
 from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
@@ -56,6 +58,7 @@ class TableRule:
             "" for any stream.
         table: `database.table` in the Glue catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
+            What a rule calls avro, protobuf, csv or text is json here, with steps before.
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
@@ -63,6 +66,7 @@ class TableRule:
         schema: with a body of "json": the fields that it has, as `declared` makes them; None where
             the bodies themselves say so.
         misfits: what becomes of a body that does not fit `schema`.
+        steps: what is done to bodies first.
     """
 
     streams: str
@@ -75,6 +79,7 @@ class TableRule:
     schema: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
     super_streams: str = ""
+    steps: BodySteps = NO_STEPS
 
     def __post_init__(self) -> None:
         for pattern in (self.streams, self.super_streams):
@@ -87,7 +92,9 @@ class TableRule:
                 f"letters, digits and _, not ending in {DEAD_LETTERS}"
             )
         if self.body not in ("raw", "json") and not _FUNCTION.fullmatch(self.body):
-            raise InvalidInputError(f"body is raw, json or module:function, not {self.body!r}")
+            raise InvalidInputError(
+                f"body is raw, json, {', '.join(DECODED)} or module:function, not {self.body!r}"
+            )
         if self.start not in ("first", "next") and not self.start.isdecimal():
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
         if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
@@ -176,33 +183,13 @@ _WORDS = {
     "streams": "streams",
     "super_streams": "super_streams",
     "table": "table",
-    "body": "body",
+    **dict.fromkeys(BODY_WORDS, ""),
     "partition": "partition",
     "start": "start",
     "keep": "keep_seconds",
     "body_format": "body_format",
-    "schema": "schema",
     "misfits": "misfits",
 }
-
-
-def schema_of(value: object, read: Callable[[str], str]) -> pa.Schema:
-    """What a rule declares.
-
-    Args:
-        value: a JSON Schema or an Avro schema; or text: either of these, lines of `name: type`, or
-            the path or s3:// URL of a file with one of the three.
-        read: gives what is in a file.
-
-    Raises:
-        InvalidInputError: it is none of them; says why.
-    """
-    if isinstance(value, Mapping):
-        return of_document(value)
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError("schema is no schema, and no name of a file with one")
-    named = value.startswith("s3://") or ":" not in value
-    return parse_declared(read(value) if named else value)
 
 
 def one_of(words: type[E], name: str, given: str) -> E:
@@ -226,16 +213,18 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         word = "table" if "table" not in value else "streams"
         raise InvalidInputError(f"{word!r} is missing")
     arguments: dict[str, Any] = {"streams": ".*"}
+    of_bodies: dict[str, Any] = {}
     for word, each in value.items():
-        if word == "schema":
-            arguments["schema"] = schema_of(each, read)
-            continue
-        if type(each) is not str:
+        if type(each) is not str and word != "schema":
             raise InvalidInputError(f"{word} is no text")
+        if word in BODY_WORDS:
+            of_bodies[word] = each
+            continue
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
     for word, words in (("partition", TablePartition), ("misfits", Misfits)):
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])
-    return TableRule(**arguments)
+    made = rule_body(of_bodies, read)
+    return TableRule(body=made.body, schema=made.schema, steps=made.steps, **arguments)

@@ -317,6 +317,7 @@ class Runner:
             rule.body_format,
             rule.schema,
             rule.misfits,
+            steps=rule.steps,
         )
 
     def _commit(

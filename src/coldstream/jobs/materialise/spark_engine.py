@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coldstream.adapters.place import Place, Remote, connect
+from coldstream.bodies.apply import BodyMaker
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
@@ -146,7 +148,13 @@ def _working(
                 each = splits[number]
                 result = perform(
                     each.planned.stream,
-                    SplitSource(each.planned, decode_split(each.split), remote, rules.body_format),
+                    SplitSource(
+                        each.planned,
+                        decode_split(each.split),
+                        remote,
+                        rules.body_format,
+                        rules.steps,
+                    ),
                     rules,
                     files,
                     lambda: secrets.token_hex(8),
@@ -168,6 +176,7 @@ class SplitSource:
         split: of it.
         remote: where it is.
         body_format: how its messages are read.
+        steps: what is made of their bodies.
     """
 
     def __init__(
@@ -176,13 +185,24 @@ class SplitSource:
         split: Split,
         remote: Remote,
         body_format: BodyFormat = BodyFormat.AUTO,
+        steps: BodySteps = NO_STEPS,
     ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
         self._body_format = body_format
+        self._steps = steps
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        found = self._decoded(covered, gaps)
+        if not self._steps.any:
+            yield from found
+            return
+        maker, schema = BodyMaker(self._steps), select(READ_COLUMNS).schema
+        for batch in found:
+            yield from maker.made(batch, schema)
+
+    def _decoded(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(
             select(READ_COLUMNS, self._body_format),
             batch_bytes=BATCH_BYTES,
