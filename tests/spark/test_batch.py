@@ -16,6 +16,8 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.names import DataKey
 from tests.spark.conftest import BUCKET, Site, Stream, collected, in_groups, plain_chunks
+from tests.support.independent import assert_same, rows_of
+from tests.support.odd_messages import chunk_of, messages
 from tests.support.tier import FIXTURES, PREFIX, fragment_of
 
 if TYPE_CHECKING:
@@ -54,6 +56,17 @@ def test_every_codec_property_and_damaged_message_is_as_the_plain_decoder_says(
     assert right["error"].null_count < right.num_rows
     assert frame.rdd.getNumPartitions() > 5
     assert collected(frame, right.schema).equals(right)
+
+
+def test_spark_gives_what_a_decoder_without_our_code_reads(spark: SparkSession, site: Site) -> None:
+    wires = list(messages())
+    chunks = [chunk_of(0, wires[:90], 4), chunk_of(90, wires[90:], 2)]
+    site.add("__odd_1", [chunks], queue="odd")
+    names = [name for name in COLUMNS if not name.endswith("_variant")]
+
+    found = load(spark, "odd", columns=",".join(names)).orderBy("offset").toArrow().to_pylist()
+
+    assert_same(found, list(rows_of(b"OSIL\x00\x00\x00\x01" + b"".join(chunks), "__odd_1")))
 
 
 def test_the_default_columns_are_those_that_need_no_message_and_a_star_means_all(

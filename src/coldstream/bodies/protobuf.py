@@ -195,7 +195,7 @@ def _object(message: Message) -> dict[str, Any] | str:
     """The fields of a message; those without presence always, the others if they are there."""
     if message.DESCRIPTOR.full_name == TIMESTAMP:
         try:
-            return str(message.ToJsonString())  # type: ignore[attr-defined]
+            return str(message.ToJsonString())
         except ValueError:
             return str(message)[:100]  # beyond the year 9999: a misfit, and to be seen as such
     found: dict[str, Any] = {}

@@ -10,7 +10,7 @@ at a time, and groups are fetched ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
@@ -314,7 +314,7 @@ def _chunks(
         spans["min_timestamp"] = spans["max_timestamp"] = times
         chosen &= _times(spans, alive.times)
     count = int(chosen.sum())
-    found = {
+    found: dict[str, Callable[[], pa.Array]] = {
         "offset": lambda: _signed(ids[:-1][chosen]),
         "next_offset": lambda: _signed(ids[1:][chosen]),
         "timestamp": lambda: _moments(times[chosen]),
