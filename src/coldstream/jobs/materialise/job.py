@@ -45,6 +45,7 @@ from coldstream.jobs.materialise.rules import (
     TablePartition,
     TableRule,
     check_rules,
+    names_in,
     parse_rules,
     rule_for,
 )
@@ -113,6 +114,12 @@ BODY_FORMAT = Argument(
     "auto (what is no AMQP 1.0 is plain bytes), amqp (it is a dead letter), bytes (nothing is).",
     "auto",
 )
+COLUMNS = Argument(
+    "columns",
+    text,
+    "Columns that the table has beside the usual ones, with commas, such as header.",
+    "",
+)
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
@@ -156,8 +163,8 @@ PLAN = Argument(
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
     WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
-    MISFITS, MESSAGE, REGISTRY, SUBJECT, PARTITION, START, KEEP, RULES, FROM, TO, OVERWRITE,
-    PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
+    MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, PARTITION, START, KEEP, RULES, FROM, TO,
+    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -200,6 +207,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         Misfits(given[MISFITS]),
         given[SUPER_STREAMS],
         made.steps,
+        names_in(given[COLUMNS]),
     )
     return check_rules([rule])
 
@@ -365,7 +373,9 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
         return done
 
     return {
-        "rows": kept(pair.rows, first_schema(rule.body, rule.schema), columns_of(rule.body)),
+        "rows": kept(
+            pair.rows, first_schema(rule.body, rule.schema, rule.columns), columns_of(rule.body)
+        ),
         "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS),
     }
 

@@ -25,6 +25,7 @@ from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
 from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
+from coldstream.jobs.materialise.schema import EXTRA_COLUMNS
 from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
@@ -67,6 +68,7 @@ class TableRule:
             the bodies themselves say so.
         misfits: what becomes of a body that does not fit `schema`.
         steps: what is done to bodies first.
+        columns: some of `schema.EXTRA_COLUMNS`, which the table has beside the usual ones.
     """
 
     streams: str
@@ -80,6 +82,7 @@ class TableRule:
     misfits: Misfits = Misfits.RESCUE
     super_streams: str = ""
     steps: BodySteps = NO_STEPS
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for pattern in (self.streams, self.super_streams):
@@ -95,6 +98,11 @@ class TableRule:
             raise InvalidInputError(
                 f"body is raw, json, {', '.join(DECODED)} or module:function, not {self.body!r}"
             )
+        for name in self.columns:
+            if name not in EXTRA_COLUMNS or self.columns.count(name) > 1:
+                raise InvalidInputError(
+                    f"columns: {name[:80]!r} is named twice, or none of {', '.join(EXTRA_COLUMNS)}"
+                )
         if self.start not in ("first", "next") and not self.start.isdecimal():
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
         if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
@@ -189,7 +197,13 @@ _WORDS = {
     "keep": "keep_seconds",
     "body_format": "body_format",
     "misfits": "misfits",
+    "columns": "columns",
 }
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(each for each in (part.strip() for part in text.split(",")) if each)
 
 
 def one_of(words: type[E], name: str, given: str) -> E:
@@ -221,6 +235,8 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
             of_bodies[word] = each
             continue
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
+    if "columns" in arguments:
+        arguments["columns"] = names_in(arguments["columns"])
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
     for word, words in (("partition", TablePartition), ("misfits", Misfits)):

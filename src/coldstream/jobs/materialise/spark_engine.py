@@ -154,6 +154,7 @@ def _working(
                         remote,
                         rules.body_format,
                         rules.steps,
+                        rules.columns,
                     ),
                     rules,
                     files,
@@ -177,6 +178,7 @@ class SplitSource:
         remote: where it is.
         body_format: how its messages are read.
         steps: what is made of their bodies.
+        columns: that are wanted beside READ_COLUMNS.
     """
 
     def __init__(
@@ -186,25 +188,27 @@ class SplitSource:
         remote: Remote,
         body_format: BodyFormat = BodyFormat.AUTO,
         steps: BodySteps = NO_STEPS,
+        columns: tuple[str, ...] = (),
     ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
         self._body_format = body_format
         self._steps = steps
+        self._columns = (*READ_COLUMNS, *columns)
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         found = self._decoded(covered, gaps)
         if not self._steps.any:
             yield from found
             return
-        maker, schema = BodyMaker(self._steps), select(READ_COLUMNS).schema
+        maker, schema = BodyMaker(self._steps), select(self._columns).schema
         for batch in found:
             yield from maker.made(batch, schema)
 
     def _decoded(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(
-            select(READ_COLUMNS, self._body_format),
+            select(self._columns, self._body_format),
             batch_bytes=BATCH_BYTES,
             batch_rows=_BATCH_ROWS,
             origin=self._planned.origin,

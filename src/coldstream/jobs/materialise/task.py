@@ -70,6 +70,7 @@ class TaskRules:
         misfits: as in a rule.
         survey: whether a task that only looks counts what it sees.
         steps: as in a rule.
+        columns: as in a rule.
     """
 
     body: str
@@ -80,6 +81,7 @@ class TaskRules:
     misfits: Misfits = Misfits.RESCUE
     survey: bool = False
     steps: BodySteps = NO_STEPS
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
