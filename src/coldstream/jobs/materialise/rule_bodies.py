@@ -18,7 +18,6 @@ from coldstream.bodies.load import loaded
 from coldstream.bodies.steps import MAX_BODY_BYTES, BodySteps, BodyType
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.declared import avro_fields, of_document, parse_declared
-from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
 from coldstream.quantities import parse_size
 
 #: Words of a rule that this is about.
@@ -90,6 +89,9 @@ def rule_body(given: Mapping[str, Any], read: Callable[[str], str]) -> RuleBody:
         case BodyType.AVRO:
             declared = avro_fields(json.loads(steps.schema))
         case BodyType.PROTOBUF:
+            # Only who has such bodies needs the library to be there.
+            from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
+
             declared = protobuf_fields(steps.schema, steps.message)
         case BodyType.TEXT:
             declared = pa.schema([pa.field(TEXT_FIELD, pa.string())])
