@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.settings import AgentSettings
@@ -19,7 +19,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.claim_function import OwnRights
 from coldstream_devkit.fragments import START_MS
 from coldstream_devkit.simulation.cluster import Replica, ReplicaFiles, SimChunk
-from coldstream_devkit.simulation.nodes import Delivered
+from coldstream_devkit.simulation.nodes import DATA_DIR, SimBroker
 from tests.simulation.retold import Run, Stream
 from tests.support.stage import CHUNK, PREFIX, STREAM, chunk, no_pause
 
@@ -61,8 +61,13 @@ class Node:
         self.follower = StreamFollower(
             context=self.context,
             function=OwnRights(self.context, no_pause, lambda: 0),
-            log=StreamLog(Path("/data") / STREAM, ReplicaFiles(self.replica)),
-            committed=Delivered({STREAM: self.replica}),
+            log=StreamLog(DATA_DIR / STREAM, ReplicaFiles(self.replica)),
+            committed=Gate(
+                DATA_DIR,
+                SimBroker({STREAM: self.replica}),
+                files=ReplicaFiles(self.replica),
+                clock=lambda: self._now,
+            ),
             settings=AgentSettings(
                 target_size=2 * len(chunk(0, 1)),
                 flush_ms=0,

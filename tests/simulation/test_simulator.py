@@ -81,6 +81,8 @@ _SELDOM = {
     "consolidations that lost a conflict",
     "dead letters",
     "deletions called off",
+    "files rewritten after an answer",
+    "files rewritten before an upload",
     "quarantined timelines given up",
     "repairs that lost a conflict",
     "streams begun anew",

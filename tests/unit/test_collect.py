@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import collect_path, group_path, stream_prefix
 from coldstream.plans.collect import ObjectKind, Record, replaced
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import ObjectInfo
 from coldstream.remote.context import Context
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.commit_runs import commit_runs
@@ -327,3 +329,21 @@ def test_a_clock_that_is_ahead_shortens_no_grace_time(tier: Tier, ahead: int) ->
     tier.now += GRACE + 1
     look()
     assert young not in tier.memory.objects
+
+
+def test_a_stream_at_rest_costs_three_looks_at_the_bucket(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand, each LIST more is a dollar and a half a month."""
+    for _ in range(3):
+        tier.settle()
+    asked: list[str] = []
+    there = tier.memory.list
+
+    def counted(under: str, **more: Any) -> list[ObjectInfo]:
+        asked.append(under)
+        return there(under, **more)
+
+    monkeypatch.setattr(tier.memory, "list", counted)
+    tier.collect()
+    assert len(asked) == 3, asked

@@ -128,6 +128,29 @@ def test_a_listed_hole_or_no_key_at_all_is_told_and_stops_nothing() -> None:
     assert lost(remote).strays == tuple(sorted((hole, "x")))
 
 
+def test_what_lies_behind_a_listed_hole_is_read_and_a_hole_at_the_end_is_none() -> None:
+    """A claim shuts out what would have followed: fragments, a hole, and what lies behind it."""
+    hole = ListedData(DataKey(STREAM, 120, 130, 1, 8, "hole").path(PREFIX), 0)
+    last = ListedData(DataKey(STREAM, 140, 150, 1, 9, "hole").path(PREFIX), 0)
+    behind = piece(130, 140)
+    remote = cut(row(GOOD), hole, row(behind), last)
+    put(remote, GOOD, behind)
+
+    assert messages(remote) == [(50, 100), (100, 120), (120, 130), (130, 140)]
+    assert lost(remote).strays == (last.key,)
+
+
+def test_a_claim_lists_the_holes_between_what_it_shuts_out() -> None:
+    remote, behind = tier(), piece(130, 140)
+    put(remote, GOOD, behind)
+    hole = DataKey(STREAM, 120, 130, 1, 8, "hole").path(PREFIX)
+    remote.memory.put(hole, b"", write_id="8")
+    take(remote)
+
+    assert messages(remote)[-3:] == [(100, 120), (120, 130), (130, 140)]
+    assert lost(remote).strays == ()
+
+
 def test_a_store_that_does_not_answer_is_no_reason_to_read_less() -> None:
     remote = cut(row(LONGER), row(GOOD))
     put(remote, LONGER, GOOD)

@@ -31,6 +31,7 @@ class Known:
         max_age_ms: likewise.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
         trouble: why nothing new was proved at the last try; "" if it was, or needs no proof.
+        epoch: of the chunk below the limit that was proved last; 0 where nobody can say.
     """
 
     writer: bool = True
@@ -40,6 +41,7 @@ class Known:
     max_age_ms: int | None = None
     super_stream: str = ""
     trouble: str = ""
+    epoch: int = 0
 
 
 class CommittedOffsets(Protocol):

@@ -55,7 +55,8 @@ class Begun:
 class TurnRead:
     """The manifest, as one that stands by sees it; 0 where there is none."""
 
-    next_offset: int
+    next_offset: int = 0
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,7 @@ class StreamFollower:
                 cut=self.course.position,
                 flying=self.course.flying,
                 published=self.course.next_offset,
+                epoch=self.course.epoch,
             )
             if words is not None:
                 self.progress.notices.append(words)

@@ -29,6 +29,16 @@ from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.listing import Listing, Lists
 from coldstream.agent.log import StreamLog
+from coldstream.agent.proof import (
+    AGAIN_MOST,
+    AGAIN_SECONDS,
+    Proof,
+    failed,
+    holds,
+    newest,
+    proved,
+    unproved,
+)
 from coldstream.broker.connection import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
@@ -37,8 +47,6 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.chunk import parse_chunk_header
 
 _PASS_SECONDS = 0.5
-#: A stream whose proof failed is asked about again after this long, twice as long each time.
-_AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 #: A broker that does not answer is asked again after as long as that, twice as long each time.
 _SILENT_MOST = 10.0
 _SETTLED_SECONDS = 30.0
@@ -74,50 +82,6 @@ class Broker(Lists, Protocol):
     def close(self) -> None:
         """Leave."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What is known of one directory.
-
-    Attributes:
-        limit: everything below is committed; 0 before the first proof.
-        queue: that the directory belongs to; None before it is settled.
-        seen: newest segment, and the bytes of its index, at the last look that proved something.
-        whole: whether all that was there then is proved.
-        header: of the chunk that proved it.
-        generation: of the broker's connections then.
-        failures: in a row.
-        again_at: monotonic seconds of the next try.
-        trouble: why the last try proved nothing; "" if it did.
-        writer: whether the writer is on this node, as of `role_at`; also if nobody can say.
-        role_at: when that was asked, monotonic seconds.
-    """
-
-    limit: int = 0
-    queue: StreamQueue | None = None
-    seen: tuple[int, int] | None = None
-    whole: bool = False
-    header: bytes = b""
-    generation: int = -1
-    failures: int = 0
-    again_at: float = 0.0
-    trouble: str = ""
-    writer: bool = True
-    role_at: float = float("-inf")
-
-
-def proved(log: StreamLog, header: bytes | None) -> int | None:
-    """Where the chunk of a header ends, if the local log has the very same one; else None.
-
-    Raises:
-        CorruptDataError: it is no header, or the local files are damaged.
-        OSError: a file vanished meanwhile.
-    """
-    if header is None:
-        return None
-    chunk = parse_chunk_header(header)
-    return chunk.next_offset if log.header_at(chunk.chunk_id) == header else None
 
 
 @dataclass(slots=True)
@@ -172,6 +136,7 @@ class Gate:
             max_age_ms=limits.max_age_ms,
             super_stream="" if queue is None else self._listing.partition(queue).super_stream,
             trouble=proof.trouble,
+            epoch=parse_chunk_header(proof.header).epoch if proof.limit else 0,
         )
 
     def warnings(self) -> list[str]:
@@ -245,7 +210,7 @@ class Gate:
             with self._asking:
                 after = self._looked(stream, before, now)
         else:
-            after = replace(before, again_at=now + _AGAIN_SECONDS)
+            after = replace(before, again_at=now + AGAIN_SECONDS)
         with self._lock:
             self._proofs[stream] = after
         return after.again_at
@@ -272,16 +237,16 @@ class Gate:
             self.broker.keep_up()
         if proof.limit and proof.generation != self.broker.generation():
             # Whoever answered then may be another one by now, and the files another history.
-            proof = _unproved(proof, now)
+            proof = unproved(proof, now)
         log = StreamLog(self.data_dir / stream, self.files)
-        if proof.limit and not _holds(log, proof):
-            proof = _unproved(proof, now)
+        if proof.limit and not holds(log, proof):
+            proof = unproved(proof, now)
         if proof.trouble and now < proof.again_at:
             return proof
         if now < self._silent_until:
             return replace(proof, trouble=self._silence, again_at=self._silent_until)
         try:
-            seen = _newest(log)
+            seen = newest(log)
             if seen is not None and seen == proof.seen and proof.whole:
                 return replace(proof, trouble="")  # nothing has come that could be proved
             if seen is None or (seen == proof.seen and now < proof.again_at):
@@ -290,17 +255,17 @@ class Gate:
                 return replace(proof, whole=False)  # another node's agent is quicker
             return self._proved(log, proof, seen, now)
         except NoMemberError as exc:
-            return _failed(proof, exc.reason, now)
+            return failed(proof, exc.reason, now)
         except UnavailableError as exc:
             # Ten thousand streams must not wait for its answer one after the other.
             self._silences += 1
-            wait = min(_SILENT_MOST, _AGAIN_SECONDS * 2 ** min(self._silences - 1, 10))
+            wait = min(_SILENT_MOST, AGAIN_SECONDS * 2 ** min(self._silences - 1, 10))
             self._silent_until, self._silence = now + wait, exc.reason
             return replace(proof, trouble=exc.reason, again_at=self._silent_until)
         except ColdstreamError as exc:
-            return _failed(proof, exc.reason, now)
+            return failed(proof, exc.reason, now)
         except OSError as exc:
-            return _failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
+            return failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int], now: float) -> Proof:
         asked = 0
@@ -318,7 +283,7 @@ class Gate:
             if limit is not None:
                 # The rest has come since, or is a tracking chunk, and waits for the next chunk.
                 stuck = proof.failures + 1 if limit == proof.limit else 0
-                wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2**stuck)
+                wait = min(AGAIN_MOST, AGAIN_SECONDS * 2**stuck)
                 whole = limit >= self._end(log)
                 writer, role_at = self._role(queue, proof, now)
                 wait = wait if writer else max(wait, _STANDBY_SECONDS)
@@ -337,7 +302,7 @@ class Gate:
         trouble = "the broker has no such stream" if not asked else _UNPROVED
         if not asked and self._listing.trouble:
             trouble = self._listing.trouble
-        return _failed(proof, trouble, now)
+        return failed(proof, trouble, now)
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
         """Whether the writer is here, and when that was asked; what nobody can say stays."""
@@ -367,40 +332,6 @@ class Gate:
 
 
 _UNPROVED = "the broker's last chunk is not in the local files yet, or it has none"
-
-
-def _unproved(proof: Proof, now: float) -> Proof:
-    """What is left of a proof that holds no more: which queue it is, and nothing of the data."""
-    return replace(proof, limit=0, seen=None, again_at=now, role_at=float("-inf"))
-
-
-def _holds(log: StreamLog, proof: Proof) -> bool:
-    """Whether the chunk that proved it is still there; without its file nobody can say otherwise.
-
-    The log was cut back below it where it is not: after a loss of power committed chunks may be
-    gone from the cluster, and others are written in their place, while this node's broker lives.
-    """
-    try:
-        chunk_id = parse_chunk_header(proof.header).chunk_id
-        newest = _newest(log)
-        if newest is None or newest == proof.seen:
-            return True
-        return log.header_at(chunk_id) == proof.header or chunk_id < log.segments()[0]
-    except CorruptDataError:
-        return False  # it is rewritten just now, and looked at again
-    except OSError:
-        return True  # it is removed just now: nothing else can be read in its place
-
-
-def _failed(proof: Proof, trouble: str, now: float) -> Proof:
-    wait = min(_AGAIN_MOST, _AGAIN_SECONDS * 2 ** min(proof.failures, 10))
-    return replace(proof, failures=proof.failures + 1, again_at=now + wait, trouble=trouble)
-
-
-def _newest(log: StreamLog) -> tuple[int, int] | None:
-    """The newest segment and the bytes of its index; None if there is none."""
-    segments = log.segments()
-    return (segments[-1], log.index_size(segments[-1])) if segments else None
 
 
 class _Names(Mapping[str, QueueName]):

@@ -135,7 +135,7 @@ class Performer:
                 yield self._gaps.bridge(epoch, begin, committed=limit, to_log=True)
             case ReadTurn():
                 item = self.context.catalog.get(self.log.stream)
-                yield TurnRead(0 if item is None else item.next_offset)
+                yield TurnRead() if item is None else TurnRead(item.next_offset, item.epoch)
             case TellTakeOver(seconds):
                 self.notices.append(of_take_over(self.log.stream, course.next_offset, seconds))
             case Rest():

@@ -127,6 +127,7 @@ class Course:
     Attributes:
         state: where the agent is with it.
         next_offset: of the manifest, as last seen.
+        epoch: likewise.
         position: where it is cut next.
         cut_offset: everything below has been cut; above the position where it is cut a second time.
         hole_end: where a hole ends that waits for what follows it; None if none does.
@@ -144,6 +145,7 @@ class Course:
 
     state: State = field(default_factory=Waiting)
     next_offset: int = 0
+    epoch: int = 0
     position: int = 0
     cut_offset: int = 0
     hole_end: int | None = None

@@ -68,8 +68,8 @@ def step(course: Course, seen: Seen, event: Event) -> Next:
     match event:
         case Begun():
             return _begun(course, seen)
-        case TurnRead(next_offset):
-            return _turn_read(course, seen, next_offset)
+        case TurnRead():
+            return _turn_read(course, seen, event)
         case Rested(unproved):
             return _rested(course, unproved)
         case Unclaimed(unproved):
@@ -109,12 +109,12 @@ def _is_by(course: Course, seen: Seen) -> bool:
     return stands_by(course, seen.writer, seen.now, once=seen.settings.once)
 
 
-def _turn_read(course: Course, seen: Seen, next_offset: int) -> Next:
+def _turn_read(course: Course, seen: Seen, there: TurnRead) -> Next:
     """The writer's agent lives where the manifest has moved; else its work is done here."""
     by, idle = _is_by(course, seen), seen.oldest_at is None
-    moved = next_offset != course.next_offset
+    moved = (there.next_offset, there.epoch) != (course.next_offset, course.epoch)
     turn = division.looked(course.turn, seen.now, seen.settings, moved=moved or idle or not by)
-    course = replace(course, next_offset=next_offset, turn=turn)
+    course = replace(course, next_offset=there.next_offset, epoch=there.epoch, turn=turn)
     if not by:
         return _work(course, seen)
     if moved or idle:
@@ -198,6 +198,7 @@ def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
         course,
         state=Cutting(claim, suspect),
         next_offset=end,
+        epoch=opened.epoch,
         position=end,
         cut_offset=end,
         pending_from=pending_from,

@@ -178,7 +178,14 @@ class WatermarkWatch:
         return self._unproved.oldest_at
 
     def look(
-        self, now: float, now_ms: int, *, cut: int, flying: Collection[int], published: int
+        self,
+        now: float,
+        now_ms: int,
+        *,
+        cut: int,
+        flying: Collection[int],
+        published: int,
+        epoch: int,
     ) -> str | None:
         """Bring them up to date; what a person should know of them, if anything.
 
@@ -188,6 +195,7 @@ class WatermarkWatch:
             cut: all below is cut.
             flying: first offsets of the slices that are being uploaded.
             published: next offset of the manifest, as last seen.
+            epoch: of the manifest, likewise.
 
         Raises:
             CorruptDataError, OSError: the log cannot be read.
@@ -202,7 +210,10 @@ class WatermarkWatch:
         if end:
             marks.committed = marks.committed.moved(max(end, published), now_ms)
             self._sightings.see(end, now)
-        self._sightings.reach(published)
+        # What was proved last is of a newer epoch: the manifest cannot have it, though it may end
+        # above it, with what a loss of power has taken from all members.
+        newer = end > 0 and known.epoch > epoch
+        self._sightings.reach(min(published, end - 1) if newer else published)
         self._look_above(known, now, published)
         if self._older is None and published:
             self._older = end, self._waited(published, now_ms)

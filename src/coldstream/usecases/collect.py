@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 from coldstream.errors import (
@@ -19,8 +20,8 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.names import list_start, metadata_prefix, stream_prefix
-from coldstream.plans.collect import ObjectKind, mature, replaced, survives
+from coldstream.names import collect_prefix, list_start, metadata_prefix, stream_prefix
+from coldstream.plans.collect import ObjectKind, Record, mature, replaced, survives
 from coldstream.plans.collect_order import ListPosition, Phase, draw
 from coldstream.ports import Deleter, ObjectInfo
 from coldstream.remote.context import Context
@@ -165,16 +166,34 @@ class _CollectStep:
         self._state = ProofState.of(self._loaded.item)
         #: Version that every candidate was judged by, whatever the proofs of earlier batches saw.
         self._listed_by = self._loaded.item.version
-        self._records = mature(list_records(context, stream), now_ms=now_ms, grace_ms=grace_ms)
+        self._records_prefix = collect_prefix(context.prefix, stream)
         self.report = Collection(stream, blind=self._classifier.blind)
+
+    @cached_property
+    def _records(self) -> Sequence[Record]:
+        """Those that prove something: listed where there is a record or a candidate.
+
+        Of a stream at rest, of which there is neither, that saves a LIST a day.
+        """
+        listed = list_records(self._context, self._stream)
+        return mature(listed, now_ms=self._now_ms, grace_ms=self._grace_ms)
+
+    @cached_property
+    def _needless(self) -> frozenset[str]:
+        """Paths of the records that a later one has replaced."""
+        found = replaced(self._records, now_ms=self._now_ms, grace_ms=self._grace_ms)
+        return frozenset(each.path for each in found)
+
+    def _kind(self, row: ObjectInfo) -> ObjectKind:
+        if row.key.startswith(self._records_prefix) and row.key in self._needless:
+            return ObjectKind.OLD_RECORD
+        return self._classifier.kind(row)
 
     def run(self, cursor: str | None, time_to_list: Callable[[], bool]) -> Collection:
         candidates: list[_Candidate] = []
-        needless = replaced(self._records, now_ms=self._now_ms, grace_ms=self._grace_ms)
-        done = {each.path for each in needless}
         for row, following in self._listing(cursor):
             if row is not None:
-                kind = ObjectKind.OLD_RECORD if row.key in done else self._classifier.kind(row)
+                kind = self._kind(row)
                 self._count(self.report.found, kind, row.size)
                 self._name(kind, row.key)
                 if kind.garbage:

@@ -32,7 +32,7 @@ from coldstream.names import (
     quarantine_path,
 )
 from coldstream.plans.collect import named_by, refers
-from coldstream.plans.resolve import Listed
+from coldstream.plans.resolve import Listed, VerifiedHole
 from coldstream.remote.context import Context
 from coldstream.remote.publish import modified_ms
 from coldstream.remote.roots import Snapshot, load, root_at
@@ -165,7 +165,7 @@ class LostData:
         timeline: as recorded.
         root: as of a manifest that ends where the lost timeline did; None if no tree has anything.
         strays: keys that are listed but not part of it: of fragments that are gone, damaged or of
-            another stream, of holes, and of what does not join the rest.
+            another stream, and of what does not join the rest.
     """
 
     timeline: Timeline
@@ -177,7 +177,8 @@ def lost_data(context: Context, stream: str, timeline: Timeline) -> LostData:
     """Put a lost timeline together again, for a reader.
 
     The fragments that were listed only continue the tree wherever one begins at its end; of several
-    the longest does that is there and whole. Without a tree the lowest one begins.
+    the longest does that is there and whole. A hole does where no fragment can, and only with one
+    behind it. Without a tree the lowest fragment begins.
 
     Raises:
         NotFoundError, CorruptDataError: the root.
@@ -192,14 +193,14 @@ def lost_data(context: Context, stream: str, timeline: Timeline) -> LostData:
         except InvalidInputError:
             strays.append(row.key)
             continue
-        if key.stream == stream and key.kind == "fragment":
+        if key.stream == stream:
             waiting.setdefault(key.first_offset, []).append((key, row.key, row.size))
         else:
             strays.append(row.key)
     if root is not None:
         root = _continued(context, stream, root, waiting, strays)
-    while root is None and waiting:
-        begin = min(waiting)
+    while root is None and (begins := [at for at, rows in waiting.items() if _has_data(rows)]):
+        begin = min(begins)
         empty = Root(first_offset=begin, next_offset=begin)
         begun = _continued(context, stream, empty, waiting, strays)
         root = begun if begun.next_offset > begin else None
@@ -211,31 +212,44 @@ def lost_data(context: Context, stream: str, timeline: Timeline) -> LostData:
 _Listed = tuple[DataKey, str, int]
 
 
+def _has_data(rows: Sequence[_Listed]) -> bool:
+    return any(key.kind == "fragment" for key, _, _ in rows)
+
+
 def _continued(
     context: Context, stream: str, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
 ) -> Root:
     """The root with all that is `waiting` at its end; what cannot be used goes to `strays`."""
+    behind_data, holes = root, list[str]()  # where the last fragment ends; holes behind it
     while candidates := waiting.pop(root.next_offset, []):
-        candidates.sort(key=lambda each: each[0].next_offset)
+        candidates.sort(key=lambda each: (each[0].kind == "fragment", each[0].next_offset))
         while candidates:
             key, path, size = candidates.pop()
             try:
                 root = _joined(context, root, key, path, size)
             except (CorruptDataError, NotFoundError):
                 strays.append(path)
+                continue
+            if key.kind == "hole":
+                holes.append(path)
             else:
-                break
+                behind_data, holes = root, []
+            break
         strays += [each[1] for each in candidates]
-    return root
+    strays += holes
+    return behind_data
 
 
 def _joined(context: Context, root: Root, key: DataKey, path: str, size: int) -> Root:
-    """A root with one fragment more.
+    """A root with one fragment or hole more.
 
     Raises:
         NotFoundError: it is gone.
         CorruptDataError: it is damaged, or not what its key says.
     """
+    if key.kind == "hole":
+        hole = VerifiedHole(Listed(key, path, size), root.last_timestamp)
+        return root.appended([hole.entry()], root.last_chunk)
     trailer = trailer_of_listed(context.store, Listed(key, path, size))
     entry = Entry(
         first_offset=trailer.first_offset,

@@ -231,16 +231,18 @@ def _listed(
 ) -> tuple[tuple[ListedData, ...], bool]:
     """Fragments above `floor` that only this claim shuts out, and whether these are all.
 
-    They had a right to the manifest, and are not in its landed tree. What other objects of that
-    tree stand for is not named: `collect` may be about to delete it. What an earlier claim has shut
-    out is that claim's. None that reaches above `floor` begins below `low`.
+    With them the holes between those that it would have taken: without these nobody can put
+    together again what lies behind one. They had a right to the manifest, and are not in its landed
+    tree. What other objects of that tree stand for is not named: `collect` may be about to delete
+    it. What an earlier claim has shut out is that claim's. None that reaches above `floor` begins
+    below `low`.
     """
     stream, root, landed = loaded.item.stream, extension.root, loaded.root
     fetch = context.fetch(stream)
     found: dict[str, ListedData] = {}
     for each in extension.run:
         key = each.listed.data_key
-        if key.kind == "fragment" and key.next_offset > floor:
+        if key.next_offset > floor:
             found[each.listed.path] = ListedData(each.listed.path, each.listed.size)
     complete = True
     for number, rows in _pages_of(context, stream, low, floor):

@@ -292,10 +292,12 @@ def test_who_the_writer_is_is_asked_with_a_proof_and_kept_while_nobody_can_say(
     log = scene.write(100)
     scene.delivers(log, 60)
     assert scene.gate.known(STREAM).writer, "nobody has been asked"
+    assert scene.gate.known(STREAM).epoch == 0, "nothing is proved"
 
     scene.broker.leader = False
     scene.look()
     assert not scene.gate.known(STREAM).writer
+    assert scene.gate.known(STREAM).epoch == 1
 
     scene.broker.leader = None
     scene.delivers(log, 80)

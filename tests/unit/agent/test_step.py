@@ -358,6 +358,14 @@ def test_where_the_writers_agent_does_nothing_its_work_is_done() -> None:
     assert kinds(step(acts, seen(700.0, writer=False), Begun())[1]) == [Rest, Hold]
 
 
+def test_a_manifest_of_a_newer_epoch_has_moved_although_it_ends_where_it_did() -> None:
+    waits = seen(100.0, writer=False, oldest_at=30.0)
+    course = replace(Course(), next_offset=50, epoch=3)
+    alive, effects = step(course, waits, TurnRead(50, 5))
+    assert (alive.epoch, kinds(effects)) == (5, [Rest, Hold])
+    assert kinds(step(alive, waits, TurnRead(50, 5))[1]) == [TellTakeOver, OpenStream]
+
+
 def test_one_of_whose_log_nothing_is_proved_looks_at_the_manifest_and_takes_nothing_over() -> None:
     waits = seen(100.0, writer=False, unproved_at=30.0)
     course, effects = step(Course(), waits, Begun())

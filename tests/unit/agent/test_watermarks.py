@@ -41,10 +41,20 @@ class Scene:
         )
         self.now = 100.0
 
-    def look(self, after: float = 0, *, cut: int = 0, flying: Any = (), published: int = 0) -> Any:
+    def look(
+        self,
+        after: float = 0,
+        *,
+        cut: int = 0,
+        flying: Any = (),
+        published: int = 0,
+        epoch: int = 1,
+    ) -> Any:
         self.now += after
         now_ms = WRITTEN_MS + int(self.now * 1000)
-        return self.watch.look(self.now, now_ms, cut=cut, flying=flying, published=published)
+        return self.watch.look(
+            self.now, now_ms, cut=cut, flying=flying, published=published, epoch=epoch
+        )
 
     @property
     def offsets(self) -> list[int]:
@@ -265,3 +275,12 @@ def test_sightings_never_say_that_data_has_waited_for_less_than_it_has(
         waits = [first[offset] for offset in range(published, end)]
         assert (seen.oldest_at is None) == (not waits)
         assert not waits or (seen.oldest_at is not None and seen.oldest_at <= min(waits))
+
+
+def test_what_is_of_a_newer_epoch_waits_although_the_manifest_ends_above_it(path: Path) -> None:
+    """After a loss of power the manifest may have what no member has; what came then it lacks."""
+    scene = Scene(path, 100, Known(local=True, epoch=5))
+    scene.look(published=105, epoch=3)
+    assert scene.watch.oldest_at == scene.now
+    scene.look(7, published=105, epoch=5)
+    assert scene.watch.oldest_at is None, "a claim of that epoch has compared it"

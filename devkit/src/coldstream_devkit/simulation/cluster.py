@@ -121,6 +121,7 @@ class Replica:
         synced: offsets below this would survive a loss of power.
         cut_off: whether it can reach nobody.
         reachable_since: when it last became reachable again, ms.
+        ends: how often it has ended.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Replica:
     synced: int = 0
     cut_off: bool = False
     reachable_since: int = -1
+    ends: int = 0
 
     @property
     def tail(self) -> int:
@@ -340,6 +342,7 @@ class Cluster:
 
     def stop(self, replica: Replica, *, keep: int | None) -> None:
         """A node ends. With `keep`, power fails too, and chunks from that offset on are gone."""
+        replica.ends += replica.up
         replica.up = replica.leads = replica.joined = False
         if keep is not None and keep < replica.tail:
             begins = [c.chunk_id for c in replica.chunks() if c.chunk_id >= keep]

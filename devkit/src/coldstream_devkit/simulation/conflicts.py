@@ -12,6 +12,8 @@ from coldstream_devkit.simulation import brokers, operators, workflows
 from coldstream_devkit.simulation.scene import GRACE_MS, PREFIX, Scene, Stream, replicate_all
 
 _HANG_MS = (5_000, 40_000, 3 * GRACE_MS)
+#: A broker is asked so often for each slice that is cut, about.
+_ANSWERS = 8
 
 Rival = Callable[[Scene, Stream], str | None]
 
@@ -84,14 +86,23 @@ def hang(scene: Scene, percent: float) -> None:
 
 
 def rewrite(scene: Scene, percent: float) -> None:
-    """Let the cluster forget, and write anew in place, between a cut and the read of its slice."""
+    """Let the cluster forget, and write anew in place, at the worst moments.
+
+    These are between a cut and the read of its slice, and, more seldom, between the answer of a
+    broker and the look at the files that it is compared with.
+    """
 
     def before_upload() -> None:
         if scene.choices.chance(percent):
             scene.buckets["files rewritten before an upload"] += 1
             brokers.forgets(scene)
 
-    scene.before_upload = before_upload
+    def after_answer() -> None:
+        if scene.choices.chance(percent / _ANSWERS):
+            scene.buckets["files rewritten after an answer"] += 1
+            brokers.forgets(scene)
+
+    scene.before_upload, scene.after_answer = before_upload, after_answer
 
 
 def _appends(scene: Scene, stream: Stream) -> str:

@@ -18,6 +18,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "repairs that lost a conflict": ("conflict of repair",),
     "rivals before a change or a delete": ("rivals",),
     "files rewritten before an upload": ("files rewritten before an upload",),
+    "files rewritten after an answer": ("files rewritten after an answer",),
     "holes": ("hole",),
     "truncations": ("truncated",),
     "streams begun anew": ("begun anew",),

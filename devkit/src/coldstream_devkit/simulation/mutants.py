@@ -14,8 +14,9 @@ from typing import Any
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent import gaps
+from coldstream.agent import gaps, gate
 from coldstream.agent.history import CommittedHistory
+from coldstream.agent.log import StreamLog
 from coldstream.errors import AlreadyExistsError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved
@@ -41,11 +42,10 @@ from coldstream.usecases import (
     truncate,
 )
 from coldstream_devkit.simulation import drafts, drafts_of_deletion
-from coldstream_devkit.simulation.cluster import Replica
 from coldstream_devkit.simulation.edits import Patch, applied
 from coldstream_devkit.simulation.guards import GUARDS, SEEDS
 from coldstream_devkit.simulation.history import ACTIONS
-from coldstream_devkit.simulation.nodes import Delivered, SimMembers
+from coldstream_devkit.simulation.nodes import SimMembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,10 @@ def _beginning_of_the_claim(
 _beginning = truncate._beginning
 
 
-def _all_that_is_written(self: Delivered, replica: Replica) -> int:
-    return replica.tail if replica.up else 0
+def _whatever_the_files_have(log: StreamLog, header: bytes | None) -> int | None:
+    """`proved` by the log alone: what was written, whether a majority has it or not."""
+    found = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+    return found[-1].next_offset if header is not None and found else None
 
 
 def _load_any_table(context: Context, stream: str) -> CatalogItem:
@@ -378,7 +380,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "commit-gate": Mutant(
             "only what the local broker delivers is uploaded",
             500,
-            lambda: [(Delivered, "of", _all_that_is_written)],
+            lambda: [(gate, "proved", _whatever_the_files_have)],
         ),
         "write-id": Mutant(
             "a PUT that finds its own write under the key has landed",

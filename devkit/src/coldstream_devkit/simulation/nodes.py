@@ -2,63 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldstream.agent.committed import Known
+from coldstream.agent.gate import Gate
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.strangers import ForgedError
+from coldstream.broker.connection import NoMemberError
+from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, UnavailableError
-from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.invariants import Invariant, Violation
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 from coldstream.ports import ClaimFunction
 from coldstream.remote.context import Context
-from coldstream_devkit.simulation.cluster import Cluster, Replica
+from coldstream_devkit.simulation.cluster import Cluster, Replica, SimChunk
 from coldstream_devkit.simulation.machines import Node, SimHost
 from coldstream_devkit.simulation.oracle import BrokenError
 from coldstream_devkit.simulation.scheduler import Scheduler
 
+DATA_DIR = Path("/data")
 
-class Delivered:
-    """What the local broker itself delivers: committed as far as it has heard (rule R2).
+
+class SimBroker:
+    """A node's own broker, as the agent's gate asks it (rule R2).
 
     Args:
-        replicas: of the broker, by stream.
+        replicas: on the node, by stream.
+
+    Attributes:
+        answered: called between an answer and the look at the files that it is compared with.
     """
 
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
-        self.replicas = replicas
+        self._replicas = replicas
+        self.answered: Callable[[], None] = lambda: None
 
-    def refresh(self, stream: str, now: float) -> float:
-        """Nothing is remembered."""
-        del stream
-        return now
+    def streams(self) -> Sequence[StreamQueue]:
+        """As `Lists` says: of all of them, members that are down too."""
+        return [StreamQueue("/", queue_of(stream)) for stream in self._replicas]
 
-    def forget(self, stream: str) -> None:
-        """Nothing is remembered."""
-
-    def known(self, stream: str) -> Known:
-        """Who believes to be the writer is told so; while the broker is down nobody can say."""
-        replica = self.replicas.get(stream)
-        if replica is None or not replica.up:
-            return Known()
-        return Known(writer=replica.leads, whole=self.of(replica) >= replica.tail)
-
-    def limit(self, stream: str) -> int:
-        """All offsets below this are committed; 0 while the broker is down."""
-        return self.of(self.replicas[stream]) if stream in self.replicas else 0
-
-    def warnings(self) -> list[str]:
+    def super_streams(self) -> Mapping[tuple[str, str], str]:
         """None."""
-        return []
+        return {}
 
-    def of(self, replica: Replica) -> int:
-        """As `limit`, for a replica."""
-        return replica.committed if replica.up else 0
+    def last_header(self, vhost: str, queue: str) -> bytes | None:
+        """Of the last chunk that the node has heard to be committed, as its writer made it.
+
+        Raises:
+            NoMemberError: the member is down.
+        """
+        last = self.delivered(self._member(queue))
+        self.answered()
+        return None if last is None else last.data[:CHUNK_HEADER_SIZE]
+
+    def leads(self, vhost: str, queue: str) -> bool | None:
+        """Who believes to be the writer is told so; raises as `last_header`."""
+        return self._member(queue).leads
+
+    def generation(self) -> int:
+        """Every end of a member is one of the broker."""
+        return sum(each.ends for each in self._replicas.values())
+
+    def keep_up(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    @staticmethod
+    def delivered(replica: Replica) -> SimChunk | None:
+        """The last chunk that a member would deliver; None if it has none."""
+        return next(
+            (
+                chunk
+                for segment in reversed(replica.segments)
+                for chunk in reversed(segment.chunks)
+                if chunk.next_offset <= replica.committed
+            ),
+            None,
+        )
+
+    def _member(self, queue: str) -> Replica:
+        for stream, replica in self._replicas.items():
+            if queue_of(stream) == queue and replica.up:
+                return replica
+        raise NoMemberError("the node has no running member of this stream")
 
 
 class SimMembers:
@@ -121,6 +153,8 @@ class SimAgent:
         node: where it is.
         owner: of all its tasks.
         agent: the real one.
+        gate: likewise; it asks the broker.
+        broker: of the node.
         ended: whether its loop has ended by itself.
     """
 
@@ -133,19 +167,30 @@ class SimAgent:
     members: Members
     function: ClaimFunction
     agent: Agent = field(init=False)
+    gate: Gate = field(init=False)
+    broker: SimBroker = field(init=False)
     host: SimHost = field(init=False)
     ended: bool = False
 
     def __post_init__(self) -> None:
         self.host = SimHost(self.scheduler, self.node, self.owner)
+        self.broker = SimBroker(self.node.replicas)
+        self.gate = Gate(
+            DATA_DIR,
+            self.broker,
+            cluster="c",
+            files=self.host.files,
+            clock=self.host.monotonic,
+            pause=lambda seconds: self.scheduler.sleep(int(seconds * 1000)),
+        )
         self.agent = Agent(
             context=self.context,
-            data_dir=Path("/data"),
-            committed=Delivered(self.node.replicas),
+            data_dir=DATA_DIR,
+            committed=self.gate,
             settings=self.settings,
             requests=AskingQueue(self.post),
             function=self.function,
-            names={stream: QueueName("c", "/", _queue(stream)) for stream in self.node.replicas},
+            names=self.gate.names,
             pause=lambda attempt: self.scheduler.sleep(50 * attempt),
             report=self._say if self.scheduler.trace is not None else lambda progress: None,
             members=self.members,
@@ -170,7 +215,8 @@ class SimAgent:
 
     def _main(self) -> None:
         try:
-            self.agent.run()
+            with self.gate.looking(once=self.settings.once):
+                self.agent.run()
         except ColdstreamError as exc:
             self.scheduler.say(f"the agent ends: {type(exc).__name__}: {exc}")
         self.ended = True
@@ -186,6 +232,6 @@ class SimAgent:
                 self.scheduler.say(words or f"{row.stream} goes on")
 
 
-def _queue(stream: str) -> str:
+def queue_of(stream: str) -> str:
     """The queue of a directory `__QUEUE_NANOSECONDS`, in the virtual host `/`."""
     return stream.strip("_").rpartition("_")[0]

@@ -52,7 +52,8 @@ def quiescence(scene: Scene) -> None:
     for owner in scene.lasting:
         scheduler.kill(owner)
     # Not before: a rival that ends puts back what was there before it.
-    scene.before_change, scene.before_upload = None, lambda: None
+    scene.before_change = None
+    scene.before_upload = scene.after_answer = lambda: None
     scene.before_put = lambda key: None
     scene.drain()
     for stream in scene.streams.values():

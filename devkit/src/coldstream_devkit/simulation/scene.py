@@ -94,6 +94,7 @@ class Scene:
         before_change: told that a task is about to change something, and where; a conflict may be
             made there.
         before_upload: told that a slice that was cut is about to be read.
+        after_answer: told that a broker has answered what is committed.
         before_put: told that an object is about to be PUT; the PUT may hang there.
         lasting: owners of what is never ended.
         function: `claim`, for agents.
@@ -118,6 +119,7 @@ class Scene:
         self.objects = MemoryObjectStore(lambda: self.scheduler.now)
         self.before_change: Callable[[str, str], None] | None = None
         self.before_upload: Callable[[], None] = lambda: None
+        self.after_answer: Callable[[], None] = lambda: None
         self.before_put: Callable[[str], None] = lambda key: None
         self.policies = MemoryPolicies()
         self.catalog = SimCatalog(
@@ -314,6 +316,7 @@ class Scene:
             self.function,
         )
         agent.host.before_work = lambda: self.before_upload()
+        agent.broker.answered = lambda: self.after_answer()
         self.agents.append(agent)
         agent.start()
         return agent

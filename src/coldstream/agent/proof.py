@@ -1,0 +1,92 @@
+"""What proves which part of one directory is committed: a value, and when it holds (rule R2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coldstream.agent.log import StreamLog
+from coldstream.broker.management import StreamQueue
+from coldstream.errors import CorruptDataError
+from coldstream.osiris.chunk import parse_chunk_header
+
+#: A stream whose proof failed is asked about again after this long, twice as long each time.
+AGAIN_SECONDS, AGAIN_MOST = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is known of one directory.
+
+    Attributes:
+        limit: everything below is committed; 0 before the first proof.
+        queue: that the directory belongs to; None before it is settled.
+        seen: newest segment, and the bytes of its index, at the last look that proved something.
+        whole: whether all that was there then is proved.
+        header: of the chunk that proved it.
+        generation: of the broker's connections then.
+        failures: in a row.
+        again_at: monotonic seconds of the next try.
+        trouble: why the last try proved nothing; "" if it did.
+        writer: whether the writer is on this node, as of `role_at`; also if nobody can say.
+        role_at: when that was asked, monotonic seconds.
+    """
+
+    limit: int = 0
+    queue: StreamQueue | None = None
+    seen: tuple[int, int] | None = None
+    whole: bool = False
+    header: bytes = b""
+    generation: int = -1
+    failures: int = 0
+    again_at: float = 0.0
+    trouble: str = ""
+    writer: bool = True
+    role_at: float = float("-inf")
+
+
+def proved(log: StreamLog, header: bytes | None) -> int | None:
+    """Where the chunk of a header ends, if the local log has the very same one; else None.
+
+    Raises:
+        CorruptDataError: it is no header, or the local files are damaged.
+        OSError: a file vanished meanwhile.
+    """
+    if header is None:
+        return None
+    chunk = parse_chunk_header(header)
+    return chunk.next_offset if log.header_at(chunk.chunk_id) == header else None
+
+
+def unproved(proof: Proof, now: float) -> Proof:
+    """What is left of a proof that holds no more: which queue it is, and nothing of the data."""
+    return replace(proof, limit=0, seen=None, again_at=now, role_at=float("-inf"))
+
+
+def holds(log: StreamLog, proof: Proof) -> bool:
+    """Whether the chunk that proved it is still there; without its file nobody can say otherwise.
+
+    The log was cut back below it where it is not: after a loss of power committed chunks may be
+    gone from the cluster, and others are written in their place, while this node's broker lives.
+    """
+    try:
+        chunk_id = parse_chunk_header(proof.header).chunk_id
+        last = newest(log)
+        if last is None or last == proof.seen:
+            return True
+        return log.header_at(chunk_id) == proof.header or chunk_id < log.segments()[0]
+    except CorruptDataError:
+        return False  # it is rewritten just now, and looked at again
+    except OSError:
+        return True  # it is removed just now: nothing else can be read in its place
+
+
+def failed(proof: Proof, trouble: str, now: float) -> Proof:
+    """A proof after a try that proved nothing: it is tried again, each time later."""
+    wait = min(AGAIN_MOST, AGAIN_SECONDS * 2 ** min(proof.failures, 10))
+    return replace(proof, failures=proof.failures + 1, again_at=now + wait, trouble=trouble)
+
+
+def newest(log: StreamLog) -> tuple[int, int] | None:
+    """The newest segment and the bytes of its index; None if there is none."""
+    segments = log.segments()
+    return (segments[-1], log.index_size(segments[-1])) if segments else None
