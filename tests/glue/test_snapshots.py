@@ -185,6 +185,22 @@ def test_a_column_that_is_new_is_added_to_the_table(catalog: SqlCatalog, tmp_pat
     assert [n for _, n in rows(catalog)] == [1, 2]
 
 
+def test_a_filter_finds_words_that_are_longer_than_parquet_tells_bounds_of(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    words = SnapshotTable("w", "Rows", pa.schema([column("words", pa.string(), "what is said")]))
+    place = snapshot(f"file://{tmp_path}/warehouse/")
+    long = "z" * 5000
+    with part_file(place, words, 0) as part:
+        for each in ("a", long, "b"):
+            part.add(pa.table({"words": [each]}))
+    register(SnapshotTables(catalog, "db"), place, [words])
+
+    found = catalog.load_table("db.w").scan(row_filter=f"words == '{long}'").to_arrow()
+    assert found.column("words").to_pylist() == [long]
+
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

@@ -243,7 +243,11 @@ class SnapshotTables:
                 name,
                 schema=table.columns,
                 location=f"{snapshot.warehouse}{table.name}",
-                properties={**_PROPERTIES, "Description": table.about},
+                properties={
+                    **_PROPERTIES,
+                    **_without_bounds(table.columns),
+                    "Description": table.about,
+                },
             )
             with new, new.update_spec() as spec:
                 spec.add_identity(PARTITION)
@@ -263,6 +267,20 @@ def register(
     if tables is not None:
         for table in written:
             tables.add(table, snapshot)
+
+
+def _without_bounds(columns: pa.Schema) -> dict[str, str]:
+    """Properties by which words have no bounds.
+
+    Parquet leaves out those of a row group with a value above 4 KiB, and pyiceberg takes the bounds
+    of the others for those of the file: a filter would not find its rows. Names are never as long.
+    """
+    short = {PARTITION, STREAM.name}
+    return {
+        f"write.metadata.metrics.column.{each.name}": "counts"
+        for each in columns
+        if pa.types.is_string(each.type) and each.name not in short
+    }
 
 
 @contextmanager
