@@ -14,6 +14,7 @@ from coldstream import names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_compose import S3Composer
 from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.adapters.s3_versions import S3Versions
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -36,6 +37,12 @@ def deleter() -> S3Deleter:
     """The bucket, for those who may delete."""
     s3 = aws_client("s3")
     return S3Deleter(client=s3, bucket=os.environ[names.ENV_BUCKET])
+
+
+@cache
+def version_deleter() -> S3Versions:
+    """The bucket with all its versions, for `erase`."""
+    return S3Versions(client=aws_client("s3"), bucket=os.environ[names.ENV_BUCKET])
 
 
 @cache

@@ -1,7 +1,8 @@
 """What a role may do with a deployment's objects and catalog, one function for each right.
 
 Every statement names one bucket, table or state machine, and one prefix. Deleting is a right of its
-own, for the workflows that collect garbage and delete streams (DESIGN section 8) and nobody else.
+own, for the workflows that collect garbage and delete streams (DESIGN section 8) and nobody else;
+deleting versions is one more, for the workflow that erases.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
-from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX, heartbeat_partition, words_partition
+from coldstream.names import (
+    FRAGMENT_SUFFIX,
+    HOLE_SUFFIX,
+    heartbeat_partition,
+    offsets_partitions,
+    words_partition,
+)
 from infra.arns import executions_arn, machine_arn
 
 
@@ -95,6 +102,25 @@ def delete_everything(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement
         sid="DeleteObjects",
         actions=["s3:DeleteObject"],
         resources=[bucket.arn_for_objects(f"{prefix}stream/*")],
+    )
+
+
+def delete_versions(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """DELETE of versions of fragments, so that nobody can have them back: for `erase`."""
+    return iam.PolicyStatement(
+        sid="DeleteVersions",
+        actions=["s3:DeleteObjectVersion"],
+        resources=[_objects(bucket, prefix, "data")],
+    )
+
+
+def list_versions(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """LIST of versions below the prefix, also of what was deleted: for `erase`."""
+    return iam.PolicyStatement(
+        sid="ListVersions",
+        actions=["s3:ListBucketVersions"],
+        resources=[bucket.bucket_arn],
+        conditions={"StringLike": {"s3:prefix": f"{prefix}stream/*"}},
     )
 
 
@@ -316,6 +342,21 @@ def write_heartbeats(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatem
             "ForAllValues:StringEquals": {
                 "dynamodb:LeadingKeys": [heartbeat_partition(prefix), words_partition(prefix)]
             }
+        },
+    )
+
+
+def store_offsets(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatement:
+    """Keep the offsets of consumers, below partition keys that no stream's item has.
+
+    All three actions always name one.
+    """
+    return iam.PolicyStatement(
+        sid="StoreOffsets",
+        actions=["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"],
+        resources=[table.table_arn],
+        conditions={
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{offsets_partitions(prefix)}?*"]}
         },
     )
 

@@ -26,6 +26,7 @@ class Storage(Construct):
         name: of the bucket; empty for one that CloudFormation makes up.
         prefix: what lies below it is ours. The whole bucket is protected, so that no change of a
             setting lifts the protection of what is there.
+        encryption_key: ARN of a KMS key; empty for S3's own.
         commit_queue: told of every new fragment and hole.
         deleted_kept_days: for how long what was deleted can be had back.
         archive_after_days: when data goes to a class that is cheaper to keep; 0 for never.
@@ -41,6 +42,7 @@ class Storage(Construct):
         *,
         name: str,
         prefix: str,
+        encryption_key: str,
         commit_queue: CommitQueue,
         deleted_kept_days: int,
         archive_after_days: int,
@@ -50,6 +52,7 @@ class Storage(Construct):
             self,
             "Bucket",
             name=name,
+            encryption_key=encryption_key,
             keep_versions=Duration.days(deleted_kept_days),
             more_rules=[_archive(prefix, archive_after_days)] if archive_after_days else [],
         )
@@ -64,33 +67,35 @@ class Storage(Construct):
             " this bucket: those are complete, and the account's own choice.",
         )
 
-    def deny_deletes_but_by(self, functions: Sequence[lambda_.IFunction]) -> None:
-        """Let nobody delete but the roles of these functions, and nobody delete what they deleted.
+    def deny_deletes_but_by(
+        self, functions: Sequence[lambda_.IFunction], *, of_versions: lambda_.IFunction
+    ) -> None:
+        """Let nobody delete but the roles of these functions, and no versions but by one more.
 
         A right to delete that somebody has through a role of their own, an administrator's too, is
-        none here. Versions go by the lifecycle rule alone, which acts in S3 and needs no right. An
-        administrator who must delete by hand changes this policy first, and that leaves a trace.
+        none here. Versions go by the lifecycle rule, which acts in S3 and needs no right, and by an
+        erasure. An administrator who must delete by hand changes this policy first, and that leaves
+        a trace.
+
+        Args:
+            functions: those that delete objects, whose versions stay.
+            of_versions: the one that deletes versions, and nothing else.
         """
-        roles = [each.role.role_arn for each in functions if each.role is not None]
-        self.bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="DenyDeletes",
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:DeleteObject"],
-                resources=[self.bucket.arn_for_objects("*")],
-                conditions={"ArnNotEquals": {"aws:PrincipalArn": roles}},
+        for sid, action, allowed in (
+            ("DenyDeletes", "s3:DeleteObject", functions),
+            ("DenyDeletesOfVersions", "s3:DeleteObjectVersion", [of_versions]),
+        ):
+            roles = [each.role.role_arn for each in allowed if each.role is not None]
+            self.bucket.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid=sid,
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    actions=[action],
+                    resources=[self.bucket.arn_for_objects("*")],
+                    conditions={"ArnNotEquals": {"aws:PrincipalArn": roles}},
+                )
             )
-        )
-        self.bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="DenyDeletesOfVersions",
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:DeleteObjectVersion"],
-                resources=[self.bucket.arn_for_objects("*")],
-            )
-        )
 
 
 def _archive(prefix: str, after_days: int) -> s3.LifecycleRule:

@@ -6,6 +6,7 @@ Object keys (DESIGN section 4), everything under a prefix that ends in "/":
     <prefix>stream/<stream>/metadata/root.<epoch:010d>.<version:012d>.<uid>.manifest
     <prefix>stream/<stream>/metadata/<first:020d>.<uid>.group    (.kgroup and .mgroup above it)
     <prefix>stream/<stream>/metadata/collect.<created_ms:013d>.<uid>.marks
+    <prefix>stream/<stream>/metadata/erasure.<created_ms:013d>.<uid>.record
 
 `<stream>` is the broker's directory name. It is opaque, and it is checked against the broker's own
 alphabet before it goes into a path or a key.
@@ -55,6 +56,7 @@ OUTPUT_WORKFLOWS = "WorkflowArnPrefix"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
 OUTPUT_AGENT_POLICY = "AgentPolicyArn"
 OUTPUT_READER_POLICY = "ReaderPolicyArn"
+OUTPUT_GATEWAY_POLICY = "GatewayPolicyArn"
 OUTPUT_OPERATOR_POLICY = "OperatorPolicyArn"
 OUTPUT_WAREHOUSE = "WarehouseUrl"
 OUTPUT_DATABASE = "DatabaseName"
@@ -63,7 +65,7 @@ OUTPUT_ALARM_TOPIC = "AlarmTopicArn"
 OUTPUT_DASHBOARD = "DashboardUrl"
 
 # One state machine each, called <stack>-<name>.
-WORKFLOWS = ("rebalance", "retention", "delete", "consolidate", "collect", "reconcile")
+WORKFLOWS = ("rebalance", "retention", "delete", "erase", "consolidate", "collect", "reconcile")
 
 REASON_SCHEDULE = "schedule"  # why an execution began that nobody started
 
@@ -73,6 +75,7 @@ CATALOG_SORT_KEY = "item"
 CATALOG_ITEM = "catalog"
 HEARTBEAT_ITEM = "heartbeat"
 WORDS_ITEM = "words"
+OFFSET_ITEM = "offset"
 POLICIES_ITEM = "policies"  # its partition key is the bare prefix
 
 #: The longest run of the function `claim`: agents wait for its answer.
@@ -105,6 +108,8 @@ METRIC_GARBAGE_BYTES = "GarbageBytes"
 METRIC_GARBAGE_DELETED = "GarbageDeleted"
 METRIC_STREAMS_SWEPT = "StreamsSwept"
 METRIC_OBJECTS_SWEPT = "ObjectsSwept"
+METRIC_VERSIONS_ERASED = "VersionsErased"
+METRIC_BYTES_ERASED = "BytesErased"
 METRIC_BYTES_SWEPT = "BytesSwept"
 METRIC_WORKFLOW_FAILURES = "WorkflowFailures"
 METRIC_STREAMS_FAILED = "StreamsFailed"
@@ -163,6 +168,7 @@ _METADATA_KEY = re.compile(
     r"root\.(?P<epoch>[0-9]{10})\.(?P<version>[0-9]{12})\.(?P<root>[0-9a-f]{16})\.manifest"
     r"|(?P<first>[0-9]{20})\.(?P<group>[0-9a-f]{16})\.(?P<level>group|kgroup|mgroup)"
     r"|collect\.(?P<created>[0-9]{13})\.(?P<marks>[0-9a-f]{16})\.marks"
+    r"|erasure\.(?P<erased>[0-9]{13})\.(?P<erasure>[0-9a-f]{16})\.record"
     r"|quarantine\.(?P<claim>[0-9]{10})\.(?P<record>[0-9a-f]{16})\.record)",
     re.ASCII,
 )
@@ -235,6 +241,15 @@ class QuarantineKey:
     uid: int
 
 
+@dataclass(frozen=True, slots=True)
+class ErasureKey:
+    """All that the key of an erasure record says; `created_ms` since the Unix epoch."""
+
+    stream: str
+    created_ms: int
+    uid: int
+
+
 def job_script(job: str) -> str:
     """The file in glue_jobs/ of a job: called like the job, but never like a standard module.
 
@@ -284,6 +299,16 @@ def heartbeat_partition(prefix: str) -> str:
 def words_partition(prefix: str) -> str:
     """Partition key of what a cluster's agents say of their streams; no stream has one like it."""
     return f"#words/{check_prefix(prefix)}"
+
+
+def offsets_partitions(prefix: str) -> str:
+    """How the partition keys of a cluster's stored offsets begin; no stream's key begins so."""
+    return f"#offsets/{check_prefix(prefix)}"
+
+
+def offsets_partition(prefix: str, stream: str) -> str:
+    """The partition key of the offsets that consumers have stored for a stream."""
+    return f"{offsets_partitions(prefix)}{check_stream(stream)}"
 
 
 def execution_name(workflow: str, stream: str, reason: str) -> str:
@@ -350,11 +375,21 @@ def quarantine_path(prefix: str, stream: str, epoch: int, uid: int) -> str:
     return f"{quarantine_prefix(prefix, stream)}{epoch:010d}.{uid:016x}.record"
 
 
-MetadataKey = RootKey | GroupKey | MarkKey | QuarantineKey
+def erasure_prefix(prefix: str, stream: str) -> str:
+    """Where the erasure records of a stream lie."""
+    return f"{metadata_prefix(prefix, stream)}erasure."
+
+
+def erasure_path(prefix: str, stream: str, created_ms: int, uid: int) -> str:
+    """The key of a record of which messages are erased; sorts by time."""
+    return f"{erasure_prefix(prefix, stream)}{created_ms:013d}.{uid:016x}.record"
+
+
+MetadataKey = RootKey | GroupKey | MarkKey | QuarantineKey | ErasureKey
 
 
 def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
-    """Read the key of a root, a group, a collect record or a quarantine record.
+    """Read the key of a root, a group, or a record of `collect`, quarantine or erasure.
 
     Raises:
         InvalidInputError: it lies outside `prefix`, or breaks the grammar in any way.
@@ -376,6 +411,8 @@ def parse_metadata_key(key: str, prefix: str) -> MetadataKey:
         if int(match["claim"]) > MAX_EPOCH:
             raise InvalidInputError("a key whose epoch is out of range", key=key)
         return QuarantineKey(stream, int(match["claim"]), int(match["record"], 16))
+    if match["erasure"]:
+        return ErasureKey(stream, int(match["erased"]), int(match["erasure"], 16))
     return MarkKey(stream, int(match["created"]), int(match["marks"], 16))
 
 

@@ -45,6 +45,7 @@ DRY = [
     ["reconcile", "--dry-run"],
     ["reconcile", "s", "--dry-run"],
     ["delete", "s", "--dry-run"],
+    ["erase", "s", "--range", "0..1", "--dry-run"],
     ["undelete", "deleting", "--dry-run"],
     ["retention", "hold", "s", "--dry-run"],
     ["retention", "release", "s", "--dry-run"],

@@ -12,10 +12,12 @@ from coldstream_devkit.suites.policies import PoliciesRaceSuite
 from coldstream_devkit.suites.state import StateRaceSuite
 from tests.contract.aws_changes import (
     DynamoHeartbeatsRules,
+    DynamoOffsetsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
     S3DeleterRules,
+    S3VersionsRules,
     StepFunctionsRules,
     create_machine,
 )
@@ -48,6 +50,10 @@ class TestS3Deleter(S3DeleterRules):
     pass
 
 
+class TestS3Versions(S3VersionsRules):
+    pass
+
+
 class TestS3Composer(S3ComposerRules):
     pass
 
@@ -57,6 +63,10 @@ class TestDynamoStates(DynamoStateRules, StateRaceSuite):
 
 
 class TestDynamoHeartbeats(DynamoHeartbeatsRules):
+    pass
+
+
+class TestDynamoOffsets(DynamoOffsetsRules):
     pass
 
 

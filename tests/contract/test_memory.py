@@ -12,6 +12,7 @@ from coldstream.adapters.memory import (
     MemoryCatalog,
     MemoryHeartbeats,
     MemoryObjectStore,
+    MemoryOffsets,
     MemoryPolicies,
     MemoryWorkflows,
 )
@@ -19,12 +20,14 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.ports import (
     Catalog,
     Composer,
+    ConsumerOffsets,
     Deleter,
     Execution,
     ExecutionStatus,
     Heartbeats,
     ObjectStore,
     Policies,
+    VersionDeleter,
     Workflows,
 )
 from coldstream_devkit.suites.adoption import AdoptionRaceSuite
@@ -34,8 +37,10 @@ from coldstream_devkit.suites.delete import DeleterSuite
 from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
+from coldstream_devkit.suites.offsets import OffsetsSuite
 from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
 from coldstream_devkit.suites.state import RulesSuite, StateRaceSuite, StateSuite
+from coldstream_devkit.suites.versions import VersionDeleterSuite
 from coldstream_devkit.suites.workflows import WORKFLOW, WorkflowsSuite
 
 
@@ -61,6 +66,22 @@ class TestMemoryChanges(DeleterSuite, OddKeysDeleteSuite, ComposerSuite):
         return store
 
 
+class TestMemoryVersions(VersionDeleterSuite):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return MemoryObjectStore(versioned=True)
+
+    @pytest.fixture
+    def deleter(self, store: ObjectStore) -> Deleter:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+    @pytest.fixture
+    def versions(self, store: ObjectStore) -> VersionDeleter:
+        assert isinstance(store, MemoryObjectStore)
+        return store
+
+
 class TestMemoryPolicies(PoliciesSuite, PoliciesRaceSuite):
     @pytest.fixture
     def policies(self) -> Policies:
@@ -71,6 +92,12 @@ class TestMemoryHeartbeats(HeartbeatsSuite):
     @pytest.fixture
     def heartbeats(self) -> Heartbeats:
         return MemoryHeartbeats()
+
+
+class TestMemoryOffsets(OffsetsSuite):
+    @pytest.fixture
+    def offsets(self) -> ConsumerOffsets:
+        return MemoryOffsets()
 
 
 class TestMemoryWorkflows(WorkflowsSuite):

@@ -9,10 +9,12 @@ import pytest
 
 from tests.contract.aws_changes import (
     DynamoHeartbeatsRules,
+    DynamoOffsetsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
     S3DeleterRules,
+    S3VersionsRules,
     StepFunctionsRules,
     create_machine,
 )
@@ -39,6 +41,10 @@ class TestS3Deleter(S3DeleterRules):
     pass
 
 
+class TestS3Versions(S3VersionsRules):
+    pass
+
+
 class TestS3Composer(S3ComposerRules):
     pass
 
@@ -48,6 +54,10 @@ class TestDynamoStates(DynamoStateRules):
 
 
 class TestDynamoHeartbeats(DynamoHeartbeatsRules):
+    pass
+
+
+class TestDynamoOffsets(DynamoOffsetsRules):
     pass
 
 

@@ -32,6 +32,7 @@ _CACHES = (
     _runtime.remote,
     _steps.deleter,
     _steps.composer,
+    _steps.version_deleter,
     _steps._policies,
     _starts._workflows,
     commit_runs._requests,

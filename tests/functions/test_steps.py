@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import boto3
@@ -17,13 +18,16 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import StreamState
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.usecases import erase as usecase
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
 from functions import (
     collect,
     commit_runs,
     consolidate,
     delete,
+    erase,
     rebalance,
     reconcile,
     retention,
@@ -32,8 +36,8 @@ from functions import (
 )
 from functions._steps import Totals, over_streams
 from tests.functions.conftest import Invocation, Site
-from tests.support.aws import PREFIX, TABLE
-from tests.support.remote import STREAM, chain
+from tests.support.aws import BUCKET, PREFIX, TABLE
+from tests.support.remote import STREAM, chain, no_pause
 
 # A step that refuses its input has nothing to count, and Powertools warns of that.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -54,7 +58,7 @@ def committed(site: Site, count: int) -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [rebalance, retention, consolidate, collect, reconcile, delete],
+    [rebalance, retention, consolidate, collect, reconcile, delete, erase],
     ids=lambda s: s.__name__,
 )
 def test_a_step_refuses_work_that_names_no_stream(site: Site, step: Any) -> None:
@@ -281,6 +285,45 @@ def test_a_scheduled_scan_takes_idle_streams_in_turns_and_a_person_gets_them_all
 
     assert 1 <= looked_at("schedule") <= 2
     assert looked_at("") == 12
+
+
+def test_erased_bytes_are_in_no_object_and_no_version_after_the_steps(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.ENV_GRACE_SECONDS, "0")  # moto's objects are as old as the test
+    s3 = boto3.client("s3")
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    site.upload(*chain(2, body=lambda n: b"secret %d" % n))
+    (deleted,) = site.upload(*chain(1, uid=77, body=lambda n: b"secret %d" % n))
+    reconcile.handler(WORK, Invocation())
+    s3.delete_object(Bucket=BUCKET, Key=deleted)
+    everything = OffsetSet.of([(0, 20)])
+    settings = {"reason": "", "now_ms": 1, "branching": 1024, "pause": no_pause}
+    usecase.erase(site.context, STREAM, everything, PolicySet(()), **settings)
+    assert len(with_secret(s3)) == 3
+    site.stdout.readouterr()
+
+    answer: dict[str, Any] = {"left": WORK["work"]}
+    counted = 0.0
+    while answer["left"]:
+        time.sleep(1)  # S3 tells times in seconds
+        answer = erase.handler({"work": answer["left"]}, Invocation())
+        counted += site.metrics()[names.METRIC_VERSIONS_ERASED]
+
+    assert with_secret(s3) == []
+    assert (answer["state"], answer["versions"], answer["kept"]) == ("done", 4, {})
+    assert counted == 4
+
+
+def with_secret(s3: Any) -> list[str]:
+    """Keys of the versions that hold the word."""
+    rows = s3.list_object_versions(Bucket=BUCKET).get("Versions", [])
+    return [
+        row["Key"]
+        for row in rows
+        if b"secret"
+        in s3.get_object(Bucket=BUCKET, Key=row["Key"], VersionId=row["VersionId"])["Body"].read()
+    ]
 
 
 def test_a_commit_that_crowds_the_root_starts_one_rebalance(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Makes the golden files of fragment, root, groups and quarantine record.
+"""Makes the golden files of fragment, root, groups, and of the records of quarantine and erasure.
 
 Run once for each, when its version was made:  python -m tests.golden.make NAME...
 It refuses to overwrite: a golden file is what a release wrote, for ever. A new version gets new
@@ -13,11 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from coldstream.manifest.entries import Entries, Entry, EntryKind
+from coldstream.manifest.erasure import ErasureRecord
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import Dropped, ListedData, QuarantineRecord, Timeline
 from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import Head, LastChunk, Root
+from coldstream.osiris.blank import Erased
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 
 HERE = Path(__file__).parent
@@ -27,6 +29,7 @@ NODE_FILES = {
     EntryKind.MEGA_GROUP: "mgroup-v1.bin",
 }
 RECORD_FILE = "quarantine-v1.record"
+ERASURE_FILE = "erasure-v1.record"
 
 
 def fragment_v1() -> SyntheticFragment:
@@ -119,12 +122,19 @@ def record_v1() -> QuarantineRecord:
     )
 
 
+def erasure_v1() -> ErasureRecord:
+    """Rows of two epochs and one without a chunk."""
+    erased = Erased.of([(1000, 1003, 5), (1020, 1021, 6), (40, 50, 0)])
+    return ErasureRecord(erased, 1_763_000_000_000, "ticket 4711 – naïve")
+
+
 def files() -> dict[str, bytes]:
     """What every golden file holds, by its name."""
     return {
         "fragment-v1.bin": fragment_v1().data,
         "root-v3.bin": root_v3().encode(),
         RECORD_FILE: record_v1().encode(),
+        ERASURE_FILE: erasure_v1().encode(),
         "root-v3-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
         **{NODE_FILES[node.kind]: node.encode(catalog_version=12) for node in nodes_v1()},
     }

@@ -17,6 +17,7 @@ from coldstream.fragment import (
     check_against_key,
     parse_trailer,
 )
+from coldstream.manifest.erasure import parse_erasure
 from coldstream.manifest.node import Node, parse_node
 from coldstream.manifest.quarantine import parse_record
 from coldstream.manifest.root import Root, parse_root
@@ -35,6 +36,7 @@ SHA256 = {
     "group-v1.bin": "7247ca9ce29b76d692025665f85332f2e32c0ecf5e90981796be19395fd08f52",
     "kgroup-v1.bin": "a262c923deb372f4173fd10b20622e3874bda76a06f39673e96d7b9c8f9a1fd0",
     "quarantine-v1.record": "3fa37bad08aaad75eb02c862e6e55cd7750f507260e2e301a12eff1d9e794e8c",
+    "erasure-v1.record": "4be79cb632305f7a861cdd4c1c87d613250bcb931a259263afbd6a55c8cf8748",
     "mgroup-v1.bin": "cbd49a9a61310c01c3b6c7fc2bf9e6f97f5a0efbea8514596fd35f063f5715ac",
 }
 
@@ -121,6 +123,13 @@ def test_a_quarantine_record_of_version_1_is_read_and_still_written_byte_for_byt
 
     assert parse_record(data) == make.record_v1()
     assert make.record_v1().encode() == data
+
+
+def test_an_erasure_record_of_version_1_is_read_and_still_written_byte_for_byte() -> None:
+    data = (HERE / make.ERASURE_FILE).read_bytes()
+
+    assert parse_erasure(data) == make.erasure_v1()
+    assert make.erasure_v1().encode() == data
 
 
 @pytest.mark.parametrize("name", SHA256)

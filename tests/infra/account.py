@@ -23,11 +23,13 @@ NEW = {**CREATES, "s3:if-none-match": "*"}
 ROLES = {
     "agent": "Agents",
     "reader": "PeopleReaders",
+    "gateway": "PeopleGateways",
     "operator": "PeopleOperators",
     "commit_runs": "CommitRuns",
     "claim": "ClaimsClaim",
     "collect": "CollectStep",
     "delete": "DeleteStep",
+    "erase": "EraseStep",
     "consolidate": "ConsolidateStep",
     "reconcile": "ReconcileStep",
     "retention": "RetentionStep",

@@ -106,12 +106,12 @@ def test_a_stream_that_fails_in_every_run_raises_an_alarm_however_rarely_it_is_l
 
 
 def test_every_step_that_may_leave_a_stream_undone_has_its_alarm() -> None:
-    """The handlers report by these names; `delete` alone fails as a whole."""
+    """The handlers report by these names; `delete` and `erase` fail as a whole."""
     told = set()
     for path in (ROOT / "functions").glob("*.py"):
         told |= set(re.findall(r'report\(\s*"(\w+)",', path.read_text()))
 
-    assert told - {"delete"} == set(LOOKS)
+    assert told - {"delete", "erase"} == set(LOOKS)
 
 
 def test_alarms_about_agents_wait_for_the_scan_that_reads_their_heartbeats(

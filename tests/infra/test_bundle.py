@@ -120,7 +120,7 @@ def test_a_built_bundle_is_found_again_without_uv(
     assert build(root) == bundle
 
 
-@pytest.mark.parametrize("name", ["commit_runs", "reconcile"])
+@pytest.mark.parametrize("name", ["commit_runs", "reconcile", "erase"])
 def test_a_handler_can_be_imported_from_the_bundle_alone(bundle: Path, name: str) -> None:
     program = (
         "import sys, importlib\n"

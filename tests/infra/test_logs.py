@@ -63,4 +63,4 @@ def test_logs_of_machines_are_below_the_name_that_needs_no_entry_in_the_accounts
         for one in assembly.of_type("AWS::Logs::LogGroup").values()
     ]
 
-    assert sum(name.startswith("/aws/vendedlogs/states/coldstream-") for name in names) == 6
+    assert sum(name.startswith("/aws/vendedlogs/states/coldstream-") for name in names) == 7

@@ -79,6 +79,12 @@ STEPS: dict[str, dict[str, list[str]]] = {
     },
     "CollectStep": COMMIT | {"s3:PutObject": [METADATA]} | DELETE,
     "DeleteStep": LIST | DELETE_ALL | CATALOG | CHECK_RULES,
+    "EraseStep": COMMIT
+    | {
+        "s3:PutObject": [METADATA],
+        "s3:DeleteObjectVersion": [DATA],
+        "s3:ListBucketVersions": ["<Bucket.Arn>"],
+    },
     "ReconcileStep": COMMIT | START_BOTH,
     "StepsSurvey": {
         "dynamodb:GetItem": ["<CatalogTable.Arn>"],
@@ -90,6 +96,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     },
     "StepsReport": {},
 }
+DELETERS = ("CollectStep", "DeleteStep", "EraseStep")
 FUNCTIONS = ("CommitRuns", "ClaimsClaim", *STEPS, "DeleteTombstone")
 
 
@@ -147,7 +154,9 @@ def test_a_machine_calls_its_steps_and_starts_only_itself(assembly: Assembly, na
     assert without(actions, "logs", "xray") == (own if scans else {})
 
 
-def test_only_collect_and_delete_may_delete_objects(assembly: Assembly) -> None:
+def test_only_collect_and_delete_may_delete_objects_and_erase_versions_of_data(
+    assembly: Assembly,
+) -> None:
     may = {
         name.split("Role")[0]
         for name, resource in assembly.resources.items()
@@ -157,7 +166,8 @@ def test_only_collect_and_delete_may_delete_objects(assembly: Assembly) -> None:
     # Those of the jobs are for the files of their own tables: test_glue.py. The bucket's own policy
     # refuses them to all others.
     others = {name for name in may if not name.startswith(("Jobs", "StorageBucketPolicy"))}
-    assert others == {"CollectStep", "DeleteStep"}
+    assert others == {"CollectStep", "DeleteStep", "EraseStep"}
+    assert "s3:DeleteObject" not in granted(assembly, "EraseStep")
 
 
 @pytest.mark.parametrize("part", FUNCTIONS)
@@ -224,12 +234,20 @@ def test_nobody_lists_outside_the_prefix(assembly: Assembly, part: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["Agents", *(part for part in FUNCTIONS if part not in ("CollectStep", "DeleteStep"))],
+    ["Agents", *(part for part in FUNCTIONS if part not in DELETERS)],
 )
 def test_nobody_deletes_anything_but_handled_messages(assembly: Assembly, part: str) -> None:
     deletes = {action for action in granted(assembly, part) if "Delete" in action}
 
     assert deletes <= {"sqs:DeleteMessage"}
+
+
+def test_versions_are_listed_below_the_prefix_only(assembly: Assembly) -> None:
+    (statement,) = (
+        each for each in assembly.rights("EraseStep") if each["Action"] == ["s3:ListBucketVersions"]
+    )
+
+    assert statement["Condition"] == {"StringLike": {"s3:prefix": "rabbitmq/stream/*"}}
 
 
 def test_only_what_knows_no_resources_is_granted_on_everything(

@@ -6,7 +6,7 @@ The two proofs of the audit that this began with are played here and elsewhere, 
 `undelete_until`, then the delete machine does; and a LeadingKeys pattern that matches the key of
 the rules. An agent changes no item: `test_a_stolen_agent_deletes_no_stream…` (each action, item and
 rules), `test_a_stolen_agent_reads_the_items…` (`rabbitmq/` is not `rabbitmq/?*`). Its objects are
-deleted by two roles only, and nobody deletes their versions: `test_nobody_deletes…`.
+deleted by two roles only, and versions by one more, of data only: `test_nobody_deletes…`.
 
 `aws_proof_poison.py`: a PUT of a hole [n, X), a PUT of a valid fragment at X, a commit; then the
 true fragment at n. The hole is refused: `test_a_stolen_agent_puts_no_root_and_no_hole…`; that
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
-from coldstream.names import heartbeat_partition, words_partition
+from coldstream.names import heartbeat_partition, offsets_partition, words_partition
 from coldstream.plans.probe import probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
 from tests.infra.account import (
@@ -105,14 +105,15 @@ def test_a_stolen_agent_puts_no_root_and_no_hole_and_replaces_no_fragment(
 
 @pytest.mark.parametrize("role", [*ROLES, "administrator"])
 @pytest.mark.parametrize("key", [FRAGMENT, HOLE, ROOT])
-def test_nobody_deletes_but_collect_and_delete_and_nobody_what_they_deleted(
+def test_nobody_deletes_but_collect_and_delete_and_what_they_deleted_only_an_erasure(
     account: Account, role: str, key: str
 ) -> None:
     where = f"<Bucket.Arn>/{key}"
     secure = {"aws:SecureTransport": "true"}
 
     assert account.may(role, "s3:DeleteObject", where, **secure) == (role in ("collect", "delete"))
-    assert not account.may(role, "s3:DeleteObjectVersion", where, **secure)
+    erases = role == "erase" and key != ROOT
+    assert account.may(role, "s3:DeleteObjectVersion", where, **secure) == erases
 
 
 @pytest.mark.parametrize("role", [*ROLES, "administrator"])
@@ -152,6 +153,15 @@ def test_a_reader_changes_nothing(account: Account) -> None:
         assert account.may(
             "reader", "s3:GetObject", f"<Bucket.Arn>/{key}", **{"aws:SecureTransport": "true"}
         )
+
+
+def test_a_gateway_changes_offsets_of_consumers_and_nothing_else(account: Account) -> None:
+    for action in ("UpdateItem", "PutItem", "DeleteItem"):
+        assert account.changes("gateway", action, offsets_partition(PREFIX, STREAM))
+        for key in (ITEM, RULES, heartbeat_partition(PREFIX), offsets_partition("other/", STREAM)):
+            assert not account.changes("gateway", action, key)
+    for key in (FRAGMENT, HOLE, ROOT):
+        assert not account.puts("gateway", key)
 
 
 def test_an_operator_changes_states_rules_and_manifests_and_deletes_no_item(

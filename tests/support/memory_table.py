@@ -140,6 +140,13 @@ class MemoryTable:
     def files(self, loaded: Loaded) -> list[StoredFile]:
         return list(self._versions[loaded.handle].files.values())
 
+    def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
+        found = 0
+        for file in self._holding(self._versions[loaded.handle].files, {stream: ranges}):
+            for batch in self.rows(loaded, file.path):
+                found += batch.num_rows - without(batch, self._columns[1], ranges).num_rows
+        return found
+
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         data = self._store.get_all(urlsplit(path).path.removeprefix("/"), limit=2**30)
         yield from batches_of(pq.ParquetFile(pa.BufferReader(data)), loaded.schema)

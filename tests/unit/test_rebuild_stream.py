@@ -18,11 +18,13 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.erase import erase
 from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.retention import retain
@@ -166,6 +168,24 @@ def test_a_fragment_that_does_not_hold_is_left_out_where_another_upload_is_good(
     loaded, fetch = load(remote.context, STREAM), remote.context.fetch(STREAM)
     assert double in referenced(PREFIX, loaded.item, loaded.root, fetch)
     assert_sound(remote.context)
+
+
+@pytest.mark.parametrize("uid", [1, 2**63])
+def test_what_was_erased_does_not_come_back_where_no_tree_says_which_object_is_blank(
+    remote: Remote, uid: int
+) -> None:
+    erased = OffsetSet.of([(52, 53)])
+    settings = {"reason": "", "now_ms": 1, "branching": M, "pause": no_pause}
+    (new,) = erase(remote.context, STREAM, erased, PolicySet(()), **settings).written
+    (late,) = remote.upload(piece(50, 60, uid=uid))
+    spoil(remote, ".manifest", "group")
+
+    rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
+
+    loaded, fetch = load(remote.new_context(), STREAM), remote.new_context().fetch(STREAM)
+    named = referenced(PREFIX, loaded.item, loaded.root, fetch)
+    assert new.data_key(STREAM).path(PREFIX) in named
+    assert late not in named
 
 
 def test_a_stream_that_is_being_deleted_is_not_rebuilt(remote: Remote) -> None:

@@ -13,11 +13,14 @@ from coldstream.cli.repair_replica import LogReplica
 from coldstream.errors import ConflictError, CorruptDataError, UnavailableError
 from coldstream.fragment import HEADER, parse_trailer
 from coldstream.manifest.entries import EntryKind
+from coldstream.osiris.offsets import OffsetSet
+from coldstream.plans.policy import PolicySet
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
 from coldstream.remote.context import Context
 from coldstream.soundness.findings import FindingKind
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.erase import erase
 from coldstream.usecases.repair import repair
 from coldstream.usecases.repair_report import Action, RepairReport
 from coldstream_devkit.generator import append_chunks
@@ -152,6 +155,28 @@ def test_what_no_source_has_stays_unless_it_is_given_up(name: str) -> None:
         root = root_of(tier)
         assert sorted(seen + lost) == list(range(root.first_offset, root.next_offset))
         assert len(lost) == sum(next_offset - first for first, next_offset in again.lost)
+    assert scrub_all(tier).bad == []
+
+
+@pytest.mark.parametrize(
+    "name", ["an object that is gone", "a raw flip in the data", "a raw flip in the trailer"]
+)
+def test_a_replica_that_still_has_what_was_erased_does_not_bring_it_back(
+    name: str, tmp_path: Path
+) -> None:
+    tier = a_tier()
+    erased = OffsetSet.of((each, each + 1) for each in range(0, root_of(tier).next_offset, 3))
+    erase(
+        context_of(tier), STREAM, erased, PolicySet(()), reason="", now_ms=1, branching=4,
+        pause=no_pause,
+    )  # fmt: skip
+    wanted = read(tier)
+    planted = CORRUPTIONS[name](tier)
+
+    report = mend(tier, planted, replicas=[directory(tmp_path, groups_of(14))])
+
+    assert report.landed
+    assert read(tier) == wanted
     assert scrub_all(tier).bad == []
 
 

@@ -197,7 +197,7 @@ class Site:
                 return
 
     def wrong(self, stream: str) -> Sequence[object]:
-        """What is missing of a stream or too much, but for the records of `collect`."""
+        """What is missing of a stream or too much, but for records of `collect` and erasures."""
         context, loaded = self.fresh(), self.load(stream)
         return compare(
             context.store,
@@ -205,11 +205,13 @@ class Site:
             loaded.item,
             loaded.root,
             context.fetch(stream),
-            accounted_for={key for key in self.keys(stream) if key.endswith(".marks")},
+            accounted_for={
+                key for key in self.keys(stream) if key.endswith(".marks") or "/erasure." in key
+            },
         )
 
     def assert_sound(self, *streams: str) -> None:
-        """All that a stream should have is there and reads back; the rest is collect's records."""
+        """All that a stream should have is there and reads back; the rest is records."""
         for stream in streams:
             wrong, context = self.wrong(stream), self.fresh()
             assert not wrong, wrong

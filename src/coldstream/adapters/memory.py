@@ -28,12 +28,13 @@ from coldstream.manifest.catalog import (
     changed,
     moved,
 )
-from coldstream.names import MAX_NAME
+from coldstream.names import MAX_NAME, check_stream
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.stream_words import WordsPage
 from coldstream.ports import (
     MAX_DELETES,
+    MAX_REFERENCES,
     BytesPart,
     CatalogPage,
     CommitOutcome,
@@ -41,7 +42,10 @@ from coldstream.ports import (
     ExecutionStatus,
     Landed,
     ObjectInfo,
+    ObjectVersion,
     Part,
+    VersionPage,
+    check_reference,
     outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
@@ -49,16 +53,20 @@ from coldstream.ports import (
 
 
 class MemoryObjectStore:
-    """The ports `ObjectStore`, `Deleter` and `Composer`.
+    """The ports `ObjectStore`, `Deleter`, `VersionDeleter` and `Composer`.
 
-    Objects in a dict. `objects` maps keys to bytes and may be tampered with by tests.
+    Objects in a dict. `objects` maps keys to bytes and may be tampered with by tests. What was
+    deleted stays in `deleted`, as a version, where versions are kept.
 
     Args:
         clock_ms: gives the time of a write, ms since the Unix epoch; always 0 by default.
+        versioned: whether versions are kept.
     """
 
-    def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, clock_ms: Callable[[], int] = lambda: 0, *, versioned: bool = False) -> None:
         self.objects: dict[str, bytes] = {}
+        self.deleted: dict[str, bytes] = {}
+        self._versioned = versioned
         self._written: dict[str, tuple[str, int]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
@@ -92,9 +100,39 @@ class MemoryObjectStore:
             raise InternalError(f"{len(keys)} keys are more than {MAX_DELETES}")
         with self._lock:
             for key in keys:
-                self.objects.pop(key, None)
+                data = self.objects.pop(key, None)
+                if data is not None and self._versioned:
+                    self.deleted[key] = data
                 self._written.pop(key, None)
         return [*dict.fromkeys(keys)]
+
+    def versions(
+        self, prefix: str, *, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> VersionPage:
+        with self._lock:
+            rows = [
+                ObjectVersion(key, version, len(data), self._written.get(key, ("", 0))[1])
+                for version, held in (("1", self.objects), ("0", self.deleted))
+                for key, data in held.items()
+                if key.startswith(prefix)
+                and (key, _behind(version)) > (after[0], _behind(after[1]))
+            ]
+        rows.sort(key=lambda row: (row.key, _behind(row.version)))
+        page = rows[: min(limit, 1000)]
+        following = (page[-1].key, page[-1].version) if len(page) < len(rows) else None
+        return VersionPage(tuple(page), following)
+
+    def delete_versions(self, rows: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+        if len(rows) > MAX_DELETES:
+            raise InternalError(f"{len(rows)} versions are more than {MAX_DELETES}")
+        with self._lock:
+            for row in rows:
+                if row.version == "1":
+                    self.objects.pop(row.key, None)
+                    self._written.pop(row.key, None)
+                else:
+                    self.deleted.pop(row.key, None)
+        return [*dict.fromkeys(rows)]
 
     def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
         check_parts(parts)
@@ -121,12 +159,18 @@ class MemoryObjectStore:
     def take_over(self, other: MemoryObjectStore) -> None:
         """Hold what another store holds, instead of what is here."""
         self.objects, self._written = dict(other.objects), dict(other._written)
+        self.deleted, self._versioned = dict(other.deleted), other._versioned
 
     def _object(self, key: str) -> bytes:
         with self._lock:
             if key not in self.objects:
                 raise NotFoundError("no such object", key=key)
             return self.objects[key]
+
+
+def _behind(version: str) -> int:
+    """The place of a version among those of its key: the current one, the deleted, and no more."""
+    return {"1": 0, "0": 1}.get(version, 2)
 
 
 class MemoryPolicies:
@@ -280,6 +324,36 @@ class MemoryHeartbeats:
             for (owner, pages, place), page in sorted(self._pages.items())
             if (owner, pages) == (node, count) and number in (None, place)
         ]
+
+
+class MemoryOffsets:
+    """Stored offsets in a dict, by stream and reference."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def query(self, stream: str, reference: str) -> int | None:
+        check_reference(reference)
+        return self._offsets.get(check_stream(stream), {}).get(reference)
+
+    def store(
+        self, stream: str, reference: str, offset: int, *, seen: int | None = None, first: int = 0
+    ) -> int:
+        check_reference(reference, offset)
+        with self._lock:
+            kept = self._offsets.setdefault(check_stream(stream), {})
+            found = kept.get(reference)
+            if found is None and len(kept) >= MAX_REFERENCES:
+                for each in [name for name, stored in kept.items() if stored < first]:
+                    del kept[each]
+                if len(kept) >= MAX_REFERENCES:
+                    raise InvalidInputError(
+                        f"{MAX_REFERENCES} consumers have stored offsets", stream=stream
+                    )
+            if found is None or found <= offset or found == seen:
+                kept[reference] = offset
+            return kept[reference]
 
 
 class MemoryWorkflows:

@@ -20,11 +20,12 @@ from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import leaves
 from coldstream.names import DataKey
-from coldstream.osiris.chunk import chunk_at
+from coldstream.osiris.blank import differs_by_erasure_alone
+from coldstream.osiris.chunk import Chunk, chunk_at
 from coldstream.osiris.segment import segment_name
 from coldstream.plans.overlap import blocks
-from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
+from coldstream.remote.erasures import erased_of
 from coldstream.remote.roots import load
 from coldstream.remote.trailers import read_index, trailer_of
 from coldstream.soundness.chunk import holds_by_itself
@@ -120,9 +121,7 @@ class Strangers:
     def _compare(self, leaf: Entry) -> None:
         path = leaf.data_key(self.log.stream).path(self.context.prefix)
         try:
-            found = _Comparison(self.context.store, self.log, leaf, path).result(
-                self.context.prefix
-            )
+            found = _Comparison(self.context, self.log, leaf, path).result()
         except (CorruptDataError, NotFoundError) as exc:
             self._tell_damage(leaf, path, exc.reason)
             return
@@ -163,37 +162,49 @@ class _Found(Enum):
 class _Comparison:
     """One fragment, compared with the log chunk by chunk."""
 
-    store: ObjectStore
+    context: Context
     log: StreamLog
     leaf: Entry
     path: str
 
-    def result(self, prefix: str) -> _Found:
+    def result(self) -> _Found:
         """What it comes to.
 
         Raises:
-            CorruptDataError, NotFoundError: trailer or index of the fragment.
+            CorruptDataError, NotFoundError: trailer or index of the fragment, or an erasure record.
             OSError: a local file vanished.
         """
         first, end = self.leaf.first_offset, self.leaf.next_offset
         local = self._local(first, end)
         if local is None:
             return _Found.SAME
-        trailer = trailer_of(self.store, prefix, self.log.stream, self.leaf)
-        index = read_index(self.store, self.path, trailer)
+        store = self.context.store
+        trailer = trailer_of(store, self.context.prefix, self.log.stream, self.leaf)
+        index = read_index(store, self.path, trailer)
         lowest, found = trailer.first_chunk_epoch, _Found.SAME
         for block in blocks(index, 0, _BLOCK):
             begin = len(HEADER) + block.start
-            data = memoryview(self.store.get(self.path, begin, begin + block.size))
+            data = memoryview(store.get(self.path, begin, begin + block.size))
             for chunk in block.chunks(data, lowest=lowest, highest=trailer.last_chunk_epoch):
                 if chunk is None:
                     found = _Found.DAMAGED
                     continue
                 span = local.pop(chunk.header.chunk_id, None)
                 own = None if span is None else self._read(span)
-                if own is None or (own != bytes(chunk.buffer) and _holds(own)):
+                if own is None or not (own == bytes(chunk.buffer) or self._erased(own, chunk)):
                     return _Found.FORGED
         return found
+
+    def _erased(self, own: bytes, chunk: Chunk) -> bool:
+        """Whether a chunk may differ from the log's: messages were erased, or the log is damaged.
+
+        Records are read only here, so that a stream without erasures costs no request.
+        """
+        local = _whole(own)
+        if local is None:
+            return True
+        erased = erased_of(self.context, self.log.stream)
+        return differs_by_erasure_alone(local, chunk, erased)
 
     def _local(self, first: int, end: int) -> dict[int, tuple[int, int, int]] | None:
         """Segment, begin and end of the local chunks from `first` to `end`, by chunk id; None if
@@ -223,10 +234,11 @@ class _Comparison:
             return bytes(file.read(begin, end - begin))
 
 
-def _holds(data: bytes) -> bool:
-    """Whether the bytes are one whole chunk, with its CRC."""
+def _whole(data: bytes) -> Chunk | None:
+    """The one whole chunk that the bytes are; None if they are none, or its CRC does not hold."""
     try:
         chunk = chunk_at(memoryview(data), 0, len(data))
     except CorruptDataError:
-        return False
-    return len(chunk.buffer) == len(data) and holds_by_itself(chunk, inflate=False)
+        return None
+    holds = len(chunk.buffer) == len(data) and holds_by_itself(chunk, inflate=False)
+    return chunk if holds else None

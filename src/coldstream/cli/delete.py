@@ -15,13 +15,14 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
 from coldstream.cli.output import many, note, print_json, print_table, size, when
 from coldstream.cli.over_streams import Plans, now_ms
-from coldstream.cli.resolve import StreamArgument, StreamOrGone, item_of, resolve
+from coldstream.cli.resolve import StreamArgument, StreamOrGone
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
+from coldstream.remote.resolve import item_of, resolve
 
 if TYPE_CHECKING:
     from coldstream.cli.connect import Remote
@@ -120,7 +121,7 @@ def delete(
         note(f"{item.stream} {deletion(item)}")
         execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
-        _refuse_held(item, policies)
+        refuse_held(item, policies)
         if dry_run:
             until = when(now_ms() + 1000 * undelete)
             note(f"{item.stream} would be deleted; it could be undeleted until {until}")
@@ -172,7 +173,7 @@ def _delete_gone(
     plans, rows = Plans(), []
     if items and not dry_run:
         total = sum(item.total_size for item in items)
-        _ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
+        ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
     for item in items:
         if not dry_run:
             try:
@@ -188,7 +189,7 @@ def _delete_gone(
     plans.finish()
 
 
-def _refuse_held(item: CatalogItem, policies: PolicySet) -> None:
+def refuse_held(item: CatalogItem, policies: PolicySet) -> None:
     """See whether a rule holds a stream, or may hold it.
 
     Raises:
@@ -245,7 +246,7 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
         InvalidInputError: nobody is.
     """
     called = f" ({item.name.vhost}/{item.name.queue})" if item.name.queue else ""
-    _ask(
+    ask(
         f"Delete {item.stream}{called}, offsets {item.first_offset} to {item.next_offset}, "
         f"{item.fragments} fragments, {size(item.total_size)}?",
         yes=yes,
@@ -253,13 +254,17 @@ def _confirm(item: CatalogItem, *, yes: bool) -> None:
     )
 
 
-def _ask(question: str, *, yes: bool, stream: str | None = None) -> None:
-    """As `_confirm`."""
+def ask(question: str, *, yes: bool, stream: str | None = None) -> None:
+    """Ask, where a person is there to answer.
+
+    Raises:
+        InvalidInputError: nobody is.
+    """
     if yes:
         return
     if not _a_person_is_there():
         raise InvalidInputError(
-            "nobody is there to confirm it: give --yes to delete the stream", stream=stream
+            "nobody is there to confirm it: give --yes to do it all the same", stream=stream
         )
     typer.confirm(question, abort=True, err=True)
 

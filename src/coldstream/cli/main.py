@@ -21,6 +21,7 @@ from coldstream.cli import (
     delete,
     describe,
     doctor,
+    erase,
     export,
     gateway,
     quarantine,
@@ -113,6 +114,7 @@ app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("repair", rich_help_panel="Keep")(repair.repair)
 app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="Keep")
 app.command("undo", rich_help_panel="Keep")(undo.undo)
+app.command("erase", rich_help_panel="Keep")(erase.erase)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)
 app.command("doctor", rich_help_panel="Run")(doctor.doctor)

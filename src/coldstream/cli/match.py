@@ -1,7 +1,8 @@
-"""`--where NAME=VALUE`: which messages are wanted, by their properties.
+"""`--where NAME=VALUE`: which messages are wanted, by their properties; `--json-path`, by bodies.
 
     region=eu                    application property `region`
     properties.subject!=order    standard property `subject`, as Spark's column has it
+    customer.email=a@b.example   of a JSON body: members by name, items of a list by number
 
 Values are compared as text: numbers as they are written, booleans as true and false, times in ms,
 bytes as UTF-8. `!=` also holds where there is no such property.
@@ -88,6 +89,52 @@ class Condition:
         return (found is not None and _text(found) == self.value) is self.equal
 
 
+@dataclass(frozen=True, slots=True)
+class JsonCondition:
+    """A comparison of a value in a JSON body.
+
+    Attributes:
+        path: names of members, and numbers of items, from the top down.
+        value: text that it must have.
+    """
+
+    path: tuple[str, ...]
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> JsonCondition:
+        """From what a person typed: PATH=VALUE, with or without "$." before it.
+
+        Raises:
+            InvalidInputError: it is none.
+        """
+        path, equals, value = text.partition("=")
+        names = tuple(path.removeprefix("$").removeprefix(".").split("."))
+        if not equals or not all(names):
+            raise InvalidInputError(
+                "--json-path takes PATH=VALUE such as customer.email=a@b.example, not"
+                f" {text[:80]!r}"
+            )
+        return cls(names, value)
+
+    def holds(self, message: AmqpMessage) -> bool:
+        """Whether a message has a JSON body with this value there."""
+        body = message.body if isinstance(message.body, bytes | str) else message.data
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            return False
+        for name in self.path:
+            if isinstance(found, dict) and name in found:
+                found = found[name]
+            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                return False
+        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        return text == self.value
+
+
 class Matching:
     """The messages that meet every condition.
 
@@ -99,7 +146,9 @@ class Matching:
         unreadable: messages so far that cannot be read so, and meet none.
     """
 
-    def __init__(self, conditions: Iterable[Condition], body_format: BodyFormat) -> None:
+    def __init__(
+        self, conditions: Iterable[Condition | JsonCondition], body_format: BodyFormat
+    ) -> None:
         self._conditions = tuple(conditions)
         self._body_format = body_format
         self.unreadable = 0

@@ -83,6 +83,20 @@ def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
     return reader.begin(spec, bound)
 
 
+def range_of(text: str) -> tuple[int, int]:
+    """The offsets of `FIRST..NEXT`.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    first, dots, next_offset = text.partition("..")
+    if not (
+        dots and first.isdecimal() and next_offset.isdecimal() and int(first) < int(next_offset)
+    ):
+        raise InvalidInputError(f"{text[:80]!r} is no range such as 70..80")
+    return int(first), int(next_offset)
+
+
 def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:
     """Refuse an end before the beginning.
 

@@ -22,6 +22,7 @@ from coldstream.cli.options import (
     with_options,
 )
 from coldstream.cli.output import many, note, print_json, print_table
+from coldstream.cli.ranges import range_of
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError
@@ -82,7 +83,7 @@ class RepairOptions:
         Raises:
             InvalidInputError: one is none, or the file cannot be used.
         """
-        given = [_range(each) for each in self.ranges or ()]
+        given = [range_of(each) for each in self.ranges or ()]
         return given + ([] if self.findings is None else _from_findings(self.findings, stream))
 
 
@@ -158,20 +159,6 @@ def _conclude(report: RepairReport, dry_run: bool) -> None:
         note(f"{looked}; nothing was changed")
     else:
         note(f"{looked}; manifest version {report.version}")
-
-
-def _range(text: str) -> tuple[int, int]:
-    """The offsets of `FIRST..NEXT`.
-
-    Raises:
-        InvalidInputError: it is none.
-    """
-    first, dots, next_offset = text.partition("..")
-    if not (
-        dots and first.isdecimal() and next_offset.isdecimal() and int(first) < int(next_offset)
-    ):
-        raise InvalidInputError(f"{text[:80]!r} is no range such as 70..80")
-    return int(first), int(next_offset)
 
 
 def _from_findings(path: Path, stream: str) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from coldstream.manifest.tree import Fetch
 from coldstream.names import (
     MAX_OFFSET,
     DataKey,
+    ErasureKey,
     GroupKey,
     QuarantineKey,
     RootKey,
@@ -310,4 +311,6 @@ def _classifier(
         return "root", False, False
     if isinstance(parsed, GroupKey):
         return "group", parsed.uid in walked.group_uids, False
+    if isinstance(parsed, ErasureKey):
+        return "erasure", False, False
     return ("quarantine" if isinstance(parsed, QuarantineKey) else "marks"), False, False

@@ -156,7 +156,7 @@ class Root:
         """Greatest timestamp of the newest entry in ms, 0 if there is none."""
         return self.entries[-1].max_timestamp if len(self.entries) else 0
 
-    def appended(self, run: Iterable[Entry], last_chunk: LastChunk) -> Root:
+    def appended(self, run: Iterable[Entry], last_chunk: LastChunk | None) -> Root:
         """This root with a verified run at its end; this very root if the run is empty.
 
         Raises:

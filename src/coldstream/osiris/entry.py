@@ -176,6 +176,20 @@ def sub_batch_at(
     return records, inflated, position + size
 
 
+def sub_batch_bodies(
+    entry: memoryview, limit: int = MAX_SUB_BATCH_BYTES
+) -> tuple[Codec, list[memoryview]]:
+    """Codec and messages of the sub-batch that is all of `entry`.
+
+    Raises:
+        CorruptDataError: as `sub_batch_at`, or its messages are not what it says.
+    """
+    records, inflated, end = sub_batch_at(entry, 0, limit)
+    if end != len(entry):
+        raise CorruptDataError(f"{len(entry) - end} bytes follow a sub-batch")
+    return Codec(entry[0] >> 4 & 7), list(_bodies(inflated, records))
+
+
 def _bodies(data: memoryview, records: int) -> Iterator[memoryview]:
     position, end = 0, len(data)
     unpack = _LENGTH.unpack_from

@@ -34,6 +34,7 @@ class ObjectKind(StrEnum):
     UNIQUE = "unique"
     FOREIGN = "foreign"
     RECORD = "record"
+    ERASURE = "erasure"
     RETIRED = "retired"
     SUPERSEDED = "superseded"
     FENCED = "fenced"
@@ -64,6 +65,7 @@ _KEPT = frozenset(
         ObjectKind.UNIQUE,
         ObjectKind.FOREIGN,
         ObjectKind.RECORD,
+        ObjectKind.ERASURE,
         ObjectKind.QUARANTINED,
     }
 )
@@ -74,6 +76,7 @@ _MEANINGS = {
     "kept for a person",
     ObjectKind.FOREIGN: "its key is not one of ours: never touched",
     ObjectKind.RECORD: "what collect has seen: needed for its proofs",
+    ObjectKind.ERASURE: "says which messages were erased: kept for as long as the stream",
     ObjectKind.RETIRED: "wholly below the first offset: retention took it",
     ObjectKind.SUPERSEDED: "another object holds its offsets",
     ObjectKind.FENCED: "of a deposed writer; the manifest or the quarantine holds its last chunk "

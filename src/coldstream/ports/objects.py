@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from coldstream.errors import UnavailableError
 from coldstream.fragment import Buffer
@@ -126,6 +126,15 @@ class ObjectStore(Protocol):
         ...
 
 
+@runtime_checkable
+class Doubted(Protocol):
+    """An object store that may answer with what it has kept, and can be told not to."""
+
+    def doubt(self, key: str) -> None:
+        """What it gave of this object does not hold: ask the bucket next time."""
+        ...
+
+
 class Deleter(Protocol):
     """Makes objects go."""
 
@@ -138,6 +147,62 @@ class Deleter(Protocol):
         Raises:
             UnavailableError, PermissionDeniedError: no key is certainly gone, for this reason.
             InternalError: too many keys; nothing was sent.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """One version of an object, current or not; or a mark that it was deleted.
+
+    Attributes:
+        key: full key.
+        version: the store's id of it.
+        size: bytes; 0 of a mark.
+        modified_ms: when the store took it, by the store's clock, in ms since the Unix epoch.
+    """
+
+    key: str
+    version: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPage:
+    """Some versions, and what the next page is asked for with; None if there is none."""
+
+    rows: tuple[ObjectVersion, ...]
+    following: tuple[str, str] | None
+
+
+class VersionDeleter(Protocol):
+    """Makes versions go, so that nobody can have them back: for an erasure, and nothing else.
+
+    Every method may raise UnavailableError (try again) and PermissionDeniedError.
+    """
+
+    def versions(
+        self, prefix: str, *, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> VersionPage:
+        """About `limit` (at most 1000) versions and marks below `prefix`, in the order of keys.
+
+        Args:
+            prefix: what the keys begin with.
+            after: `following` of the page before; or a key alone, with "", and the page begins
+                behind that key.
+            limit: the most rows.
+        """
+        ...
+
+    def delete_versions(self, rows: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+        """Delete up to `MAX_DELETES` versions for good; those that are certainly gone, in order.
+
+        As `Deleter.delete`, with the same limit of time.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: none is certainly gone, for this reason.
+            InternalError: too many; nothing was sent.
         """
         ...
 

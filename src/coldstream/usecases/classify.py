@@ -10,6 +10,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.tree import leaf_at, over_hole
 from coldstream.names import (
     DataKey,
+    ErasureKey,
     GroupKey,
     MarkKey,
     MetadataKey,
@@ -114,6 +115,8 @@ class Classifier:
                 return ObjectKind.PENDING if self._rivals is None else ObjectKind.OLD_QUARANTINE
             case MarkKey():
                 return ObjectKind.RECORD
+            case ErasureKey():
+                return ObjectKind.ERASURE
         if kind.garbage and (
             self._rivals is None or any(refers(root, key, self._fetch) for root in self._rivals)
         ):

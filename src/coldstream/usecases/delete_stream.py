@@ -81,7 +81,7 @@ def delete_stream(
     item = _own(context, stream)
     if item.state in (StreamState.DELETING, StreamState.DELETED):
         return item
-    _check_hold(item, policies)
+    check_hold(item, policies)
     change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(context))
     return _perform(context, replace(change, rules_revision=rules_revision))
 
@@ -136,7 +136,7 @@ def sweep(
     if item.state is StreamState.DELETING and item.revision == revision:
         if now_ms < item.undelete_until:
             raise UnavailableError("the undelete time is not over", stream=stream)
-        _check_hold(item, policies)
+        check_hold(item, policies)
         change = expiry(item, uid=_token(context))
         item = _perform(context, replace(change, rules_revision=rules_revision))
     if item.state is not StreamState.DELETED or item.revision != revision + 1:
@@ -227,7 +227,12 @@ def _own(context: Context, stream: str) -> CatalogItem:
     return item
 
 
-def _check_hold(item: CatalogItem, policies: PolicySet) -> None:
+def check_hold(item: CatalogItem, policies: PolicySet) -> None:
+    """See that no rule holds a stream, nor may hold it.
+
+    Raises:
+        ConflictError: one does.
+    """
     rules = effective(policies, item.stream, item.name)
     if rules.hold:
         raise ConflictError(

@@ -10,8 +10,10 @@ from coldstream.fragment import (
     HEADER,
     check_against_key,
 )
+from coldstream.osiris.blank import Erased, all_blank
 from coldstream.plans.resolve import Listed, Verified
 from coldstream.remote.context import Context
+from coldstream.remote.erasures import erased_of
 from coldstream.remote.trailers import listed_trailers, read_index
 
 #: Bytes of one fragment's data that are held at once.
@@ -39,16 +41,22 @@ def floors(context: Context, listed: Sequence[Listed]) -> dict[str, int]:
 def sound(context: Context, fragments: Sequence[Verified]) -> list[bool]:
     """Whether all data and all index records of fragments are what their trailers say.
 
-    They are read one after the other, in parts, so that one part is held at a time.
+    One that still has what was erased is not sound either: another one is better. They are read one
+    after the other, in parts, so that one part is held at a time; one with erased offsets as a
+    whole.
 
     Raises:
+        CorruptDataError: an erasure record is damaged.
         UnavailableError, PermissionDeniedError: from the store.
     """
-    return [_is_sound(context, each) for each in fragments]
+    streams = {each.listed.data_key.stream for each in fragments}
+    erased = {stream: erased_of(context, stream) for stream in streams}
+    return [_is_sound(context, each, erased[each.listed.data_key.stream]) for each in fragments]
 
 
-def _is_sound(context: Context, each: Verified) -> bool:
+def _is_sound(context: Context, each: Verified, erased: Erased) -> bool:
     path, trailer = each.listed.path, each.trailer
+    concerned = erased.overlaps(trailer.first_offset, trailer.next_offset)
     try:
         if bytes(context.store.get(path, 0, len(HEADER))) != HEADER:
             return False
@@ -60,6 +68,9 @@ def _is_sound(context: Context, each: Verified) -> bool:
         if crc != trailer.data_crc:
             return False
         read_index(context.store, path, trailer)
+        if concerned:
+            data = context.store.get(path, len(HEADER), trailer.index_position)
+            return all_blank(data, erased)
     except (CorruptDataError, NotFoundError):
         return False
     return True

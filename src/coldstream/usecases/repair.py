@@ -14,19 +14,18 @@ from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk
-from coldstream.manifest.tree import Fetch, leaf_at, leaves
+from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import DataKey
 from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.repair import Known, known_of
-from coldstream.plans.substitute import substitute
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.soundness.fragment import sound
 from coldstream.soundness.trailer import entry_of
-from coldstream.usecases.amend import Terms, amend
 from coldstream.usecases.repair_report import Action, Repair, RepairReport
 from coldstream.usecases.repair_sources import OWN, Finder, Replica, listed_size
+from coldstream.usecases.swap import Swaps, swap
 
 #: Fragments in one commit.
 _AT_ONCE = 16
@@ -279,32 +278,23 @@ def _commit(
     report = step.report
     ledger = load(context, stream).root.ledger
     changes = {plan.repair.entry: step.write(plan, ledger) for plan in plans}
-    valid: dict[Entry, tuple[Entry, ...]] = {}
-
-    def change(loaded: Snapshot) -> Rebalance:
-        nonlocal valid
-        fetch = context.fetch(stream)
-        valid = {
-            old: new
-            for old, new in changes.items()
-            if leaf_at(loaded.root, max(old.first_offset, loaded.root.first_offset), fetch) == old
-        }
-        done = substitute(
-            loaded.root,
-            valid,
-            branching=branching,
-            fetch=fetch,
-            uids=iter(context.new_uid, None),
-        )
-        found = [plan for plan in plans if plan.repair.entry in valid]
-        return _with_last_chunk(done, found)
-
     written = (step.path(n) for old, new in changes.items() for n in new if n.uid != old.uid)
-    terms = Terms(first_written=next(written, ""))
-    amended = amend(context, stream, change, pause=pause, terms=lambda _: terms)
-    report.landed = report.landed or amended.landed
-    report.overtaken += len(changes) - len(valid)
-    report.version = amended.item.version
+
+    def also(done: Rebalance, valid: Swaps) -> Rebalance:
+        return _with_last_chunk(done, [plan for plan in plans if plan.repair.entry in valid])
+
+    swapped = swap(
+        context,
+        stream,
+        changes,
+        branching=branching,
+        pause=pause,
+        first_written=next(written, ""),
+        also=also,
+    )
+    report.landed = report.landed or swapped.landed
+    report.overtaken += swapped.overtaken
+    report.version = swapped.version
     report.repairs = [
         replace(each, keys=tuple(step.path(new) for new in changes[each.entry]))
         if each.entry in changes

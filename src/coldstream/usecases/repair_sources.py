@@ -11,11 +11,13 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import LastChunk
 from coldstream.manifest.tree import leaf_at, leaves
 from coldstream.names import DataKey, data_prefix, list_start, parse_data_key
+from coldstream.osiris.blank import blank_chunk
 from coldstream.osiris.chunk import Chunk
 from coldstream.plans.assemble import Sources
 from coldstream.plans.repair import Known, chunks_in, known_of
 from coldstream.ports import ObjectStore
 from coldstream.remote.context import Context
+from coldstream.remote.erasures import erased_of
 from coldstream.remote.listing import pages
 from coldstream.remote.roots import Snapshot
 from coldstream.remote.trailers import read_trailer
@@ -73,6 +75,10 @@ class Finder:
         loaded: the stream.
         replicas: brokers' copies.
         tell: told why a replica is not asked.
+
+    Raises:
+        CorruptDataError: an erasure record is damaged.
+        UnavailableError: S3 did not answer.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class Finder:
         self._replicas = replicas
         self._tell = tell
         self._fetch = context.fetch(self._stream)
+        self._erased = erased_of(context, self._stream)
 
     def bounded(self, leaf: Entry, known: Known, epoch: int) -> Known:
         """`known` with the epochs of the neighbours, where the fragment's own trailer is gone."""
@@ -125,18 +132,20 @@ class Finder:
             known: of it.
             data: its own object, b"" if it is gone.
         """
+        # What was erased is blank in every source, wherever its bytes still are.
         own, bucket, replica = Sources(), Sources(), Sources()
-        own.add(OWN, chunks_in(data, known) if len(data) else ())
+        own.add(OWN, self._blank(chunks_in(data, known)) if len(data) else ())
         for key, size in self._others(leaf):
             bucket.add(BUCKET, self._chunks_of_other(key, size, known))
         for each in self._replicas:
             if self._same_history(each, leaf):
                 found = each.chunks(leaf.first_offset, leaf.next_offset)
-                replica.add(
-                    f"{REPLICA} {each.name}",
-                    [c for c in found if known.allows(c.header) and holds_by_itself(c)],
-                )
+                blank = self._blank(c for c in found if holds_by_itself(c))
+                replica.add(f"{REPLICA} {each.name}", [c for c in blank if known.allows(c.header)])
         return [own, bucket, replica]
+
+    def _blank(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        return [blank_chunk(each, self._erased) for each in chunks]
 
     def _others(self, leaf: Entry) -> list[tuple[DataKey, int]]:
         """Other fragments in the bucket that the ledger accepts and that hold some of the range."""
@@ -175,7 +184,7 @@ class Finder:
         its = Entry(
             key.first_offset, key.next_offset, 0, 0, EntryKind.FRAGMENT, size, 0, key.epoch, key.uid
         )
-        found = chunks_in(data, known_of(data, its, key))
+        found = self._blank(chunks_in(data, known_of(data, its, key)))
         return [chunk for chunk in found if known.allows(chunk.header)]
 
     def _same_history(self, replica: Replica, leaf: Entry) -> bool:

@@ -17,13 +17,16 @@ from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.names import MAX_EPOCH
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.agent_requests import Open, encode
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.plans.policy import PolicySet
 from coldstream.plans.told_log import ToldLog
 from coldstream.remote.roots import load
 from coldstream.usecases.amend import amend
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
 from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.erase import erase
 from coldstream.usecases.quarantine import current_record
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import append_chunks, build_chunk
@@ -250,6 +253,29 @@ def test_damage_of_the_local_log_is_no_forgery(site: Site, thief: Thief) -> None
     assert site.remote_chunks(STREAM) == before
 
     look(site)
+
+
+def test_what_was_erased_is_no_forgery_and_a_forgery_beside_it_is_one(
+    site: Site, thief: Thief
+) -> None:
+    write(site, 220)
+    site.run()
+    erased = OffsetSet.of([(203, 204), (211, 213)])
+    erase(
+        site.context(), STREAM, erased, PolicySet(()), reason="", now_ms=1, branching=1024,
+        pause=no_pause,
+    )  # fmt: skip
+    assert site.remote_chunks(STREAM) != site.local_chunks(STREAM)
+
+    look(site)
+    put(site, two(b"forged"))
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    write(site, 240)
+    put(site, twin(220, 230, body=b"forged"))
+    commit_runs(site.context(), STREAM, pause=no_pause)
+
+    with pytest.raises(ForgedError):
+        look(site, end=230)
 
 
 def test_an_idle_agent_uploads_again_what_an_undo_has_cut_off(site: Site, thief: Thief) -> None:

@@ -33,6 +33,7 @@ from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
 from coldstream.jobs.materialise.transform import first_schema, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.manifest.ledger import Ledger
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.reader.gap import Gap
 from tests.support.memory_table import MemoryTable, Version
 from tests.support.slow import slow
@@ -160,6 +161,7 @@ class Site:
     first: int = 0
     versions: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     ledger: Ledger = field(default_factory=lambda: Ledger.of([(1, 0)]))
+    erased: OffsetSet = field(default_factory=OffsetSet)
 
     def table(self, name: str, columns: tuple[str, str, str]) -> Table:
         return MemoryTable(
@@ -188,7 +190,10 @@ class Site:
         return runner.fill(self.rule, self.tables, streams, RunSettings(**settings))
 
     def now(self, stream: str) -> StreamNow:
-        return StreamNow(stream, stream, self.first, len(self.bodies[stream]), ledger=self.ledger)
+        return StreamNow(
+            stream, stream, self.first, len(self.bodies[stream]), ledger=self.ledger,
+            erased=self.erased if stream == ORDERS else OffsetSet(),
+        )  # fmt: skip
 
     def rows(self, dead: bool = False) -> pa.Table:
         table = self.tables.dead if dead else self.tables.rows
@@ -225,6 +230,29 @@ def test_every_message_is_a_row_or_a_dead_letter_once() -> None:
     report = site.run()
     assert site.content() == _expected(site.bodies)
     assert (report.rows, report.dead_letters) == (164, 6)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "with new messages"])
+def test_rows_and_dead_letters_of_erased_messages_go_whenever_a_run_finds_them(
+    at_once: bool,
+) -> None:
+    site = Site({ORDERS: _bodies(60), BILLS: _bodies(20)})
+    site.run()
+    site.erased = OffsetSet.of([(5, 8), (40, 41)])
+    if at_once:
+        site.bodies[ORDERS] = _bodies(90)
+
+    report = site.run()
+
+    assert report.erased_rows == 4
+    rows, dead = _expected(site.bodies)
+    gone = [(ORDERS, n) for n in (5, 6, 7, 40)]
+    assert site.content() == (
+        [row for row in rows if row[:2] not in gone],
+        [row for row in dead if row not in gone],
+    )
+    again = site.run()
+    assert (again.erased_rows, again.rows, again.commits) == (0, 0, 0)
 
 
 def test_a_second_run_adds_what_is_new_and_nothing_else() -> None:

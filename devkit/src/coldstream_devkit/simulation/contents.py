@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from coldstream_devkit.simulation.cluster import ChunkId, Cluster
+from coldstream_devkit.simulation.erased import ErasedMessages
 from coldstream_devkit.simulation.reading import MisreadError, Piece, data_of, trailer_lies
 
 _IDENTITY = Struct(">QQ")
@@ -35,6 +36,7 @@ class Contents:
         rotten: chunks that the world has damaged somewhere.
         harmed_at: when each object was harmed first, in steps of the history.
         strays: keys of what others have PUT, and no manifest may refer to.
+        erased: which messages need not be what the broker wrote.
     """
 
     cluster: Callable[[], Cluster]
@@ -48,6 +50,7 @@ class Contents:
     rotten: set[ChunkId] = field(default_factory=set)
     harmed_at: dict[str, int] = field(default_factory=dict)
     strays: set[str] = field(default_factory=set)
+    erased: ErasedMessages = field(default_factory=ErasedMessages)
 
     def take_over(self, before: Contents) -> None:
         """Know what another one knew."""
@@ -56,6 +59,7 @@ class Contents:
         self.pristine = dict(before.pristine)
         self.holders = {identity: set(keys) for identity, keys in before.holders.items()}
         self.harmed, self.rotten = set(before.harmed), set(before.rotten)
+        self.erased = before.erased.copy()
 
     def add(self, key: str, data: bytes, moment: int, *, epoch: int | None) -> list[str]:
         """A new object; what is wrong with it, in words.
@@ -70,6 +74,8 @@ class Contents:
         if epoch is None:
             if "/metadata/" in key:
                 self.pristine[key] = data
+            if "/metadata/erasure." in key and key.endswith(".record"):
+                self.erased.recorded(data)
             return []
         written = self.cluster().written
         pieces, sound, wrong = [], [], []
@@ -82,10 +88,9 @@ class Contents:
                 if chunk is None:
                     wrong.append(f"a chunk {chunk_id} of epoch {number} that no broker has written")
                     break
-                pieces.append(
-                    Piece(chunk_id, chunk.next_offset, number, chunk.timestamp, chunk.data)
-                )
-                if body[at : at + len(chunk.data)] == chunk.data:
+                found = body[at : at + len(chunk.data)]
+                pieces.append(Piece(chunk_id, chunk.next_offset, number, chunk.timestamp, found))
+                if self.erased.is_as_written(chunk.data, found, number, chunk_id):
                     sound.append(chunk.identity)
                 else:
                     wrong.append(f"chunk {chunk.identity} is not what the broker wrote")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from coldstream.agent import held, step, upload
+from coldstream.agent import held, step, strangers, upload
 from coldstream.manifest import ledger, root, tree
+from coldstream.osiris import blank
 from coldstream.plans import claim as claiming
 from coldstream.plans import collect as garbage
 from coldstream.plans import consolidate as consolidating
@@ -28,7 +29,9 @@ from coldstream.usecases import (
     divergence,
     extend,
     handle_events,
+    purge,
     references,
+    repair_sources,
     truncate,
 )
 from coldstream_devkit.simulation.edits import Patch, edit
@@ -514,6 +517,46 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "last_chunk=self.last_chunk or last_chunk,",
             ),
         ),
+        "erase-epoch": (
+            "only the message that was erased is blank, not another one at its offset",
+            lambda: edit(
+                blank.Erased.in_chunk,
+                "found = self.by_epoch.get(header.epoch, OffsetSet())",
+                "found = self.offsets",
+            ),
+        ),
+        "erase-in-repair": (
+            "a repair blanks what was erased, wherever it finds its bytes",
+            lambda: edit(
+                repair_sources.Finder._blank,
+                "return [blank_chunk(each, self._erased) for each in chunks]",
+                "return list(chunks)",
+            ),
+        ),
+        "erase-is-no-forgery": (
+            "an agent takes an erased message in the remote tier for no forgery",
+            lambda: edit(
+                strangers._Comparison._erased,
+                "return differs_by_erasure_alone(local, chunk, erased)",
+                "return False",
+            ),
+        ),
+        "purge-hold": (
+            "an erasure deletes nothing that somebody may be about to commit",
+            lambda: edit(
+                purge._PurgeStep._is_ripe,
+                "return row.size == 0 or row.modified_ms < self._ripe_ms",
+                "return True",
+            ),
+        ),
+        "purge-garbage": (
+            "an erasure deletes nothing but garbage",
+            lambda: edit(
+                purge._PurgeStep._delete,
+                "kinds[row.key].garbage and self",
+                "kinds[row.key] is not ObjectKind.REFERENCED and self",
+            ),
+        ),
         "truncate-last-chunk": (
             "a truncation remembers the last common chunk",
             lambda: edit(
@@ -545,5 +588,9 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "append-last-chunk": 2000,
         "told-begin": 2000,
         "bad-left-out": 5000,
+        "erase-epoch": 20_000,
+        "erase-in-repair": 20_000,
+        "purge-hold": 20_000,
+        "purge-garbage": 20_000,
     }
 )

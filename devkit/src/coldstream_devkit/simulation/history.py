@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cache
 
-from coldstream_devkit.simulation import brokers, harm, operators, strays, workflows
+from coldstream_devkit.simulation import brokers, erasing, harm, operators, strays, workflows
 from coldstream_devkit.simulation.choices import Choices
 from coldstream_devkit.simulation.conflicts import hang, linger, rewrite, seek
 from coldstream_devkit.simulation.limits import small
@@ -244,6 +244,8 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("odd key", 0, harm.odd_key),
     ("repair", 0, operators.repairs),
     ("drop", 0, operators.drops),
+    ("erase", 0, erasing.erases),
+    ("purge", 0, erasing.purges),
     ("delete", 0, operators.deletes),
     ("undelete", 0, operators.undeletes),
     ("sweep", 0, operators.sweeps),
@@ -282,6 +284,10 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
               "collect": 5, "days pass": 3, "rebuild": 3, "election": 3, "commit": 6},
     "deletion": {"delete": 12, "undelete": 6, "sweep": 20, "hold": 5, "collect": 5, "days pass": 4,
                  "backup": 2, "table is restored": 2, "reconcile": 3, "name": 2},
+    "erasure": {"erase": 14, "purge": 12, "consolidate": 8, "read": 8, "election": 3,
+                "cluster forgets": 3, "late copy": 4, "rebuild": 3, "repair": 4, "chunk rots": 2,
+                "collect": 4, "commit": 6, "agent begins": 4, "retention": 2, "hold": 1,
+                "days pass": 2, "Lambda dies": 4, "Lambda is slow": 4, "group is lost": 1},
     "strangers": {"earlier life": 4, "odd key": 8, "stray upload": 16, "scan": 4, "election": 4,
                   "cluster forgets": 2, "collect": 6, "rebuild": 4, "days pass": 3, "reconcile": 4,
                   "consolidate": 4, "delete": 1, "sweep": 2},

@@ -151,11 +151,11 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
     root = current.manifest
     in_manifest = chunks_of(oracle)
     under = stream_prefix(oracle.prefix, oracle.stream)
-    kept = _quarantined(oracle) | _may_be_adopted(oracle, current.item.version)
+    kept = kept_by_records(oracle)
     for key in store.objects:
         if not key.startswith(under) or key in current.keys or key in kept:
             continue
-        if key.endswith(".marks") or key in oracle.contents.harmed:
+        if key.endswith(".marks") or "/erasure." in key or key in oracle.contents.harmed:
             continue
         try:
             parsed: DataKey | object = parse_data_key(key, oracle.prefix)
@@ -175,6 +175,12 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
             if alive and not in_manifest.issuperset(chunks):
                 continue  # holds what the manifest lacks
         raise _broken(Invariant.NOTHING_LEAKED, "nobody knows of it", key=key)
+
+
+def kept_by_records(oracle: Oracle) -> set[str]:
+    """Keys that nobody may delete although the manifest does not name them."""
+    assert oracle.current is not None
+    return _quarantined(oracle) | _may_be_adopted(oracle, oracle.current.item.version)
 
 
 def _may_be_adopted(oracle: Oracle, version: int) -> set[str]:

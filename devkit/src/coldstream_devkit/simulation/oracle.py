@@ -86,6 +86,7 @@ class Oracle:
         seen: gives the keys that the task at work has listed.
         moment: gives the step of the history.
         began: gives the step at which the task that runs now was started.
+        purging: whether it makes go what was erased.
 
     Attributes:
         contents: what each object holds.
@@ -103,6 +104,7 @@ class Oracle:
     seen: Callable[[], Collection[str]] = frozenset
     moment: Callable[[], int] = lambda: 0
     began: Callable[[], int] = lambda: 0
+    purging: Callable[[], bool] = lambda: True
     current: Known | None = None
     past: list[Known] = field(default_factory=list)
     asked: int = -1
@@ -144,7 +146,8 @@ class Oracle:
             return
         if current is not None and key in current.keys:
             raise self.broken(Invariant.PUBLISH_BEFORE_DELETE, "deleted, and live", key=key)
-        for known in self.past:
+        purged = self.purging() and self._was_erased(key)
+        for known in () if purged else self.past:
             if known.until is not None and known.until > now - self.grace_ms and key in known.keys:
                 raise self.broken(
                     Invariant.PUBLISH_BEFORE_DELETE,
@@ -154,6 +157,13 @@ class Oracle:
                 )
         for identity in lost:
             self._still_held(identity, key)
+
+    def _was_erased(self, key: str) -> bool:
+        """Whether an object holds erased offsets: it may go before its grace time is over."""
+        if not key.endswith(".fragment"):
+            return False
+        parsed = parse_data_key(key, self.prefix)
+        return self.contents.erased.overlaps(parsed.first_offset, parsed.next_offset)
 
     def _still_held(self, identity: ChunkId, key: str) -> None:
         """A committed chunk that was in the bucket stays, unless retention took its offsets."""

@@ -13,6 +13,7 @@ from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.scan import ScanFor
 from coldstream_devkit.simulation import workflows
+from coldstream_devkit.simulation.erasing import erased_for_good
 from coldstream_devkit.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream_devkit.simulation.operators import SWEEP_MS, repair
 from coldstream_devkit.simulation.oracle import BrokenError
@@ -194,12 +195,14 @@ def _check(scene: Scene, stream: Stream) -> None:
     if current is None:
         return
     store, catalog = scene.objects, scene.catalog.inner
-    if thorough := scene.choices.below(8):  # the rest takes as long as all before it
+    thorough = scene.choices.below(8)  # the rest takes as long as all before it
+    if thorough and not oracle.contents.erased.by_epoch:
         if thorough < 3:
             reads_back(store, catalog, oracle)
         return
     for agent in scene.agents:
         scene.scheduler.kill(agent.owner)
+    erased_for_good(scene, stream)
     for _ in range(5):
         scene.scheduler.now += 2 * GRACE_MS + SWEEP_MS
         try:

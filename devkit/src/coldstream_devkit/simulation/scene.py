@@ -164,6 +164,7 @@ class Scene:
             self._seen,
             lambda: self.scheduler.steps,
             self._began,
+            self._purging,
         )
         self.streams[name] = Stream(name, cluster, oracle)
         self._place(name, cluster)
@@ -188,6 +189,11 @@ class Scene:
         """The step at which the task that runs now was started."""
         task = self.scheduler.task
         return self.scheduler.steps + 1 if task is None else task.began
+
+    def _purging(self) -> bool:
+        """Whether what runs now makes go what was erased; outside of tasks anything may."""
+        task = self.scheduler.task
+        return task is None or task.name.startswith("purge")
 
     def pick(self) -> Stream:
         """One of the streams."""
@@ -226,7 +232,7 @@ class Scene:
             return
         stream.oracle.created(key)
         task = self.scheduler.task
-        if task is not None and task.name.startswith(("repair", "consolidate")):
+        if task is not None and task.name.startswith(("repair", "consolidate", "erase")):
             self.replacing[key] = task
         if "/data/" in key:
             self.queue.object_created(key)

@@ -9,7 +9,16 @@ from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryP
 from coldstream.errors import UnavailableError, UnknownOutcomeError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StateChange
-from coldstream.ports import CatalogPage, CommitOutcome, Landed, ObjectInfo, Part, Unknown
+from coldstream.ports import (
+    CatalogPage,
+    CommitOutcome,
+    Landed,
+    ObjectInfo,
+    ObjectVersion,
+    Part,
+    Unknown,
+    VersionPage,
+)
 from coldstream_devkit.simulation.net import DYNAMODB, S3, LostError, Net
 
 T = TypeVar("T")
@@ -95,6 +104,18 @@ class SimStore:
                 if fate == 0:
                     gone.append(key)
         return gone
+
+    def versions(
+        self, prefix: str, *, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> VersionPage:
+        return self._net.read(
+            S3, "LIST versions", lambda: self.inner.versions(prefix, after=after, limit=limit)
+        )
+
+    def delete_versions(self, rows: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+        """As `delete`: here every object has the one version that it has."""
+        gone = set(self.delete([row.key for row in rows]))
+        return [row for row in rows if row.key in gone]
 
     def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
         def effect() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from coldstream.errors import ConflictError, UnknownOutcomeError
 from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.erase import erase_rows
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
@@ -27,6 +28,7 @@ from coldstream.jobs.materialise.table import (
     WrittenFile,
 )
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.osiris.offsets import OffsetSet
 
 COLUMNS = ("stream", "offset", "timestamp")
 SCHEMA = pa.schema(
@@ -240,6 +242,34 @@ class TableSuite:
         assert table.append(table.load(SCHEMA), late) is AppendOutcome.LANDED, "of narrow types"
         assert site.rows("db.t").num_rows == 2
 
+    def test_erased_rows_go_stay_taken_in_and_are_looked_for_again_in_vain(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        loaded = _commit(table, append_of(site, table.load(SCHEMA), 0, 300))
+        spans = ((5, 7), (100, 200), (250, 251))
+        assert table.count(loaded, STREAM, Ranges.of(spans)) == 103
+        assert table.count(loaded, OTHER, Ranges.of(spans)) == 0
+
+        def erase() -> int:
+            ids = (f"{next(_IDS):016x}" for _ in count())
+            return erase_rows(
+                table,
+                SCHEMA,
+                STREAM,
+                OffsetSet.of(spans),
+                new_id=lambda: next(ids),
+                pause=lambda _: None,
+            )
+
+        assert erase() == 103
+        left = set(site.rows("db.t").column("offset").to_pylist())
+        assert left == set(range(300)) - {5, 6, 250, *range(100, 200)}
+        after = table.load(SCHEMA)
+        assert after.state.of(STREAM).spans == ((0, 300),)
+        assert erase() == 0
+        assert table.load(SCHEMA).appended == after.appended, "nothing was committed"
+
     def test_to_peek_makes_no_table_and_shows_one_that_is_there(self, site: TableSite) -> None:
         assert site.open("db.t").peek() is None
         assert site.open("db.t").peek() is None
@@ -380,6 +410,9 @@ class _AnswerLost:
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
         return self._table.files(loaded)
+
+    def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
+        return self._table.count(loaded, stream, ranges)
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         return self._table.rows(loaded, path)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.task import TaskResult, TaskRules
 from coldstream.manifest.ledger import Ledger
+from coldstream.osiris.offsets import OffsetSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class StreamNow:
         next_offset: of the manifest.
         snapshot: of the manifest, opaque.
         ledger: of the manifest.
+        erased: offsets whose rows no table may have.
         deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
@@ -49,6 +51,7 @@ class StreamNow:
     next_offset: int
     snapshot: Any = None
     ledger: Ledger = field(default_factory=Ledger)
+    erased: OffsetSet = field(default_factory=OffsetSet)
     deleted: bool = False
     super_stream: str = ""
 

@@ -261,6 +261,14 @@ class IcebergTable:
             )
         return found
 
+    def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
+        if not ranges:
+            return 0
+        table: IcebergMetadata = loaded.handle
+        with answers(self.name):
+            scan = table.scan(self._within(stream, ranges), (self._stream, self._offset))
+            return int(scan.to_arrow().num_rows)
+
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         with loaded.handle.io.new_input(path).open() as source:
             yield from batches_of(pq.ParquetFile(source), loaded.schema)

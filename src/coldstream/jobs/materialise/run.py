@@ -17,6 +17,7 @@ import pyarrow as pa
 from coldstream.jobs.materialise.column_plan import TablePlan, grows, plan_columns, sample_of
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
+from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import with_rule
@@ -71,6 +72,7 @@ class TableReport:
         commits: of the table.
         columns_added: while it ran.
         times_moved: that lay outside of the years 1 to 9999.
+        erased_rows: of messages that were erased, out of both tables.
         oldest_last_ms: of the last messages of all streams, the oldest.
         cut_off: by stream, what the table has of a history that was cut off: such a stream was left
             as it is.
@@ -90,6 +92,7 @@ class TableReport:
     commits: int = 0
     columns_added: list[str] = field(default_factory=list)
     times_moved: int = 0
+    erased_rows: int = 0
     oldest_last_ms: int | None = None
     cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
     deleted: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -102,7 +105,7 @@ class TableReport:
         self.cut_off |= other.cut_off
         self.deleted |= other.deleted
         for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read",
-                     "times_moved"):  # fmt: skip
+                     "times_moved", "erased_rows"):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.commits += other.commits
         self.columns_added += other.columns_added
@@ -194,6 +197,8 @@ class Runner:
                 f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
                 f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
             )
+        both = ((tables.rows, begin), (tables.dead, dead_schema()))
+        report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
         return report
 
     def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:

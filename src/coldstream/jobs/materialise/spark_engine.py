@@ -20,6 +20,7 @@ from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
+from coldstream.jobs.materialise.erase import erased_now
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import READ_COLUMNS
@@ -60,7 +61,7 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     """A stream and its manifest, at this moment.
 
     Raises:
-        NotFoundError, CorruptDataError: as `Snapshots.load`.
+        NotFoundError, CorruptDataError: as `Snapshots.load` and `erased_now`.
     """
     snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
     name, root = snapshot.item.name, snapshot.root
@@ -71,6 +72,7 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
         root.next_offset,
         snapshot,
         root.ledger,
+        erased_now(remote.context(), item.stream, root),
         super_stream=name.super_stream,
     )
 

@@ -204,6 +204,10 @@ class Table(Protocol):
         """The files of the table as it was loaded."""
         ...
 
+    def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
+        """How many rows of a stream have an offset in `ranges`, which are some hundreds at most."""
+        ...
+
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of one of its files, with the table's present columns."""
         ...

@@ -14,6 +14,7 @@ from coldstream.manifest.tree import Fetch
 from coldstream.names import (
     MAX_OFFSET,
     DataKey,
+    ErasureKey,
     GroupKey,
     MarkKey,
     QuarantineKey,
@@ -179,8 +180,8 @@ def classify_metadata(
 ) -> Iterator[Finding]:
     """Groups and foreign objects beside the roots that nothing refers to.
 
-    Earlier roots and the records of `collect` are how things are and are not told; nor is what the
-    quarantine record names.
+    Earlier roots and the records of `collect` and of erasures are how things are and are not told;
+    nor is what the quarantine record names.
     """
     under = metadata_prefix(prefix, tree.stream)
     for page in pages(store, under):
@@ -199,7 +200,7 @@ def _metadata_finding(
         return
     first, next_offset = tree.first_offset, tree.next_offset
     match key:
-        case MarkKey():
+        case MarkKey() | ErasureKey():
             return
         case RootKey():
             current = row.key == tree.item.root_key

@@ -1,0 +1,286 @@
+"""What is erased is in no object any more, and everything else is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
+from coldstream.fragment import parse_trailer
+from coldstream.manifest.erasure import ErasureRecord, parse_erasure
+from coldstream.names import ErasureKey, parse_metadata_key
+from coldstream.osiris.blank import Erased, blank_message, is_blank
+from coldstream.plans.policy import PolicySet, Rule
+from coldstream.reader.verify import verify_stream
+from coldstream.remote.erasures import erased_of
+from coldstream.usecases.purge import MAX_PASSES
+from tests.support.crashes import Crash, Wire
+from tests.support.erasing import HOLD_MS, SECRET, ErasingSite, off
+from tests.support.remote import PREFIX, STREAM, piece
+
+
+def test_erased_messages_are_blank_and_all_others_are_what_they_were() -> None:
+    site = ErasingSite()
+    before = site.messages()
+
+    report = site.erase((5, 6), (10, 12))
+
+    assert [each.first_offset for each in report.fragments] == [0, 10]
+    assert site.messages() == [
+        blank_message(len(each)) if offset in (5, 10, 11) else each
+        for offset, each in enumerate(before)
+    ]
+
+
+def test_the_new_fragments_hold_by_every_check_and_have_the_size_of_the_old_ones() -> None:
+    site = ErasingSite()
+    sizes = {path: len(data) for path, data in site.memory.objects.items()}
+
+    report = site.erase((5, 6))
+
+    assert not verify_stream(site.memory, site.items, PREFIX, STREAM, deep=True).violations
+    (old,), (new,) = report.fragments, report.written
+    data = site.memory.objects[new.data_key(STREAM).path(PREFIX)]
+    assert len(data) == sizes[old.data_key(STREAM).path(PREFIX)]
+    assert parse_trailer(data).segment_position == 8
+    assert (new.epoch, new.first_offset, new.next_offset) == (1, 0, 10)
+
+
+def test_a_record_says_what_was_erased_and_why_and_nothing_of_it() -> None:
+    site = ErasingSite()
+
+    report = site.erase((5, 6), reason="ticket 4711")
+
+    assert isinstance(parse_metadata_key(report.record, PREFIX), ErasureKey)
+    record = parse_erasure(site.memory.objects[report.record])
+    assert record == ErasureRecord(Erased.of([(5, 6, 1)]), site.now_ms, "ticket 4711")
+    assert erased_of(site.context, STREAM) == Erased.of([(5, 6, 1)])
+
+
+def test_a_dry_run_says_which_fragments_and_writes_nothing() -> None:
+    site = ErasingSite()
+    before = site.tampered()
+
+    report = site.erase((5, 6), dry_run=True)
+
+    assert [each.first_offset for each in report.fragments] == [0]
+    assert site.tampered() == before
+
+
+def test_erasing_twice_changes_nothing_the_second_time() -> None:
+    site = ErasingSite()
+    site.erase((5, 6))
+    before = site.tampered()
+
+    report = site.erase((5, 6))
+
+    assert not report.fragments
+    assert not report.record
+    assert site.tampered() == before
+
+
+def test_one_that_dies_at_any_call_is_finished_by_a_run_that_names_no_offsets() -> None:
+    calls = 0
+    while True:
+        site, wire = ErasingSite(), Wire(calls)
+        died = dies(lambda site=site, wire=wire: site.erase((5, 6), (20, 21), wire=wire))
+        recorded = erased_of(site.new_context(), STREAM)
+
+        site.erase()
+        site.purge()
+
+        assert [is_blank(each) for each in site.messages()].count(True) == recorded.offsets.count()
+        if not died:
+            break
+        calls += 1
+    assert calls > 8
+    assert recorded.offsets == off((5, 6), (20, 21))
+
+
+def test_a_purge_that_dies_at_any_call_is_finished_by_another() -> None:
+    calls, erased = 0, [(each, each + 1) for each in range(0, 40, 5)]
+    while True:
+        site, wire = ErasingSite(), Wire(calls, carried_out=calls % 2 == 1)
+        site.erase(*erased)
+        died = dies(lambda site=site, wire=wire: site.purge(wire=wire))
+
+        site.purge()
+
+        assert not site.holds(SECRET)
+        assert len(site.messages()) == 40
+        if not died:
+            break
+        calls += 1
+    assert calls > 8
+
+
+def dies(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except Crash:
+        return True
+    return False
+
+
+def test_what_is_not_in_the_manifest_yet_is_refused_since_it_would_come_in_as_it_is() -> None:
+    site = ErasingSite()
+    before = site.tampered()
+
+    with pytest.raises(InvalidInputError, match="ends before offset 40"):
+        site.erase((39, 41))
+
+    assert site.tampered() == before
+
+
+def test_a_legal_hold_forbids_it() -> None:
+    site = ErasingSite()
+    held = PolicySet((Rule("court", directory=STREAM, hold=True),))
+
+    with pytest.raises(ConflictError, match="legal hold by court"):
+        site.erase((5, 6), policies=held)
+    with pytest.raises(ConflictError, match="legal hold by court"):
+        site.purge(policies=held)
+
+
+def test_a_damaged_fragment_is_not_rewritten_since_its_checksum_would_hold_again() -> None:
+    site = ErasingSite()
+    path = piece(0, 10).path(PREFIX)
+    data = bytearray(site.memory.objects[path])
+    data[80] ^= 1
+    site.memory.objects[path] = bytes(data)
+
+    report = site.erase((5, 6), (15, 16))
+
+    (error,) = report.damaged
+    assert (error.offset, error.key) == (0, path)
+    assert [each.first_offset for each in report.fragments] == [10]
+
+
+def test_another_writer_who_replaces_a_fragment_meanwhile_is_followed() -> None:
+    site = ErasingSite()
+    site.catalog.before["commit"] = lambda _: site.erase((6, 7))
+
+    site.erase((5, 6))
+
+    assert [is_blank(each) for each in site.messages()[4:8]] == [False, True, True, False]
+
+
+def test_after_the_purge_no_object_and_no_version_holds_what_was_erased() -> None:
+    site = ErasingSite()
+    erased = [(each, each + 1) for each in range(0, 40, 5)]
+    assert site.holds(SECRET)
+    site.erase(*erased)
+    assert site.holds(SECRET)
+
+    steps = site.purge()
+
+    assert not site.holds(SECRET)
+    assert sum(each.versions for each in steps) == 4
+    assert not steps[-1].kept
+    assert not verify_stream(site.memory, site.items, PREFIX, STREAM, deep=True).violations
+
+
+def test_what_collect_had_deleted_goes_with_its_versions() -> None:
+    site = ErasingSite()
+    (stray,) = site.upload(piece(0, 20, uid=99, body=lambda _: SECRET))
+    site.memory.delete([stray])
+    assert stray in site.holds(SECRET)
+    site.erase((5, 6))
+
+    site.purge()
+
+    assert stray not in site.memory.deleted
+
+
+def test_objects_without_an_erased_offset_are_never_touched() -> None:
+    site = ErasingSite()
+    (stray,) = site.upload(piece(20, 30, uid=99))
+    site.erase((5, 6))
+
+    site.purge()
+
+    assert stray in site.memory.objects
+
+
+def test_what_somebody_may_be_about_to_commit_is_left_until_he_has_given_up() -> None:
+    site = ErasingSite()
+    site.erase((5, 6))
+    (young,) = site.upload(piece(0, 20, uid=99))
+
+    first, *others = site.purge()
+
+    assert first.waiting == 1
+    assert "about to commit" in first.kept[young]
+    assert sum(each.versions for each in others) == 1
+    assert young not in site.memory.objects
+
+
+def test_a_clock_that_stands_still_ends_the_passes_and_what_waits_is_told() -> None:
+    site = ErasingSite()
+    site.erase((5, 6))
+    (young,) = site.upload(piece(0, 20, uid=99))
+
+    steps = site.purge(settle_ms=0)
+
+    assert len(steps) == MAX_PASSES
+    assert young in steps[-1].kept
+    assert young in site.memory.objects
+
+
+def test_a_pass_that_runs_out_of_time_goes_on_where_it_was() -> None:
+    site = ErasingSite(count=8)
+    site.erase(*((each, each + 1) for each in range(0, 80, 5)))
+    context = replace(site.new_context(), hold_ms=HOLD_MS, page_size=3)
+
+    steps = site.purge(context=context, time_left=lambda: False, settle_ms=0)
+
+    assert not site.holds(SECRET)
+    assert sum(each.versions for each in steps) == 8
+    assert len(steps) > 3
+
+
+def test_a_commit_that_names_an_object_just_before_the_delete_saves_it() -> None:
+    site = ErasingSite()
+    site.erase((5, 6))
+    old = {path for path in site.memory.objects if SECRET in site.memory.objects[path]}
+    site.now_ms += 10 * HOLD_MS
+
+    site.purge()
+
+    root = site.root()
+    named = {each.data_key(STREAM).path(PREFIX) for each in root.entries}
+    assert named <= set(site.memory.objects)
+    assert not (old - named) & set(site.memory.objects)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"version": 2, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]]}',
+        b'{"version": 1, "created_ms": -1, "reason": "", "offsets": [[1, 2, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": 5, "offsets": [[1, 2, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": []}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[2, 1, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3, 4]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [["1", 2, 3]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, -1]]}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": 7}',
+        b'{"version": 1, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]], "more": 1}',
+        b"[" * 200_000,
+    ],
+)
+def test_a_damaged_record_is_an_error_and_never_an_empty_one(data: bytes) -> None:
+    with pytest.raises(CorruptDataError):
+        parse_erasure(data)
+
+
+def test_a_record_that_would_be_too_long_is_refused() -> None:
+    many = Erased.of((2 * n, 2 * n + 1, 1) for n in range(100_001))
+
+    with pytest.raises(InvalidInputError, match="do it in parts"):
+        ErasureRecord(many, 0).encode()
