@@ -112,7 +112,7 @@ fuzz-gateway: setup ## Hostile frames of clients through the gateway's decoding 
 	$(BIN)/python -m coldstream_devkit.fuzz_gateway --inputs $(or $(INPUTS),1000000) $(if $(SEED),--seed $(SEED))
 
 # All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
-BENCHES := decode upload agent fleet read gateway scrub import scale spark materialise cost
+BENCHES := decode upload agent fleet read readers seek gateway scrub import scale spark materialise cost
 .PHONY: bench-quick
 bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
 bench-quick: BENCH := --quick
@@ -136,6 +136,14 @@ bench-fleet: setup ## Ten thousand stream directories: time to durable, idle pas
 .PHONY: bench-read
 bench-read: setup ## Sequential read against plain range GETs of the same objects
 	$(BIN)/python -m bench.read $(BENCH)
+
+.PHONY: bench-readers
+bench-readers: setup ## A hundred readers of one stream at once: bytes that leave the bucket for each delivered
+	$(BIN)/python -m bench.readers $(BENCH)
+
+.PHONY: bench-seek
+bench-seek: setup ## A cold seek in a petabyte: requests to the first chunk, and its time against one GET
+	$(BIN)/python -m bench.seek $(BENCH)
 
 .PHONY: bench-gateway
 bench-gateway: setup ## The gateway to a raw reader against range GETs and the broker (apt-get install rabbitmq-server)

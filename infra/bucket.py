@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -15,6 +16,7 @@ def private_bucket(
     logical_id: str,
     *,
     name: str,
+    encryption_key: str,
     keep_versions: Duration | None = None,
     more_rules: Sequence[s3.LifecycleRule] = (),
 ) -> s3.Bucket:
@@ -25,6 +27,7 @@ def private_bucket(
         logical_id: its name in the template. A new one would mean a new, empty bucket, so it must
             survive any refactoring.
         name: of the bucket; empty for one that CloudFormation makes up.
+        encryption_key: ARN of a KMS key; empty for S3's own.
         keep_versions: for how long what was deleted can be had back; None for not at all.
         more_rules: what its lifecycle does besides clearing up after uploads that never ended.
     """
@@ -34,7 +37,12 @@ def private_bucket(
         bucket_name=name or None,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-        encryption=s3.BucketEncryption.S3_MANAGED,
+        encryption=s3.BucketEncryption.KMS if encryption_key else s3.BucketEncryption.S3_MANAGED,
+        encryption_key=(
+            kms.Key.from_key_arn(scope, "Key", encryption_key) if encryption_key else None
+        ),
+        # One request to KMS for very many objects.
+        bucket_key_enabled=True if encryption_key else None,
         enforce_ssl=True,
         versioned=keep_versions is not None,
         lifecycle_rules=[

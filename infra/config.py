@@ -32,6 +32,7 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 # Bucket names begin with it, and the names of rules and roles have 64 characters.
 _STACK = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_KEY = re.compile(r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}")
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _DATABASE = re.compile(r"[a-z0-9_]{1,255}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
@@ -53,6 +54,7 @@ class Settings:
             `cdk deploy --import-existing-resources` takes it over.
         table_name: of the catalog; as above.
         warehouse_name: of the bucket of the tables; as above.
+        encryption_key: ARN of a KMS key of the account, for both buckets; empty for S3's own key.
         protected: against deletion, stack and table. `make deploy` makes a new stack without it and
             then turns it on, so that a first deployment that fails is in nobody's way.
         alarm_email: who is told when an alarm goes off; empty for nobody.
@@ -111,6 +113,7 @@ class Settings:
     bucket_name: str
     table_name: str
     warehouse_name: str
+    encryption_key: str
     protected: bool
     alarm_email: str
     batch_window_seconds: int
@@ -168,6 +171,7 @@ class Settings:
             bucket_name=_named(given, "bucket_name", _BUCKET),
             table_name=_named(given, "table_name", _TABLE),
             warehouse_name=_named(given, "warehouse_name", _BUCKET),
+            encryption_key=_named(given, "encryption_key", _KEY),
             protected=_yes_or_no(given, "protected"),
             alarm_email=_email(given["alarm_email"]),
             # A batch of more than ten messages needs a window of at least one second.

@@ -19,9 +19,9 @@ _WRITTEN = ("data/*.fragment", "data/*.hole")
 
 
 class People(Construct):
-    """One managed policy for those who read streams, one for those who operate the tier.
+    """Managed policies: for those who read streams, for gateways, for those who operate the tier.
 
-    Neither may delete an object. An operator may change whatever the catalog says, so a stream can
+    None may delete an object. An operator may change whatever the catalog says, so a stream can
     be deleted through its state: after the undelete time, by the workflow.
 
     Args:
@@ -32,6 +32,7 @@ class People(Construct):
     Attributes:
         readers: for `coldstream read`, `list`, `describe`, `verify`, for Spark and for jobs of
             one's own.
+        gateways: for `coldstream gateway`, which also keeps offsets of consumers.
         operators: for all commands.
     """
 
@@ -50,6 +51,11 @@ class People(Construct):
             rights.read_catalog(table=table),
         ]
         self.readers = self._policy("Readers", reading, "Reads streams that are tiered to S3")
+        self.gateways = self._policy(
+            "Gateways",
+            [*reading, rights.store_offsets(table=table, prefix=prefix)],
+            "Serves streams that are tiered to S3, and keeps offsets of consumers",
+        )
         self.operators = self._policy(
             "Operators",
             [
@@ -63,6 +69,7 @@ class People(Construct):
             "Operates a tier of streams: rules, holds, deletion, repair, workflows",
         )
         accept_keys(self.readers, bucket=bucket, prefix=prefix, kinds=_READ)
+        accept_keys(self.gateways, bucket=bucket, prefix=prefix, kinds=_READ)
         accept_keys(self.operators, bucket=bucket, prefix=prefix, kinds=(*_READ, *_WRITTEN))
         for name in WORKFLOWS:
             accept_executions(self.operators, name)

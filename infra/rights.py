@@ -13,7 +13,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
-from coldstream.names import FRAGMENT_SUFFIX, HOLE_SUFFIX, heartbeat_partition, words_partition
+from coldstream.names import (
+    FRAGMENT_SUFFIX,
+    HOLE_SUFFIX,
+    heartbeat_partition,
+    offsets_partitions,
+    words_partition,
+)
 from infra.arns import executions_arn, machine_arn
 
 
@@ -336,6 +342,21 @@ def write_heartbeats(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatem
             "ForAllValues:StringEquals": {
                 "dynamodb:LeadingKeys": [heartbeat_partition(prefix), words_partition(prefix)]
             }
+        },
+    )
+
+
+def store_offsets(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatement:
+    """Keep the offsets of consumers, below partition keys that no stream's item has.
+
+    All three actions always name one.
+    """
+    return iam.PolicyStatement(
+        sid="StoreOffsets",
+        actions=["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"],
+        resources=[table.table_arn],
+        conditions={
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{offsets_partitions(prefix)}?*"]}
         },
     )
 

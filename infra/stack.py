@@ -16,6 +16,7 @@ from infra.catalog import CatalogTable
 from infra.claim import Claim
 from infra.commit import CommitQueue, CommitRuns
 from infra.config import Settings
+from infra.encryption import let_use
 from infra.failures import report_machines
 from infra.glue import Jobs
 from infra.glue_job import Code
@@ -79,6 +80,7 @@ class ColdstreamStack(Stack):
             "Storage",
             name=settings.bucket_name,
             prefix=settings.prefix,
+            encryption_key=settings.encryption_key,
             commit_queue=commit_queue,
             deleted_kept_days=settings.deleted_kept_days,
             archive_after_days=settings.archive_after_days,
@@ -106,7 +108,11 @@ class ColdstreamStack(Stack):
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue, claim=claim.function)
         people = People(self, "People", site=site)
         warehouse = Warehouse(
-            self, "Warehouse", name=settings.warehouse_name, database=settings.database
+            self,
+            "Warehouse",
+            name=settings.warehouse_name,
+            database=settings.database,
+            encryption_key=settings.encryption_key,
         )
         jobs = Jobs(
             self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report
@@ -142,6 +148,8 @@ class ColdstreamStack(Stack):
                 "workflows": [shared.report],
             },
         )
+        if settings.encryption_key:
+            let_use(self, settings.encryption_key)
         # Whoever works with a deployment, the CLI first of all, finds it by these.
         for name, value in {
             names.OUTPUT_BUCKET: storage.bucket.bucket_name,
@@ -156,6 +164,7 @@ class ColdstreamStack(Stack):
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
             names.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
+            names.OUTPUT_GATEWAY_POLICY: people.gateways.managed_policy_arn,
             names.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
             names.OUTPUT_WAREHOUSE: warehouse.url,
             names.OUTPUT_DATABASE: warehouse.database,

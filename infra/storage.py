@@ -26,6 +26,7 @@ class Storage(Construct):
         name: of the bucket; empty for one that CloudFormation makes up.
         prefix: what lies below it is ours. The whole bucket is protected, so that no change of a
             setting lifts the protection of what is there.
+        encryption_key: ARN of a KMS key; empty for S3's own.
         commit_queue: told of every new fragment and hole.
         deleted_kept_days: for how long what was deleted can be had back.
         archive_after_days: when data goes to a class that is cheaper to keep; 0 for never.
@@ -41,6 +42,7 @@ class Storage(Construct):
         *,
         name: str,
         prefix: str,
+        encryption_key: str,
         commit_queue: CommitQueue,
         deleted_kept_days: int,
         archive_after_days: int,
@@ -50,6 +52,7 @@ class Storage(Construct):
             self,
             "Bucket",
             name=name,
+            encryption_key=encryption_key,
             keep_versions=Duration.days(deleted_kept_days),
             more_rules=[_archive(prefix, archive_after_days)] if archive_after_days else [],
         )

@@ -30,6 +30,7 @@ class Warehouse(Construct):
         id: its name there.
         name: of the bucket; empty for one that CloudFormation makes up.
         database: name of the database.
+        encryption_key: ARN of a KMS key; empty for S3's own.
 
     Attributes:
         bucket: where all tables have their files, those of a job below <job>/.
@@ -44,6 +45,7 @@ class Warehouse(Construct):
         *,
         name: str,
         database: str,
+        encryption_key: str,
     ) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
@@ -52,6 +54,7 @@ class Warehouse(Construct):
             self,
             "Warehouse",
             name=name,
+            encryption_key=encryption_key,
             more_rules=[
                 s3.LifecycleRule(
                     id="ForgetResultsOfQueries",

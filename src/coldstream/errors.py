@@ -53,9 +53,14 @@ class ColdstreamError(Exception):
         stream: directory name of the stream, if known.
         offset: offset in the stream, if known.
         key: object key or file path, if known.
+
+    Attributes:
+        kind: stable code.
+        may_retry: whether the same call may succeed later, with nothing changed.
     """
 
     kind: ErrorKind = ErrorKind.INTERNAL
+    may_retry: bool = False
 
     def __init__(
         self,
@@ -117,23 +122,27 @@ class ConflictError(ColdstreamError):
     """Another writer was first."""
 
     kind = ErrorKind.CONFLICT
+    may_retry = True
 
 
 class AlreadyExistsError(ConflictError):
     """The key exists and was not written by this very write."""
 
     kind = ErrorKind.ALREADY_EXISTS
+    may_retry = False
 
 
 class FencedError(ConflictError):
     """A higher epoch owns the stream; this writer must stop."""
 
     kind = ErrorKind.FENCED
+    may_retry = False
 
 
 class ForeignBucketError(ConflictError):
     """The catalog knows a manifest of the stream, and the bucket has no object of it at all."""
 
+    may_retry = False
     remedy = (
         "check the bucket, the table and the prefix. If they are right, an earlier run had another"
         " bucket: bring the stream's objects from there, as docs/how-to/run-the-agent.md says, and"
@@ -152,6 +161,7 @@ class UnavailableError(ColdstreamError):
     """The service or the network did not answer properly; nothing is known to be wrong."""
 
     kind = ErrorKind.UNAVAILABLE
+    may_retry = True
 
 
 class PermissionDeniedError(ColdstreamError):

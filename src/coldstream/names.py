@@ -56,6 +56,7 @@ OUTPUT_WORKFLOWS = "WorkflowArnPrefix"
 OUTPUT_AGENT_ROLE = "AgentRoleArn"
 OUTPUT_AGENT_POLICY = "AgentPolicyArn"
 OUTPUT_READER_POLICY = "ReaderPolicyArn"
+OUTPUT_GATEWAY_POLICY = "GatewayPolicyArn"
 OUTPUT_OPERATOR_POLICY = "OperatorPolicyArn"
 OUTPUT_WAREHOUSE = "WarehouseUrl"
 OUTPUT_DATABASE = "DatabaseName"
@@ -74,6 +75,7 @@ CATALOG_SORT_KEY = "item"
 CATALOG_ITEM = "catalog"
 HEARTBEAT_ITEM = "heartbeat"
 WORDS_ITEM = "words"
+OFFSET_ITEM = "offset"
 POLICIES_ITEM = "policies"  # its partition key is the bare prefix
 
 #: The longest run of the function `claim`: agents wait for its answer.
@@ -297,6 +299,16 @@ def heartbeat_partition(prefix: str) -> str:
 def words_partition(prefix: str) -> str:
     """Partition key of what a cluster's agents say of their streams; no stream has one like it."""
     return f"#words/{check_prefix(prefix)}"
+
+
+def offsets_partitions(prefix: str) -> str:
+    """How the partition keys of a cluster's stored offsets begin; no stream's key begins so."""
+    return f"#offsets/{check_prefix(prefix)}"
+
+
+def offsets_partition(prefix: str, stream: str) -> str:
+    """The partition key of the offsets that consumers have stored for a stream."""
+    return f"{offsets_partitions(prefix)}{check_stream(stream)}"
 
 
 def execution_name(workflow: str, stream: str, reason: str) -> str:

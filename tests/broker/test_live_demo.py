@@ -77,6 +77,10 @@ def test_every_confirmed_message_comes_back_identical_and_nothing_stays(
     assert len(set(marks)) == 1
     assert 0 < confirmed <= marks[0]
     assert out.splitlines()[-1] == f"{confirmed:,} of {confirmed:,} confirmed messages identical"
+    share = re.search(r"(\d+) % of the stream is in S3 only", out)
+    assert share is not None
+    assert int(share[1]) >= 90
+    assert re.search(r"messages from the first to the live tail in .* MB from S3, .* MB from", out)
     assert not left(place)
     assert not list(place.iterdir())
 

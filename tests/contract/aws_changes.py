@@ -13,6 +13,7 @@ import pytest
 
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
+from coldstream.adapters.dynamodb_offsets import DynamoOffsets
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_compose import S3Composer
@@ -27,12 +28,14 @@ from coldstream.names import (
     CATALOG_SORT_KEY,
     POLICIES_ITEM,
     heartbeat_partition,
+    offsets_partition,
 )
 from coldstream.plans.heartbeats import MAX_INTERVAL_MS, Heartbeat
 from coldstream.plans.policy import PolicySet
 from coldstream.ports import (
     Catalog,
     Composer,
+    ConsumerOffsets,
     Deleter,
     Heartbeats,
     Landed,
@@ -49,6 +52,7 @@ from coldstream_devkit.suites.heartbeats import TWO as OTHER_BEAT
 from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import StoreFixtures
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite
+from coldstream_devkit.suites.offsets import OffsetsSuite
 from coldstream_devkit.suites.policies import ONE, LostSaveAnswerSuite, PoliciesSuite
 from coldstream_devkit.suites.state import (
     LostChangeAnswerSuite,
@@ -161,6 +165,36 @@ class S3ComposerRules(_OnS3, ComposerSuite, LostComposeAnswerSuite):
         assert sent == [
             "HeadObject", "CreateMultipartUpload", "UploadPartCopy", "CompleteMultipartUpload",
         ]  # fmt: skip
+
+
+class DynamoOffsetsRules(OffsetsSuite):
+    """The suite for `DynamoOffsets`; needs the fixture `dynamodb` (client)."""
+
+    @pytest.fixture
+    def prefix(self) -> str:
+        return f"t{secrets.token_hex(4)}/"
+
+    @pytest.fixture
+    def offsets(self, dynamodb: Any, prefix: str) -> ConsumerOffsets:
+        return DynamoOffsets(client=dynamodb, table=TABLE, prefix=prefix)
+
+    @pytest.mark.parametrize("stored", [{"N": "-1"}, {"N": str(2**70)}, {"S": "7"}, {"N": "1.5"}])
+    def test_what_is_no_offset_is_an_error(
+        self, dynamodb: Any, prefix: str, offsets: ConsumerOffsets, stored: dict[str, Any]
+    ) -> None:
+        key = {"stream": {"S": offsets_partition(prefix, "__s_1")}, "item": {"S": "app"}}
+        dynamodb.put_item(TableName=TABLE, Item={**key, "offset": stored})
+
+        with pytest.raises(CorruptDataError, match="__s_1"):
+            offsets.query("__s_1", "app")
+
+    def test_the_catalog_does_not_see_them(
+        self, dynamodb: Any, prefix: str, offsets: ConsumerOffsets
+    ) -> None:
+        offsets.store("__s_1", "app", 7)
+
+        catalog = DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+        assert list(catalog.streams()) == []
 
 
 class DynamoHeartbeatsRules(HeartbeatsSuite):

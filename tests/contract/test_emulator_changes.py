@@ -12,6 +12,7 @@ from coldstream_devkit.suites.policies import PoliciesRaceSuite
 from coldstream_devkit.suites.state import StateRaceSuite
 from tests.contract.aws_changes import (
     DynamoHeartbeatsRules,
+    DynamoOffsetsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
@@ -62,6 +63,10 @@ class TestDynamoStates(DynamoStateRules, StateRaceSuite):
 
 
 class TestDynamoHeartbeats(DynamoHeartbeatsRules):
+    pass
+
+
+class TestDynamoOffsets(DynamoOffsetsRules):
     pass
 
 

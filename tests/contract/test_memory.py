@@ -12,6 +12,7 @@ from coldstream.adapters.memory import (
     MemoryCatalog,
     MemoryHeartbeats,
     MemoryObjectStore,
+    MemoryOffsets,
     MemoryPolicies,
     MemoryWorkflows,
 )
@@ -19,6 +20,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.ports import (
     Catalog,
     Composer,
+    ConsumerOffsets,
     Deleter,
     Execution,
     ExecutionStatus,
@@ -35,6 +37,7 @@ from coldstream_devkit.suites.delete import DeleterSuite
 from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
+from coldstream_devkit.suites.offsets import OffsetsSuite
 from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
 from coldstream_devkit.suites.state import RulesSuite, StateRaceSuite, StateSuite
 from coldstream_devkit.suites.versions import VersionDeleterSuite
@@ -89,6 +92,12 @@ class TestMemoryHeartbeats(HeartbeatsSuite):
     @pytest.fixture
     def heartbeats(self) -> Heartbeats:
         return MemoryHeartbeats()
+
+
+class TestMemoryOffsets(OffsetsSuite):
+    @pytest.fixture
+    def offsets(self) -> ConsumerOffsets:
+        return MemoryOffsets()
 
 
 class TestMemoryWorkflows(WorkflowsSuite):

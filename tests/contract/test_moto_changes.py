@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.aws_changes import (
     DynamoHeartbeatsRules,
+    DynamoOffsetsRules,
     DynamoPoliciesRules,
     DynamoStateRules,
     S3ComposerRules,
@@ -53,6 +54,10 @@ class TestDynamoStates(DynamoStateRules):
 
 
 class TestDynamoHeartbeats(DynamoHeartbeatsRules):
+    pass
+
+
+class TestDynamoOffsets(DynamoOffsetsRules):
     pass
 
 

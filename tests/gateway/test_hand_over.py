@@ -6,18 +6,28 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from coldstream.agent.log import StreamLog
+from coldstream.broker.connection import StreamUri
+from coldstream.broker.frames import Key, frame
 from coldstream.errors import DivergedError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.feed import Fed
+from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
-from coldstream.gateway.upstream import Fed
 from coldstream.manifest.root import LastChunk
-from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at
+from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at, iter_chunks
+from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
+from coldstream.reader import Last
+from coldstream_devkit.generator import write_stream
+from tests.support.peer import Peer, logging_in
 from tests.support.tier import Tier, chunk
 
 NAME = "__s_1"
@@ -200,3 +210,96 @@ def test_a_queue_that_was_made_anew_under_the_same_name_is_not_read_on() -> None
 
     with pytest.raises(DivergedError, match="made anew"):
         asyncio.run(asyncio.wait_for(read(), 60))
+
+
+def test_history_that_begins_after_the_subscription_is_not_missed() -> None:
+    """Retention takes it before it was read, but an agent has uploaded it by then."""
+    world = World(1)
+    world.broker.rng = random.Random(4)
+    world.broker.grow(20)
+    while world.uploaded < len(world.broker.log):
+        world.publish()
+    world.broker.first = 10
+    every = [each.header.chunk_id for each in world.broker.users()]
+
+    async def read() -> list[int]:
+        found: list[int] = []
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(world.tier.reader(NAME), pool)
+
+            async def find() -> RemoteStream:
+                return remote
+
+            stream = TieredStream(
+                "/", "s", None, cast(BrokerTier, world.broker), None, lambda *_: None,
+                poll_seconds=0.001, find_remote=find,
+            )  # fmt: skip
+            async for batch in stream.follow(0, ALL):
+                found += [each.chunk_id for each in batch.parcels]
+                if found and found[-1] == every[-1]:
+                    return found
+        return found
+
+    assert asyncio.run(asyncio.wait_for(read(), 60)) == every
+
+
+def test_files_of_another_history_are_not_read_on(tmp_path: Path) -> None:
+    """A cluster has lost what was committed, and has written on: its files begin as ours do."""
+    old = World(1)
+    old.publish()
+    path = tmp_path / NAME
+    write_stream(path, messages=100, message_size=10, chunk_messages=1, epochs=((9, 0),))
+    (file,) = path.glob("*.segment")
+    last = list(iter_chunks(file.read_bytes(), SEGMENT_HEADER_SIZE))[-1]
+
+    class Node(Broker):
+        async def own_last(self, vhost: str, stream: str) -> Parcel:
+            del vhost, stream
+            return parcel_of(last)
+
+        def generation(self, vhost: str) -> int:
+            del vhost
+            return 1
+
+        async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+            del vhost, stream
+            return parcel_of(list(iter_chunks(file.read_bytes(), SEGMENT_HEADER_SIZE))[offset])
+
+    node = cast(BrokerTier, Node(random.Random(4)))
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            local = LocalStream(StreamLog(path), node, "/", "s", pool)
+            stream = TieredStream(
+                "/", "s", RemoteStream(old.tier.reader(NAME), pool), node, local, print,
+                poll_seconds=0.001,
+            )  # fmt: skip
+            async for batch in stream.follow(0, ALL):
+                assert all(each.epoch == 1 for each in batch.parcels)
+
+    with pytest.raises(DivergedError, match="lost"):
+        asyncio.run(asyncio.wait_for(read(), 60))
+
+
+def test_last_is_of_the_history_where_the_broker_has_no_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.upstream._CHUNK_SECONDS", 0.001)
+    tier = Tier()
+    tier.add(NAME, [[chunk(n, b"a") for n in range(5)]])
+
+    def empty(key: int, body: bytes) -> list[bytes]:
+        if key == Key.METADATA:
+            return [frame(Key.METADATA, body[:4] + bytes(8), response=True)]
+        return logging_in(key, body)
+
+    async def locate(port: int) -> int:
+        broker = BrokerTier(StreamUri("127.0.0.1", port, "u", "secret"))
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(NAME), pool)
+            found = await TieredStream("/", "s", remote, broker, None, print).locate(Last())
+        await broker.close()
+        return found
+
+    with closing(Peer(empty)) as peer:
+        assert asyncio.run(locate(peer.port)) == 4

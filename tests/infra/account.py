@@ -23,6 +23,7 @@ NEW = {**CREATES, "s3:if-none-match": "*"}
 ROLES = {
     "agent": "Agents",
     "reader": "PeopleReaders",
+    "gateway": "PeopleGateways",
     "operator": "PeopleOperators",
     "commit_runs": "CommitRuns",
     "claim": "ClaimsClaim",

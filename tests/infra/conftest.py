@@ -15,6 +15,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+#: A customer's own, of the app with every setting changed.
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
 Resource = dict[str, Any]
 
 
@@ -132,6 +135,7 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
         "coldstream:bucket-name": "what-was-left",
         "coldstream:table-name": "what-was-left",
         "coldstream:warehouse-name": "tables-that-were-left",
+        "coldstream:encryption-key": KEY,
         "coldstream:protected": "false",
         "coldstream:alarm-email": "ops@example.com",
         "coldstream:batch-window-seconds": "7",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
-from coldstream.names import heartbeat_partition
+from coldstream.names import heartbeat_partition, offsets_partition
 from tests.infra.account import (
     FRAGMENT,
     HOLE,
@@ -25,6 +25,7 @@ from tests.infra.account import (
     ROLES,
     ROOT,
     RULES,
+    STREAM,
     TABLE,
     Account,
 )
@@ -72,6 +73,7 @@ COLUMNS: Mapping[str, Tries] = {
     "get rules": _on_item("GetItem", RULES),
     "put item": _on_item("PutItem", ITEM),
     "put heartbeat": _on_item("PutItem", heartbeat_partition(PREFIX)),
+    "store offset": _on_item("UpdateItem", offsets_partition(PREFIX, STREAM)),
     "update item": _on_item("UpdateItem", ITEM),
     "update rules": _on_item("UpdateItem", RULES),
     "delete item": _on_item("DeleteItem", ITEM),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
-from coldstream.names import heartbeat_partition, words_partition
+from coldstream.names import heartbeat_partition, offsets_partition, words_partition
 from coldstream.plans.probe import probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
 from tests.infra.account import (
@@ -153,6 +153,15 @@ def test_a_reader_changes_nothing(account: Account) -> None:
         assert account.may(
             "reader", "s3:GetObject", f"<Bucket.Arn>/{key}", **{"aws:SecureTransport": "true"}
         )
+
+
+def test_a_gateway_changes_offsets_of_consumers_and_nothing_else(account: Account) -> None:
+    for action in ("UpdateItem", "PutItem", "DeleteItem"):
+        assert account.changes("gateway", action, offsets_partition(PREFIX, STREAM))
+        for key in (ITEM, RULES, heartbeat_partition(PREFIX), offsets_partition("other/", STREAM)):
+            assert not account.changes("gateway", action, key)
+    for key in (FRAGMENT, HOLE, ROOT):
+        assert not account.puts("gateway", key)
 
 
 def test_an_operator_changes_states_rules_and_manifests_and_deletes_no_item(

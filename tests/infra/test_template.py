@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldstream import names
-from tests.infra.conftest import flat
+from tests.infra.conftest import KEY, flat, normal
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -49,6 +49,41 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
         assert (
             (ROOT / handler.replace(".handler", "").replace(".", "/")).with_suffix(".py").exists()
         )
+
+
+def test_with_a_key_of_the_customers_whoever_may_touch_objects_may_use_it(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    for name in ("Bucket", "Warehouse"):
+        (rule,) = customised.resources[name]["Properties"]["BucketEncryption"][
+            "ServerSideEncryptionConfiguration"
+        ]
+        assert rule["ServerSideEncryptionByDefault"] == {
+            "SSEAlgorithm": "aws:kms",
+            "KMSMasterKeyID": KEY,
+        }
+        assert rule["BucketKeyEnabled"]
+
+    def uses(made: Assembly) -> dict[str, tuple[bool, bool, set[str]]]:
+        found = {}
+        for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+            for name, one in made.of_type(kind).items():
+                rows = [normal(r) for r in one["Properties"]["PolicyDocument"]["Statement"]]
+                acts = {act for row in rows if row["Effect"] == "Allow" for act in row["Action"]}
+                key = {a for r in rows if r["Resource"] == [KEY] for a in r["Action"]}
+                found[name] = (
+                    bool({"s3:GetObject", "s3:GetObjectVersion"} & acts),
+                    "s3:PutObject" in acts,
+                    key,
+                )
+        return found
+
+    with_key = uses(customised)
+    assert sum(reads for reads, _, _ in with_key.values()) > 10
+    for name, (reads, writes, key) in with_key.items():
+        assert ("kms:Decrypt" in key) == (reads or writes), name
+        assert ("kms:GenerateDataKey" in key) == writes, name
+    assert not any(key for _, _, key in uses(assembly).values())
 
 
 @pytest.mark.parametrize("name", ["Bucket", "Warehouse"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coldstream.adapters.memory import MemoryOffsets
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.metrics import GatewayMetrics
 from coldstream.gateway.offsets import Offsets
@@ -39,6 +40,7 @@ class Gateway:
     data_dir: Path | None = None
     most: int = 50
     tls: Any = None
+    offsets: Any = field(default_factory=MemoryOffsets)
     port: int = 0
     said: list[str] = field(default_factory=list)
     budget: MemoryBudget = field(default_factory=MemoryBudget)
@@ -64,9 +66,9 @@ class Gateway:
                 broker, self.data_dir, lambda stream, words: self.said.append(f"{stream}: {words}"),
             )  # fmt: skip
             self.metrics = GatewayMetrics(self.budget)
-            site = Site(
+            self.site = Site(
                 streams,
-                Offsets(broker),
+                Offsets(broker, self.offsets, pool, seconds=0.01),
                 self.users,
                 self.metrics,
                 pool,
@@ -74,6 +76,8 @@ class Gateway:
                 "1",
                 penalty_seconds=0.01,
             )
-            async with Server(site, self.most).listening("127.0.0.1", 0, self.tls) as self.port:
+            async with Server(self.site, self.most).listening(
+                "127.0.0.1", 0, self.tls
+            ) as self.port:
                 self._ready.set()
                 await self._end.wait()

@@ -28,12 +28,13 @@ from coldstream.manifest.catalog import (
     changed,
     moved,
 )
-from coldstream.names import MAX_NAME
+from coldstream.names import MAX_NAME, check_stream
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.stream_words import WordsPage
 from coldstream.ports import (
     MAX_DELETES,
+    MAX_REFERENCES,
     BytesPart,
     CatalogPage,
     CommitOutcome,
@@ -44,6 +45,7 @@ from coldstream.ports import (
     ObjectVersion,
     Part,
     VersionPage,
+    check_reference,
     outcome_of_failed_adoption,
     outcome_of_failed_change,
     outcome_of_failed_condition,
@@ -322,6 +324,36 @@ class MemoryHeartbeats:
             for (owner, pages, place), page in sorted(self._pages.items())
             if (owner, pages) == (node, count) and number in (None, place)
         ]
+
+
+class MemoryOffsets:
+    """Stored offsets in a dict, by stream and reference."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def query(self, stream: str, reference: str) -> int | None:
+        check_reference(reference)
+        return self._offsets.get(check_stream(stream), {}).get(reference)
+
+    def store(
+        self, stream: str, reference: str, offset: int, *, seen: int | None = None, first: int = 0
+    ) -> int:
+        check_reference(reference, offset)
+        with self._lock:
+            kept = self._offsets.setdefault(check_stream(stream), {})
+            found = kept.get(reference)
+            if found is None and len(kept) >= MAX_REFERENCES:
+                for each in [name for name, stored in kept.items() if stored < first]:
+                    del kept[each]
+                if len(kept) >= MAX_REFERENCES:
+                    raise InvalidInputError(
+                        f"{MAX_REFERENCES} consumers have stored offsets", stream=stream
+                    )
+            if found is None or found <= offset or found == seen:
+                kept[reference] = offset
+            return kept[reference]
 
 
 class MemoryWorkflows:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
-from coldstream.ports import Catalog, Composer, Heartbeats, ObjectStore, Policies
+from coldstream.ports import Catalog, Composer, ConsumerOffsets, Heartbeats, ObjectStore, Policies
 from coldstream.remote.context import Context
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Remote:
         policies: the operator's rules.
         place: where it is.
         heartbeats: of the agents; None where nobody would look at them.
+        offsets: of consumers that have no broker; None where nobody may store them.
     """
 
     store: ObjectStore
@@ -102,6 +103,7 @@ class Remote:
     policies: Policies
     place: Place
     heartbeats: Heartbeats | None = None
+    offsets: ConsumerOffsets | None = None
 
     @property
     def prefix(self) -> str:
@@ -150,6 +152,7 @@ def open_place(place: Place, sender: Sender | None = None) -> Remote:
         return Remote(files, DirectoryCatalog(files, place.prefix), MemoryPolicies(), place)
     from coldstream.adapters.dynamodb import DynamoCatalog
     from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
+    from coldstream.adapters.dynamodb_offsets import DynamoOffsets
     from coldstream.adapters.dynamodb_policies import DynamoPolicies
     from coldstream.adapters.s3 import S3ObjectStore
 
@@ -166,6 +169,7 @@ def open_place(place: Place, sender: Sender | None = None) -> Remote:
         policies=DynamoPolicies(client=dynamodb, table=place.table, prefix=place.prefix),
         place=place,
         heartbeats=DynamoHeartbeats(client=dynamodb, table=place.table, prefix=place.prefix),
+        offsets=DynamoOffsets(client=dynamodb, table=place.table, prefix=place.prefix),
     )
 
 

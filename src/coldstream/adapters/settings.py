@@ -34,6 +34,7 @@ class MisconfiguredError(UnavailableError):
     """
 
     why = "configuration"
+    may_retry = False
 
     def __init__(self, message: str, *, remedy: str = "correct the setting", **place: Any) -> None:
         super().__init__(message, **place)

@@ -39,7 +39,7 @@ from coldstream.agent.proof import (
     proved,
     unproved,
 )
-from coldstream.broker.connection import NoMemberError
+from coldstream.broker.answers import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError

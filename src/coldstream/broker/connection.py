@@ -11,26 +11,20 @@ import time
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
+from coldstream.broker import answers
 from coldstream.broker.frames import (
     MAX_FRAME,
     RESPONSE,
-    Code,
     Fields,
     Key,
     OffsetType,
-    binary,
     frame,
     properties,
     string,
     subscribe,
 )
 from coldstream.broker.tls import Tls, refused
-from coldstream.errors import (
-    InvalidInputError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnavailableError,
-)
+from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
 
 _PORT, _TLS_PORT = 5552, 5551
@@ -38,7 +32,6 @@ _SCHEMES = {"rabbitmq-stream": False, "rabbitmq-stream+tls": True}
 #: A Deliver of version 1 has the subscription before the chunk.
 _BEFORE_CHUNK = 1
 _BLOCK = 2**16
-_HEARTBEAT_SECONDS = 60
 _INSTANT = 0.001  # seconds
 
 
@@ -92,10 +85,6 @@ class StreamUri:
         return f"{self.host}:{self.port}"
 
 
-class NoMemberError(UnavailableError):
-    """The node has no running member of this one stream just now; all else is as it should be."""
-
-
 class Connection:
     """Logged in to one virtual host of one node.
 
@@ -142,14 +131,13 @@ class Connection:
 
     def _log_in(self, uri: StreamUri, vhost: str) -> None:
         own = properties({"product": "coldstream", "version": "1"})
-        self.properties = dict(self._ask(Key.PEER_PROPERTIES, own).array(_property))
+        self.properties = dict(self._ask(Key.PEER_PROPERTIES, own).array(answers.pair))
         self._ask(Key.SASL_HANDSHAKE, b"")
-        secret = binary(f"\0{uri.user}\0{uri.password}".encode())
-        self._ask(Key.SASL_AUTHENTICATE, string("PLAIN") + secret, user=uri.user)
+        self._ask(Key.SASL_AUTHENTICATE, answers.plain(uri.user, uri.password), user=uri.user)
         self._await(Key.TUNE, 0)
-        self._send(frame(Key.TUNE, struct.pack(">II", MAX_FRAME, _HEARTBEAT_SECONDS)))
+        self._send(answers.tuned())
         opened = self._ask(Key.OPEN, string(vhost), vhost=vhost)
-        told = dict(opened.array(_property))
+        told = dict(opened.array(answers.pair))
         if "advertised_host" in told and told.get("advertised_port", "").isdecimal():
             self.advertised = told["advertised_host"], int(told["advertised_port"])
 
@@ -164,7 +152,7 @@ class Connection:
         Raises:
             UnavailableError: the connection is broken.
         """
-        if time.monotonic() - self._sent_at > _HEARTBEAT_SECONDS / 2:
+        if time.monotonic() - self._sent_at > answers.HEARTBEAT_SECONDS / 2:
             self._send(frame(Key.HEARTBEAT, b""))
         while True:
             self._deadline = time.monotonic() + _INSTANT
@@ -233,15 +221,7 @@ class Connection:
         body = struct.pack(">Ii", self._correlation, 1) + string(stream)
         self._send(frame(Key.METADATA, body))
         fields = self._await(Key.METADATA, self._correlation)
-        nodes = dict(fields.array(_node))
-        for name, code, leader, replicas in fields.array(_metadata):
-            if name != stream:
-                continue
-            if code == Code.NO_STREAM:
-                raise NotFoundError(f"the broker at {self._where} has no stream {stream!r}")
-            references = [leader, *replicas]
-            return [nodes.get(each) for each in references] if code == Code.OK else []
-        return []
+        return answers.placed(fields, stream, self._where)
 
     def _await_chunk(self, subscription: int) -> bytes | None:
         self._deadline = time.monotonic() + min(1.0, self._seconds)
@@ -268,18 +248,8 @@ class Connection:
         self._deadline = time.monotonic() + self._seconds
         self._send(frame(key, struct.pack(">I", self._correlation) + body))
         fields = self._await(key, self._correlation)
-        code = fields.number("H")
-        if code == Code.OK:
-            return fields
         what = ", ".join(f"{name} {value!r}" for name, value in about.items())
-        words = f"the broker at {self._where} answers {key.name} with code {code} ({what})"
-        if code in (Code.AUTHENTICATION_FAILED, Code.ACCESS_REFUSED):
-            raise PermissionDeniedError(words)
-        if code in (Code.NO_STREAM, Code.NO_VHOST):
-            raise NotFoundError(words)
-        if code == Code.NOT_AVAILABLE:
-            raise NoMemberError(words)
-        raise UnavailableError(words)
+        return answers.checked(fields, f"the broker at {self._where} answers {key.name}", what)
 
     def _await(self, key: Key, correlation: int) -> Fields:
         """The response to a request, or, with correlation 0, a command of the broker."""
@@ -360,19 +330,6 @@ class Connection:
                 raise self._gone("hung up")
             data += block
         return bytes(data)
-
-
-def _property(fields: Fields) -> tuple[str, str]:
-    return fields.string(), fields.string()
-
-
-def _node(fields: Fields) -> tuple[int, tuple[str, int]]:
-    return fields.number("H"), (fields.string(), fields.number("I"))
-
-
-def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
-    name, code, leader = fields.string(), fields.number("H"), fields.number("H")
-    return name, code, leader, fields.array(lambda each: each.number("H"))
 
 
 class TooLateError(Exception):

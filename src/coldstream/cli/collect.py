@@ -12,11 +12,12 @@ from coldstream.cli.options import Where, duration_option, with_options
 from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
 from coldstream.cli.read_only import read_only
-from coldstream.cli.resolve import OptionalStream, item_of
+from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import ENV_GRACE_SECONDS
+from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:
     from coldstream.usecases.collect import Collection

@@ -15,13 +15,14 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
 from coldstream.cli.output import many, note, print_json, print_table, size, when
 from coldstream.cli.over_streams import Plans, now_ms
-from coldstream.cli.resolve import StreamArgument, StreamOrGone, item_of, resolve
+from coldstream.cli.resolve import StreamArgument, StreamOrGone
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
+from coldstream.remote.resolve import item_of, resolve
 
 if TYPE_CHECKING:
     from coldstream.cli.connect import Remote

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldstream.cli.output import note, when
-from coldstream.cli.resolve import item_of, resolve
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import Catalog
+from coldstream.remote.resolve import item_of, resolve
 
 
 class DeletedError(NotFoundError):

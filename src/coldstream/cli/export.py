@@ -14,7 +14,14 @@ import typer
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.message import BodyFormatOption
-from coldstream.cli.options import JsonOption, Where, size_option, with_options
+from coldstream.cli.options import (
+    JsonOption,
+    QuietOption,
+    ToOption,
+    Where,
+    size_option,
+    with_options,
+)
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
@@ -52,15 +59,7 @@ class ExportOptions:
         as_json: JSON on stdout.
     """
 
-    to: Annotated[
-        Path,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="Directory that the stream's own goes into; made if it is not there.",
-            show_default=False,
-        ),
-    ]
+    to: ToOption
     format: Annotated[
         ExportFormat,
         typer.Option(
@@ -78,7 +77,7 @@ class ExportOptions:
         ),
     ] = 128 * 2**20
     body_format: BodyFormatOption = "auto"
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    quiet: QuietOption = False
     as_json: JsonOption = False
 
 
@@ -95,10 +94,11 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
     """
     from coldstream.copies import export as copies
     from coldstream.osiris.body import parse_body_format
-    from coldstream.reader import StreamReader
+    from coldstream.reader import StreamReader, keep_freed_memory
 
     remote = where.connect()
     name = readable(remote.catalog, stream)
+    keep_freed_memory()
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.format is ExportFormat.SEGMENTS:

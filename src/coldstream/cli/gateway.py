@@ -30,7 +30,7 @@ gateway_app = typer.Typer(
     no_args_is_help=True, help="Serves streams to stock RabbitMQ stream clients, read side."
 )
 _BLOCKING_THREADS, _GET_THREADS = 64, 32
-_RANGE, _IN_FLIGHT = 4 * 2**20, 4
+_RANGE, _IN_FLIGHT = 4 * 2**20, 16
 
 
 @gateway_app.callback()
@@ -59,7 +59,8 @@ def run(*, options: GatewayOptions, where: Where) -> None:
     A client changes nothing but the port: what the remote tier has comes from S3, what it has not
     yet from the broker of --stream-uri, each message once and in order. Nobody can publish, create
     or delete here. A line of the users file is user:password:regex of streams; the pattern must
-    match the whole name of a queue of virtual host "/", VHOST/QUEUE of any other.
+    match the whole name of a queue of virtual host "/", VHOST/QUEUE of any other (and %2F/QUEUE of
+    one of "/" whose name has a slash).
 
     Examples:
         coldstream gateway run --port 5553 --users users.txt
@@ -85,7 +86,9 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
     from coldstream.agent.metrics import serving
     from coldstream.agent.notify import manager_of
     from coldstream.gateway.server import Server
+    from coldstream.reader import keep_freed_memory
 
+    keep_freed_memory()
     manager = manager_of(os.environ, os.getpid())
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -132,10 +135,10 @@ def _site(
     from coldstream.gateway.broker_tier import BrokerTier
     from coldstream.gateway.metrics import GatewayMetrics
     from coldstream.gateway.offsets import Offsets
-    from coldstream.gateway.pump import SharedPool
     from coldstream.gateway.site import Site
     from coldstream.gateway.streams import Streams
     from coldstream.reader import MemoryBudget, ReaderSettings
+    from coldstream.reader.pool import SharedPool
 
     broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
     budget = MemoryBudget(options.memory)
@@ -161,7 +164,7 @@ def _site(
     )
     return Site(
         streams=streams,
-        offsets=Offsets(broker),
+        offsets=Offsets(broker, remote.offsets, pool),
         users=options.load_users(),
         metrics=metrics,
         pool=pool,
@@ -169,6 +172,7 @@ def _site(
         version=version("coldstream"),
         host=options.advertised_host,
         port=options.advertised_port,
+        subscriptions=options.subscriptions,
     )
 
 

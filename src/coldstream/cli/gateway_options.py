@@ -99,6 +99,14 @@ class GatewayOptions:
     connections: Annotated[
         int, typer.Option(envvar=f"{_ENV}CONNECTIONS", min=1, help="Clients at once.")
     ] = 256
+    subscriptions: Annotated[
+        int,
+        typer.Option(
+            envvar=f"{_ENV}SUBSCRIPTIONS",
+            min=1,
+            help="Subscriptions of all clients together; each that reads holds a few MiB.",
+        ),
+    ] = 1024
     memory: Annotated[
         int,
         size_option(

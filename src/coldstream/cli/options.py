@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 MAX_QUANTITY = 2**50
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")]
+#: Where the copies of a stream go.
+ToOption = Annotated[
+    Path,
+    typer.Option(
+        "--to",
+        metavar="DIR",
+        help="Directory that the stream's own goes into; made if it is not there.",
+        show_default=False,
+    ),
+]
 DryRunOption = Annotated[
     bool,
     typer.Option(

@@ -20,10 +20,11 @@ from coldstream.cli.options import (
 from coldstream.cli.output import note, print_json, print_section
 from coldstream.cli.over_streams import Plans, items
 from coldstream.cli.read_only import read_only
-from coldstream.cli.resolve import StreamArgument, pick
+from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import stream_prefix
 from coldstream.ports import MAX_DELETE_MS
+from coldstream.remote.resolve import pick
 
 if TYPE_CHECKING:
     from coldstream.usecases.rebuild import RebuildReport

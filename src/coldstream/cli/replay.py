@@ -9,13 +9,14 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.options import JsonOption, Where, with_options
+from coldstream.cli.options import JsonOption, QuietOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
-from coldstream.cli.resolve import StreamArgument, item_of
+from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.names import ENV_REPLAY_TO
+from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:
     from coldstream.broker.publishing import Publisher
@@ -84,7 +85,7 @@ class ReplayOptions:
         bool,
         typer.Option("--skip-gaps", help="Go on behind offsets that are lost; they are told."),
     ] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    quiet: QuietOption = False
     as_json: JsonOption = False
 
 

@@ -1,19 +1,12 @@
-"""Which stream a person means: the broker's directory name, or vhost and queue name."""
+"""How a stream is named on the command line; `remote.resolve` says which one is meant."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 
 from coldstream.cli.complete import stream_names
-from coldstream.errors import InvalidInputError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import check_stream
-from coldstream.ports import Catalog
 
 
 def _named(text: str) -> str:
@@ -50,88 +43,3 @@ def _optional(about: str) -> Any:
 
 OptionalStream = Annotated[str | None, _optional("As everywhere; all streams without it.")]
 StreamOrGone = Annotated[str | None, _optional("As everywhere; left out with --gone only.")]
-_SHOWN = 10
-_NEAR = 3
-_ODD = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def resolve(catalog: Catalog, text: str, *, state: StreamState = StreamState.LIVE) -> str:
-    """The directory name that `text` stands for.
-
-    A directory name is looked up directly; only a name that is none costs a listing.
-
-    Args:
-        catalog: the table.
-        text: as typed.
-        state: as in `pick`.
-
-    Raises:
-        NotFoundError: nothing has this name.
-        InvalidInputError: several streams have it; the message lists them.
-    """
-    try:
-        if catalog.get(check_stream(text)) is not None:
-            return text
-    except InvalidInputError:
-        pass  # has characters that no directory has; it may still name a queue
-    return pick(catalog.streams(), text, state=state)
-
-
-def item_of(catalog: Catalog, stream: str) -> CatalogItem:
-    """The item of a directory name.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    item = catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
-
-
-def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = StreamState.LIVE) -> str:
-    """The one stream among `items` that `text` names as VHOST/QUEUE or as QUEUE.
-
-    A queue that was deleted and declared again has several directories; one that is alone in being
-    in `state` is meant.
-
-    Raises:
-        NotFoundError: none is called so.
-        InvalidInputError: several are.
-    """
-    known = list(items)
-    matches = [
-        item
-        for item in known
-        if item.name.queue and text in (f"{item.name.vhost}/{item.name.queue}", item.name.queue)
-    ]
-    meant = [item for item in matches if item.state is state]
-    if len(meant) == 1:
-        return meant[0].stream
-    if not matches:
-        raise NotFoundError(
-            f"no stream has the directory or queue name {text[:300]!r}{_meant(known, text)}"
-        )
-    if len(matches) > 1:
-        names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in matches)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise InvalidInputError(
-            f"{text!r} names {len(names)} streams, give the directory name of one: "
-            f"{', '.join(names[:_SHOWN])}{more}"
-        )
-    return matches[0].stream
-
-
-def _meant(items: Sequence[CatalogItem], text: str) -> str:
-    """Which streams may be meant by a name that none has; a directory's tells its queue's."""
-    queue = text.removeprefix("/").rpartition("/")[2]
-    part = _ODD.sub("_", queue)
-    near = get_close_matches(queue, {item.name.queue for item in items if item.name.queue}, _NEAR)
-    found = [item.stream for item in items if part.strip("_") and f"_{part}_" in item.stream]
-    found += [item.stream for item in items if item.name.queue in near]
-    found += [item.stream for item in items if text in item.stream]
-    if not found:
-        return ""
-    named = list(dict.fromkeys(found))
-    more = f" and {len(named) - _NEAR} more" if len(named) > _NEAR else ""
-    return f"; did you mean {', '.join(named[:_NEAR])}{more}?"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coldstream.cli.deleted import readable, telling_deletion
-from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
+from coldstream.cli.options import (
+    DryRunOption,
+    JsonOption,
+    QuietOption,
+    ToOption,
+    Where,
+    with_options,
+)
 from coldstream.cli.output import many, note, print_json, print_table, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
@@ -37,15 +43,7 @@ class RestoreOptions:
         as_json: JSON on stdout.
     """
 
-    to: Annotated[
-        Path,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="Directory that the stream's own goes into; made if it is not there.",
-            show_default=False,
-        ),
-    ]
+    to: ToOption
     start: FromOption = "first"
     until: UntilOption = ""
     after_holes: Annotated[
@@ -57,7 +55,7 @@ class RestoreOptions:
         ),
     ] = False
     dry_run: DryRunOption = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell no progress.")] = False
+    quiet: QuietOption = False
     as_json: JsonOption = False
 
 
@@ -76,10 +74,11 @@ def restore(stream: StreamArgument, *, options: RestoreOptions, where: Where) ->
     Examples: coldstream restore //orders --to /var/tmp/restored --dry-run
     coldstream restore //orders --to /var/tmp/restored --from 2026-03-01
     """
-    from coldstream.reader import StreamReader
+    from coldstream.reader import StreamReader, keep_freed_memory
 
     remote = where.connect()
     name = readable(remote.catalog, stream)
+    keep_freed_memory()
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.dry_run:

@@ -14,9 +14,10 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, items
-from coldstream.cli.resolve import StreamArgument, resolve
+from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import ConflictError, InvalidInputError
 from coldstream.manifest.catalog import StreamState
+from coldstream.remote.resolve import resolve
 
 if TYPE_CHECKING:
     from coldstream.plans.policy import Effective, PolicySet

@@ -13,12 +13,13 @@ from coldstream.errors import ConflictError, LostRangeError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.plans.restore import Run
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 
 
 class HistoryChangedError(ConflictError):
@@ -107,12 +108,12 @@ def runs(root: Root, first: int, end: int, objects: StreamObjects) -> Iterator[R
         LostRangeError: there is a hole.
         NotFoundError, CorruptDataError: as `Fragments.open`.
     """
-    in_flight = objects.settings.in_flight
+    in_flight = objects.settings.at_once
     leaves = leaves_between(root, first, end, objects.groups)
     fetches = (Fetch(0, partial(_opened, leaf, objects)) for leaf in leaves)
     with (
         workers(in_flight) as pool,
-        closing(in_order(fetches, pool, budget=objects.budget, in_flight=2 * in_flight)) as opened,
+        closing(in_order(fetches, pool, budget=objects.budget, in_flight=in_flight)) as opened,
     ):
         for fragment in opened:
             yield _by_index(fragment, first, end)

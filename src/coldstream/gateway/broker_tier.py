@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,11 +10,14 @@ from typing import TypeVar
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import Fields, Key, OffsetType, string
 from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.gateway.feed import Fed, Feed
 from coldstream.gateway.parcel import Parcel
-from coldstream.gateway.upstream import Fed, Feed, NoMemberError, Upstream
+from coldstream.gateway.upstream import Upstream
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 T = TypeVar("T")
+#: Virtual host, host and port.
+_Place = tuple[str, str, int]
 #: Chunks of one read that may be under way from the broker, or wait for the client.
 _AHEAD = 2
 _NO_MEMBER = "no member of the stream answers"
@@ -32,9 +34,9 @@ class BrokerTier:
 
     uri: StreamUri
     seconds: float = 10.0
-    _asking: dict[tuple[str, str, int], Upstream] = field(default_factory=dict)
+    _asking: dict[_Place, Upstream] = field(default_factory=dict)
+    _attempts: dict[_Place, asyncio.Task[Upstream]] = field(default_factory=dict)
     _made: int = 0  # connections so far
-    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exists(self, vhost: str, stream: str) -> bool:
         """Whether there is such a stream.
@@ -158,6 +160,8 @@ class BrokerTier:
 
     async def close(self) -> None:
         """Leave."""
+        for attempt in list(self._attempts.values()):
+            attempt.cancel()
         for connection in list(self._asking.values()):
             await connection.close()
         self._asking.clear()
@@ -166,28 +170,37 @@ class BrokerTier:
         self, vhost: str, stream: str, position: int, more: Mapping[str, str]
     ) -> tuple[Feed, Upstream]:
         """A connection of its own: a client that is slow stops nobody else."""
+        error = UnavailableError(_NO_MEMBER, stream=stream)
         for uri in await self._places(vhost, stream):
-            connection = await Upstream.connect(uri, vhost, seconds=self.seconds)
+            try:
+                connection = await Upstream.connect(uri, vhost, seconds=self.seconds)
+            except UnavailableError as exc:
+                error = exc  # another member may be well
+                continue
             try:
                 feed = await connection.subscribe(
                     stream, OffsetType.OFFSET, position, credit=_AHEAD, more=more
                 )
-            except NoMemberError:
+            except UnavailableError as exc:
                 await connection.close()
+                error = exc
             except BaseException:
                 await connection.close()
                 raise
             else:
                 return feed, connection
-        raise UnavailableError(_NO_MEMBER, stream=stream)
+        raise error
 
     async def _of_member(
         self, vhost: str, stream: str, ask: Callable[[Upstream], Awaitable[T]]
     ) -> T:
+        error = UnavailableError(_NO_MEMBER, stream=stream)
         for uri in await self._places(vhost, stream):
-            with contextlib.suppress(NoMemberError):
+            try:
                 return await ask(await self._ask_at(uri, vhost))
-        raise UnavailableError(_NO_MEMBER, stream=stream)
+            except UnavailableError as exc:
+                error = exc  # another member may be well
+        raise error
 
     async def _places(self, vhost: str, stream: str) -> list[StreamUri]:
         """The node of the URI, then the others that may have a member."""
@@ -198,15 +211,32 @@ class BrokerTier:
         return list(unique.values())
 
     async def _ask_at(self, uri: StreamUri, vhost: str) -> Upstream:
+        """A connection for questions; many who want the same one share one attempt.
+
+        So a node that does not answer costs each of them one timeout and not one behind the other,
+        and stops nobody who asks another node.
+        """
         place = vhost, uri.host, uri.port
-        async with self._connecting:
-            found = self._asking.get(place)
-            if found is not None and not found.broken:
-                return found
-            if found is not None:
-                await found.close()
-                del self._asking[place]
-            made = await Upstream.connect(uri, vhost, seconds=self.seconds)
-            self._asking[place] = made
-            self._made += 1
-            return made
+        found = self._asking.get(place)
+        if found is not None and not found.broken:
+            return found
+        attempt = self._attempts.get(place)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connected(uri, vhost, place))
+            self._attempts[place] = attempt
+            attempt.add_done_callback(lambda done: self._attempted(place, done))
+        return await asyncio.shield(attempt)
+
+    async def _connected(self, uri: StreamUri, vhost: str, place: _Place) -> Upstream:
+        old = self._asking.pop(place, None)
+        if old is not None:
+            await old.close()
+        made = await Upstream.connect(uri, vhost, seconds=self.seconds)
+        self._asking[place] = made
+        self._made += 1
+        return made
+
+    def _attempted(self, place: _Place, done: asyncio.Task[Upstream]) -> None:
+        del self._attempts[place]
+        if not done.cancelled():
+            done.exception()  # it is no news if nobody waits for it any more

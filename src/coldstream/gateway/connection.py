@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 from coldstream.broker.frames import Code, FrameError, Key
 from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
 from coldstream.gateway import answers
 from coldstream.gateway.delivery import Delivery
+from coldstream.gateway.inbox import FrameTooLargeError, Inbox
 from coldstream.gateway.lookups import Lookups
+from coldstream.gateway.offsets import Bookmarks
+from coldstream.gateway.outbox import HIGH_WATER, outbox_of
 from coldstream.gateway.requests import (
     AnyRequest,
     Authenticate,
@@ -36,10 +38,16 @@ from coldstream.gateway.site import Site
 
 #: Who has not opened a virtual host within this time is hung up on.
 LOGIN_SECONDS = 15.0
-#: Bytes that may wait for a socket before whoever writes has to wait.
-_HIGH_WATER = 2**18
+#: Bytes that are read at once; as many frames are taken before others have their turn.
+_BLOCK = 2**14
+#: Bytes of answers that may wait for a client; who asks on and takes none is hung up on.
+_MAX_UNTAKEN = 2**23
+#: What a client has stored last is written within this time when it leaves.
+_LEAVE_SECONDS = 3.0
 #: A client may be silent for so many heartbeats.
 _SILENT_HEARTBEATS = 3
+#: How long a client that takes nothing is waited for before its next frame is read.
+_PATIENCE_SECONDS = float(HEARTBEAT_SECONDS)
 
 
 class Connection:
@@ -54,15 +62,18 @@ class Connection:
     def __init__(
         self, site: Site, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._site, self._reader, self._writer = site, reader, writer
+        self._site, self._reader = site, reader
+        self._inbox, self._outbox = Inbox(), outbox_of(writer)
         self._session = Session(version=site.version)
-        self._lookups = Lookups(site, self._session, *site.advertised(_local(writer)))
+        self._bookmarks = Bookmarks(site.offsets, self._lost)
+        here = site.advertised(_local(writer))
+        self._lookups = Lookups(site, self._session, *here, self._bookmarks)
         self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
+        self._untaken = 0
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
-        writer.transport.set_write_buffer_limits(high=_HIGH_WATER)
         # A client without heartbeats may vanish with its machine.
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -75,7 +86,7 @@ class Connection:
         except FrameError as exc:
             self._site.metrics.broken_frames += 1
             self._site.say(f"{self.peer} sends what is no frame: {exc.reason}")
-            self._write([answers.closing(Code.UNKNOWN_FRAME, exc.reason)])
+            self._answer(answers.closing(Code.UNKNOWN_FRAME, exc.reason))
             await self._flush()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # clients come and go
@@ -87,9 +98,10 @@ class Connection:
 
     async def _serve_one(self) -> bool:
         """Take one frame; whether the client stays."""
-        data = await self._frame()
-        if data is None:
-            self._write([answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large")])
+        try:
+            data = await self._frame()
+        except FrameTooLargeError:
+            self._answer(answers.closing(Code.FRAME_TOO_LARGE, "the frame is too large"))
             await self._flush()
             return False
         action = self._session.decide(parse(data))
@@ -97,23 +109,27 @@ class Connection:
             action = await self._perform(action.request)
         return await self._act(action)
 
-    async def _frame(self) -> bytes | None:
-        """The next frame behind its size; None if it is too large."""
+    async def _frame(self) -> bytes:
+        """The next frame behind its size; raises as `Inbox.next`."""
         session = self._session
         seconds = session.heartbeat * _SILENT_HEARTBEATS
         until = self._loop.time() + seconds if seconds else None
         if session.phase is not Phase.OPEN:
             until = self._open_by
-        async with asyncio.timeout_at(until):
-            size = struct.unpack(">I", await self._reader.readexactly(4))[0]
-            if size > session.max_frame:
-                return None
-            return await self._reader.readexactly(size)
+        while (frame := self._inbox.next(session.max_frame)) is None:
+            async with asyncio.timeout_at(until):
+                block = await self._reader.read(_BLOCK)
+            if not block:
+                raise ConnectionResetError("the client has hung up")
+            self._inbox.put(block)
+            if len(block) == _BLOCK:
+                await asyncio.sleep(0)  # more has come already, and others have their turn
+        return frame
 
     async def _act(self, action: Action) -> bool:
         match action:
             case Send(data, end):
-                self._write([data])
+                self._answer(data)
                 if end:
                     await self._flush()
                     return False
@@ -123,8 +139,10 @@ class Connection:
                     found[0].grant(credit)
             case Detach(subscription, data):
                 await self._stop(subscription)
-                self._write([data])
-        await self.drained(HEARTBEAT_SECONDS)
+                self._answer(data)
+        if not await self.drained(_PATIENCE_SECONDS) and self._untaken > _MAX_UNTAKEN:
+            self._site.say(f"{self.peer} takes none of {self._untaken} bytes of answers: hung up")
+            return False
         return True
 
     async def _perform(self, request: AnyRequest) -> Action:
@@ -135,7 +153,10 @@ class Connection:
         if isinstance(request, Subscribe):
             return await self._subscribe(request)
         if isinstance(request, Store):
-            await self._quietly(self._lookups.store(request))
+            try:
+                await self._lookups.store(request)
+            except ColdstreamError as error:
+                self._lost(error)
             return None
         if isinstance(request, Request):
             return Send(await self._answered(request, lambda: self._lookups.answer(request)))
@@ -167,6 +188,11 @@ class Connection:
         return Send(answers.opened(request.correlation, self._lookups.host, self._lookups.port))
 
     async def _subscribe(self, request: Subscribe) -> Action:
+        site = self._site
+        if site.metrics.subscriptions >= site.subscriptions:
+            site.say(f"{self.peer} is refused a subscription: there are {site.subscriptions}")
+            refused = answers.response(request.key, request.correlation, Code.NOT_AVAILABLE)
+            return Send(refused)
         delivery: Delivery | None = None
 
         async def begin() -> bytes:
@@ -188,7 +214,7 @@ class Connection:
         if delivery is not None:
             self._session.subscriptions[request.subscription] = request.stream
             # The response goes first: no chunk may come before it.
-            self._write([answer])
+            self._answer(answer)
             delivery.grant(request.credit)
             task = asyncio.create_task(delivery.run())
             self._deliveries[request.subscription] = delivery, task
@@ -209,12 +235,10 @@ class Connection:
             self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
         return answers.response(request.key, request.correlation, code)
 
-    async def _quietly(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except ColdstreamError as error:
-            self._site.metrics.lost_offsets += 1
-            self._site.say(f"an offset of {self.peer} is not stored: {error}")
+    def _lost(self, error: ColdstreamError) -> None:
+        """An offset could not be stored; the client is not told, as by a broker."""
+        self._site.metrics.lost_offsets += 1
+        self._site.say(f"an offset of {self.peer} is not stored: {error}")
 
     def _ended(self, subscription: int, error: ColdstreamError) -> None:
         """A subscription has ended by itself: the client is told that the stream is gone."""
@@ -227,7 +251,7 @@ class Connection:
         if stream is not None:
             gone = isinstance(error, NotFoundError) and error.key is None
             code = Code.NO_STREAM if gone else Code.NOT_AVAILABLE
-            self._write([answers.gone(stream, code)])
+            self._answer(answers.gone(stream, code))
 
     async def _stop(self, subscription: int) -> None:
         found = self._deliveries.pop(subscription, None)
@@ -243,17 +267,22 @@ class Connection:
 
     async def drained(self, seconds: float) -> bool:
         """As `Line` says."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._writer.drain()
-        except TimeoutError:
-            return False
+        if self._outbox.size > HIGH_WATER:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._outbox.room()
+            except TimeoutError:
+                return False
+        self._untaken = 0
         return True
+
+    def _answer(self, data: bytes) -> None:
+        self._untaken += len(data)
+        self._write([data])
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         self._written_at = self._loop.time()
-        for part in parts:
-            self._writer.write(part)
+        self._outbox.write(parts)
 
     async def _flush(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -269,16 +298,13 @@ class Connection:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:
-        for subscription in list(self._deliveries):
-            await self._stop(subscription)
-        self._writer.close()
         try:
-            async with asyncio.timeout(1.0):
-                await self._writer.wait_closed()
-        except (OSError, TimeoutError):
-            pass  # it takes nothing any more
-        finally:
-            self._writer.transport.abort()
+            await asyncio.gather(*map(self._stop, list(self._deliveries)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._bookmarks.close()
+        finally:  # also where the server's end comes between
+            await self._outbox.close()
 
 
 def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:

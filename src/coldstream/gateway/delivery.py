@@ -99,13 +99,13 @@ class Delivery:
             for frame_of in self._frames(batch):
                 if not self.credit and not await self._credit(self.idle):
                     return
+                if not await self.line.drained(self.idle):
+                    return  # before, so that no more than this chunk lies behind what waits
                 parts, size, next_offset = frame_of
                 self.line.write(parts)
                 self.credit -= 1
                 self.position = next_offset
                 self.count(size, batch.tier)
-                if not await self.line.drained(self.idle):
-                    return
             self.position = max(self.position, batch.next_offset)
 
     def _frames(self, batch: Batch) -> Iterator[tuple[list[bytes | memoryview], int, int]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from coldstream.broker.frames import Code, Key
 from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
 from coldstream.gateway import answers
+from coldstream.gateway.offsets import Bookmarks
 from coldstream.gateway.requests import Metadata, Named, Request, Resolve, Store, Subscribe
 from coldstream.gateway.session import Session
 from coldstream.gateway.stream import TieredStream, Wanted
@@ -46,12 +47,14 @@ class Lookups:
         session: of the client.
         host: where clients find every stream.
         port: the same.
+        bookmarks: offsets of the client's consumers.
     """
 
     site: Site
     session: Session
     host: str
     port: int
+    bookmarks: Bookmarks
 
     async def answer(self, request: Request) -> bytes:
         """The frame that answers a request.
@@ -85,11 +88,11 @@ class Lookups:
     async def store(self, request: Store) -> None:
         """Remember a consumer's offset; raises as `answer`."""
         stream = await self._readable(request.stream)
-        await self.site.offsets.store(stream.vhost, request.reference, stream.name, request.offset)
+        await self.bookmarks.store(stream, request.reference, request.offset)
 
     async def _stored(self, reference: str, name: str) -> int:
         stream = await self._readable(name)
-        found = await self.site.offsets.query(stream.vhost, reference, stream.name)
+        found = await self.bookmarks.query(stream, reference)
         if found is None:
             raise NotFoundError("no offset is stored", stream=name)
         return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from coldstream.errors import InvalidInputError
+from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.ports import Catalog
@@ -68,13 +68,14 @@ class Names:
     _listed: Mapping[tuple[str, str], Found] = field(default_factory=dict)
     _listed_at: float = float("-inf")
     _took: float = 0.0
+    _damaged: CorruptDataError | None = None
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def find(self, vhost: str, name: str) -> Found | None:
         """The stream of a queue, or of a directory; None if the remote tier has none.
 
         Raises:
-            CorruptDataError: an item cannot be read.
+            CorruptDataError: an item cannot be read, and it may be this stream's.
             UnavailableError, PermissionDeniedError: from the catalog.
         """
         await self._list(_FRESH_SECONDS)
@@ -82,10 +83,12 @@ class Names:
         if found is None and (found := await self._directory(vhost, name)) is None:
             await self._list(max(_AGAIN_SECONDS, _PART * self._took))
             found = self._listed.get((vhost, name))
+        if found is None and self._damaged is not None:
+            raise self._damaged  # "no such stream" would have its history passed over
         return found
 
     async def refresh(self) -> None:
-        """List the catalog; raises as `find`."""
+        """List the catalog; raises as `find`, but for damage."""
         await self._list(0)
 
     def forget(self) -> None:
@@ -111,9 +114,19 @@ class Names:
                 return
             began = self.clock()
             loop = asyncio.get_running_loop()
-            items = await loop.run_in_executor(self.pool, lambda: list(self.catalog.streams()))
+            items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
             self._listed, self._listed_at = newest(items), began
             self._took = self.clock() - began
+
+
+def _streams(catalog: Catalog) -> tuple[list[CatalogItem], CorruptDataError | None]:
+    """All items that can be read, and the error of those that cannot."""
+    found: list[CatalogItem] = []
+    try:
+        found.extend(catalog.streams())
+    except CorruptDataError as exc:
+        return found, exc
+    return found, None
 
 
 def _made(directory: str) -> int:

@@ -1,49 +1,147 @@
 """Offsets that consumers store.
 
 Where there is a broker they are the broker's: a consumer that changes the port finds what it has
-stored, and may go back. Without one, the gateway has no right to write anywhere (it reads the
-remote tier, and nothing else), so storing is refused; a client keeps its offsets itself then.
+stored, and may go back. Without one they are in the catalog's table, if the gateway may write there
+(decision 0044).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
-from coldstream.errors import PermissionDeniedError
+from coldstream.errors import ColdstreamError, ConflictError, PermissionDeniedError
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.stream import TieredStream
+from coldstream.ports import ConsumerOffsets
+
+T = TypeVar("T")
+#: Directory and reference.
+_Key = tuple[str, str]
+#: Consumers of one client whose offsets wait, or are remembered.
+_MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Stores and finds offsets.
+    """Who keeps offsets.
 
     Attributes:
-        broker: that keeps them; None if nobody does.
+        broker: that keeps them; None without one.
+        table: that keeps them if no broker does; None for nobody.
+        pool: threads for what blocks.
+        seconds: a client's offsets are written as often; those in between are not.
     """
 
     broker: BrokerTier | None
+    table: ConsumerOffsets | None = None
+    pool: Executor | None = None
+    seconds: float = 1.0
 
-    async def store(self, vhost: str, reference: str, stream: str, offset: int) -> None:
-        """Remember an offset; the broker says nothing of it.
+
+@dataclass(slots=True)
+class Bookmarks:
+    """The offsets of one client's consumers.
+
+    In the table they are written once a second, the last one of each, and when the client leaves:
+    a consumer that stores each offset would otherwise cost a write for each.
+
+    Args:
+        offsets: who keeps them.
+        lost: told of what could not be stored, and why.
+    """
+
+    offsets: Offsets
+    lost: Callable[[ColdstreamError], None]
+    _waiting: dict[_Key, tuple[int, int]] = field(default_factory=dict)
+    _seen: dict[_Key, int] = field(default_factory=dict)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _task: asyncio.Task[None] | None = None
+
+    async def store(self, stream: TieredStream, reference: str, offset: int) -> None:
+        """Remember an offset; neither broker nor gateway says anything of it.
 
         Raises:
             PermissionDeniedError: nobody keeps offsets here.
             UnavailableError, NotFoundError: the broker does not answer.
         """
-        if self.broker is None:
+        if self.offsets.broker is not None:
+            connection = await self.offsets.broker.asked(stream.vhost)
+            await connection.store_offset(reference, stream.name, offset)
+            return
+        if self.offsets.table is None or stream.remote is None:
             raise PermissionDeniedError(
-                "there is no broker that keeps offsets; start the gateway with --stream-uri",
-                stream=stream,
+                "nobody keeps offsets here; start the gateway with --stream-uri",
+                stream=stream.name,
                 offset=offset,
             )
-        (await self.broker.asked(vhost)).store_offset(reference, stream, offset)
+        key = stream.remote.reader.stream, reference
+        if key not in self._waiting and len(self._waiting) >= _MOST:
+            await self._write()
+        # What is below the stream's begin may make room for others; it need not be exact.
+        first = (await stream.remote.snapshot(seconds=60.0)).root.first_offset
+        self._waiting[key] = offset, first
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._later())
 
-    async def query(self, vhost: str, reference: str, stream: str) -> int | None:
+    async def query(self, stream: TieredStream, reference: str) -> int | None:
         """The offset that was stored; None if there is none.
 
         Raises:
-            UnavailableError, PermissionDeniedError: nobody can say.
+            UnavailableError, PermissionDeniedError, CorruptDataError: nobody can say.
+            InvalidInputError: a reference that none can be.
         """
-        if self.broker is None:
+        if self.offsets.broker is not None:
+            return await self.offsets.broker.query_offset(stream.vhost, reference, stream.name)
+        if self.offsets.table is None or stream.remote is None:
             return None
-        return await self.broker.query_offset(vhost, reference, stream)
+        await self._write()
+        key = stream.remote.reader.stream, reference
+        found = await self._run(partial(self.offsets.table.query, *key))
+        if found is not None:
+            self._remember(key, found)
+        return found
+
+    async def close(self) -> None:
+        """Write what waits."""
+        if self._task is not None:
+            self._task.cancel()
+        await self._write()
+
+    async def _later(self) -> None:
+        await asyncio.sleep(self.offsets.seconds)
+        # Whoever is cancelled here must not leave half of it behind.
+        await asyncio.shield(self._write())
+
+    async def _write(self) -> None:
+        async with self._writing:
+            waiting, self._waiting = self._waiting, {}
+            for key, (offset, first) in waiting.items():
+                try:
+                    await self._write_one(key, offset, first)
+                except ColdstreamError as error:
+                    self.lost(error.located(stream=key[0], offset=offset))
+
+    async def _write_one(self, key: _Key, offset: int, first: int) -> None:
+        assert self.offsets.table is not None
+        seen = self._seen.get(key)
+        store = partial(self.offsets.table.store, *key, offset, seen=seen, first=first)
+        kept = await self._run(store)
+        if kept == offset:
+            self._remember(key, offset)
+        else:
+            raise ConflictError(
+                f"another consumer {key[1]!r} has stored {kept}: it is not taken back to {offset}"
+            )
+
+    def _remember(self, key: _Key, offset: int) -> None:
+        if len(self._seen) >= _MOST and key not in self._seen:
+            self._seen.clear()  # whoever goes back must ask again before
+        self._seen[key] = offset
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.offsets.pool, call)

@@ -13,12 +13,12 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from coldstream.errors import InvalidInputError
 
 _SCRYPT = "{scrypt}"
-_COST, _BLOCK, _LANES, _SALT = 2**14, 8, 1, 16
+_COST, _BLOCK, _LANES, _SALT, _HASH = 2**14, 8, 1, 16, 64
 #: A line of a file must not make a login take a minute or a gigabyte.
 _MAX_COST, _MAX_BLOCK, _MAX_LANES = 2**17, 16, 4
 _RABBIT_SALT = 4
@@ -77,6 +77,22 @@ def holds(stored: str, password: str) -> bool:
     return hmac.compare_digest(digest(salt + password.encode()), expected)
 
 
+def cost(stored: str) -> int:
+    """What checking a password costs, in blocks of scrypt; 0 for what costs next to nothing."""
+    parts = _parts(stored)
+    return 0 if parts is None else parts[0] * parts[1] * parts[2]
+
+
+def decoy(stored: Iterable[str]) -> str:
+    """A hash of no password, as costly to check as the costliest of these; "" if none costs."""
+    costliest = max(stored, key=cost, default="")
+    parts = _parts(costliest)
+    if parts is None:
+        return ""
+    coded = "$".join(base64.b64encode(bytes(size)).decode() for size in (_SALT, _HASH))
+    return f"{_SCRYPT}{parts[0]}${parts[1]}${parts[2]}${coded}"
+
+
 def of_broker(algorithm: str, password_hash: str) -> str:
     """The stored form of what the management API tells of a user; "" if no password is his."""
     stored = f"{{{algorithm}}}{password_hash}"
@@ -102,7 +118,7 @@ def _parts(stored: str) -> tuple[int, int, int, bytes, bytes] | None:
         for each, most in zip(numbers, (_MAX_COST, _MAX_BLOCK, _MAX_LANES), strict=True)
     )
     power = numbers[0] > 1 and numbers[0] & (numbers[0] - 1) == 0
-    if not bounded or not power or len(raw[0]) < _SALT // 2 or len(raw[1]) != 64:
+    if not bounded or not power or len(raw[0]) < _SALT // 2 or len(raw[1]) != _HASH:
         return None
     return *numbers, raw[0], raw[1]
 

@@ -14,14 +14,18 @@ from typing import TypeVar
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.gateway.parcel import Parcel, parcels
-from coldstream.gateway.pump import Pump
 from coldstream.osiris.bloom import FilterMatcher
+from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap
+from coldstream.reader.pump import Pump
 from coldstream.reader.spec import Offset, OffsetSpec
 from coldstream.reader.stream import StreamReader
 from coldstream.remote.roots import Snapshot
 
 T = TypeVar("T")
+
+#: Longer than there is between two looks at a manifest that has nothing new.
+_STAYS_SECONDS = 5.0
 
 
 class Tier(StrEnum):
@@ -98,19 +102,26 @@ class RemoteStream:
             CorruptDataError: damaged bytes; all good chunks before them have been given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        pump = Pump(_batches(self.reader, position, wanted), self.pool)
+        ended: list[RangeRead] = []
+        pump = Pump(_batches(self.reader, position, wanted, ended), self.pool)
         try:
             while (batch := await pump.next()) is not None:
                 yield batch
         finally:
             pump.close()
+            # Who has come to the end soon looks again. Until then his place stays, so that what
+            # another one fetches there meanwhile is kept for him.
+            asyncio.get_running_loop().call_later(_STAYS_SECONDS, ended.clear)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, call)
 
 
 def _batches(
-    reader: StreamReader, position: int, wanted: FilterMatcher | None
+    reader: StreamReader,
+    position: int,
+    wanted: FilterMatcher | None,
+    ended: list[RangeRead],
 ) -> Generator[Batch, None, None]:
     read = reader.begin(Offset(position))
     committed = max(read.end - 1, 0)
@@ -132,3 +143,4 @@ def _batches(
                 yield Batch(ready, ends, committed=committed)
                 if error is not None:
                     raise error
+    ended.append(read)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from coldstream.errors import InvalidInputError
-from coldstream.gateway.connection import Connection
+from coldstream.gateway.connection import LOGIN_SECONDS, Connection
 from coldstream.gateway.site import Site
 
 #: Bytes of a client's frames that are read ahead of their turn.
@@ -40,7 +40,15 @@ class Server:
             InvalidInputError: nobody can listen there.
         """
         try:
-            server = await asyncio.start_server(self._taken, host, port, ssl=tls, limit=_READ_AHEAD)
+            server = await asyncio.start_server(
+                self._taken,
+                host,
+                port,
+                ssl=tls,
+                # Who has not shaken hands is no client yet, and counts among none.
+                ssl_handshake_timeout=LOGIN_SECONDS if tls else None,
+                limit=_READ_AHEAD,
+            )
         except OSError as exc:
             raise InvalidInputError(f"--host {host}, --port {port}: {exc.strerror or exc}") from exc
         alive = asyncio.create_task(self._alive())
@@ -73,6 +81,10 @@ class Server:
         try:
             with suppress(asyncio.CancelledError):  # the server ends
                 await Connection(self._site, reader, writer).serve()
+        except Exception as exc:
+            self._site.say(f"the connection of a client ends: {exc!r}"[:500])
+            writer.close()
+            raise
         finally:
             metrics.connections -= 1
             self._clients.discard(task)

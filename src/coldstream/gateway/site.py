@@ -30,6 +30,7 @@ class Site:
         version: of coldstream.
         host: that clients are told to connect to; "" for the one that they came by.
         port: the same; 0 for the one that they came by.
+        subscriptions: of all clients together, at the most: each may hold a range in memory.
         penalty_seconds: after which a wrong password is answered, so that nobody tries thousands.
     """
 
@@ -42,6 +43,7 @@ class Site:
     version: str
     host: str = ""
     port: int = 0
+    subscriptions: int = 1024
     penalty_seconds: float = 1.0
     _logins: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOGINS_AT_ONCE))
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
     ConflictError,
     DivergedError,
@@ -20,11 +21,11 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.feed import Fed
 from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
-from coldstream.gateway.upstream import Fed, NoMemberError
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
@@ -60,6 +61,7 @@ class TieredStream:
         local: files of the local tier on this machine; None without them.
         tell: told of what a person should know: the stream's name and a sentence.
         poll_seconds: between two looks at a manifest that has nothing new.
+        find_remote: looks for a remote tier that was not there at first.
     """
 
     vhost: str
@@ -69,6 +71,7 @@ class TieredStream:
     local: LocalStream | None
     tell: Callable[[str, str], None]
     poll_seconds: float = 1.0
+    find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -109,6 +112,8 @@ class TieredStream:
             return await self.remote.locate(spec)
         if isinstance(spec, Next | Offset | Timestamp):
             return max(found, end)
+        if isinstance(spec, Last) and self.remote is not None and found < end:
+            return max(found, await self.remote.locate(spec))  # its log is empty, or is behind
         return found
 
     async def follow(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
@@ -124,9 +129,10 @@ class TieredStream:
         while True:
             before = position
             try:
-                async for batch in self._once(position, wanted):
-                    yield batch
-                    position = max(position, batch.next_offset)
+                async with contextlib.aclosing(self._once(position, wanted)) as batches:
+                    async for batch in batches:
+                        yield batch
+                        position = max(position, batch.next_offset)
             except (UnavailableError, ConflictError) as exc:
                 failures = 0 if position > before else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
@@ -151,6 +157,23 @@ class TieredStream:
             await asyncio.sleep(self.poll_seconds)
             await self._grown(position)
             return
+        try:
+            await self._check_log(self.broker)
+            async with contextlib.aclosing(self._locally(self.broker, position, wanted)) as batches:
+                async for batch in batches:
+                    yield batch
+                    position = batch.next_offset
+        except NotFoundError as exc:
+            if self.remote is None or exc.key is not None:
+                raise
+            # The queue was deleted, or was never this broker's: what history there is, stays.
+            await asyncio.sleep(self.poll_seconds)
+            await self._grown(position)
+
+    async def _locally(
+        self, broker: BrokerTier, position: int, wanted: Wanted
+    ) -> AsyncGenerator[Batch, None]:
+        """What the files have, or else the broker's port."""
         if self.local is not None and await self.local.has(position):
             before = position
             async with contextlib.aclosing(self.local.read(position, wanted.matcher)) as batches:
@@ -160,39 +183,31 @@ class TieredStream:
                         position = batch.next_offset
             if position > before:
                 return
-        async with contextlib.aclosing(self._of_broker(self.broker, position, wanted)) as batches:
+        async with contextlib.aclosing(self._of_broker(broker, position, wanted)) as batches:
             async for batch in batches:
                 yield batch
 
     async def _of_broker(
         self, broker: BrokerTier, due: int, wanted: Wanted
     ) -> AsyncGenerator[Batch, None]:
-        try:
-            await self._check_log(broker)
-            feed = broker.follow(self.vhost, self.name, due, wanted.properties)
-            async with contextlib.aclosing(feed):
-                async for fed in feed:
-                    parcel = fed.parcel
-                    found = verdict(due, parcel.chunk_id, parcel.next_offset)
-                    if found is None:
-                        found = await self._across(fed, due)
-                    if found is Verdict.REMOTE:
-                        return
-                    if found is Verdict.WAIT:
-                        await self._wait(due, parcel.chunk_id)
-                        return
-                    if found is Verdict.SKIP:
-                        await self._check_skipped(parcel)
-                    if found is Verdict.DELIVER:
-                        due = parcel.next_offset
-                        committed = fed.committed or due - 1
-                        yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
-        except NotFoundError:
-            if self.remote is None:
-                raise
-            # The queue was deleted, or was never this broker's: what history there is, stays.
-            await asyncio.sleep(self.poll_seconds)
-            await self._grown(due)
+        feed = broker.follow(self.vhost, self.name, due, wanted.properties)
+        async with contextlib.aclosing(feed):
+            async for fed in feed:
+                parcel = fed.parcel
+                found = verdict(due, parcel.chunk_id, parcel.next_offset)
+                if found is None:
+                    found = await self._across(fed, due)
+                if found is Verdict.REMOTE:
+                    return
+                if found is Verdict.WAIT:
+                    await self._wait(due, parcel.chunk_id)
+                    return
+                if found is Verdict.SKIP:
+                    await self._check_skipped(parcel)
+                if found is Verdict.DELIVER:
+                    due = parcel.next_offset
+                    committed = fed.committed or due - 1
+                    yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
 
     async def _check_log(self, broker: BrokerTier) -> None:
         """See that the broker's log is the one whose beginning the remote tier has.
@@ -228,13 +243,17 @@ class TieredStream:
 
     async def _across(self, fed: Fed, due: int) -> Verdict:
         first = await fed.first_offset()
-        remote_next = 0
-        if self.remote is not None:
-            remote_next = (await self.remote.snapshot()).root.next_offset
-        elif first is None or first > due:
+        missing = first is None or first > due
+        if missing and self.remote is None and self.find_remote is not None:
+            # Whoever has subscribed before there was any history must not miss it later.
+            self.remote = await self.find_remote()
+        if missing and self.remote is None:
             # What local retention takes of a stream without a remote tier is gone, as ever.
             self.tell(self.name, f"local retention has taken offset {due} before it was read")
             return Verdict.DELIVER
+        remote_next = 0
+        if self.remote is not None:
+            remote_next = (await self.remote.snapshot()).root.next_offset
         return across(due, first, remote_next)
 
     async def _wait(self, due: int, chunk_id: int) -> None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from coldstream.agent.log import StreamLog
@@ -76,7 +77,19 @@ class Streams:
         if found is not None:
             remote = self._remote_of(found.directory)
             local = self._local_of(found)
-        return TieredStream(vhost, name, remote, self.broker, local, self.tell)
+        return TieredStream(
+            vhost,
+            name,
+            remote,
+            self.broker,
+            local,
+            self.tell,
+            find_remote=partial(self._find_remote, vhost, name),
+        )
+
+    async def _find_remote(self, vhost: str, name: str) -> RemoteStream | None:
+        found = await self.names.find(vhost, name)
+        return None if found is None else self._remote_of(found.directory)
 
     def _remote_of(self, directory: str) -> RemoteStream:
         known = self._remote.get(directory)

@@ -9,60 +9,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 
+from coldstream.broker import answers
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import (
-    MAX_FRAME,
     RESPONSE,
-    Code,
     Fields,
     Key,
     OffsetType,
-    binary,
     frame,
     properties,
     string,
     subscribe,
 )
 from coldstream.broker.tls import refused
-from coldstream.errors import (
-    ColdstreamError,
-    CorruptDataError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnavailableError,
-)
-from coldstream.gateway.parcel import Parcel, delivered
+from coldstream.errors import ColdstreamError, NotFoundError, UnavailableError
+from coldstream.gateway.feed import Feed
+from coldstream.gateway.hang_up import hang_up
+from coldstream.gateway.parcel import Parcel
 
 #: The largest chunk that was seen has 10.5 MB; a batch cannot have more messages than 65,535.
 MAX_CHUNK = 2**27
-_HEARTBEAT_SECONDS = 60
 _BLOCK = 2**20
 #: How long a chunk may take that is there: if none comes, there is none.
 _CHUNK_SECONDS = 1.0
-_V2 = 2
-
-
-class NoMemberError(UnavailableError):
-    """This node has no running member of the stream; another one may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fed:
-    """A chunk as it was delivered.
-
-    Attributes:
-        parcel: header and data, whose CRC holds.
-        committed: what the broker said of the commit offset; 0 where it says nothing.
-        first_offset: asks the very node that gave it where its log begins.
-    """
-
-    parcel: Parcel
-    committed: int
-    first_offset: Callable[[], Awaitable[int | None]]
+_DELIVER_V2 = 2
+_STATISTICS_SINCE = (3, 11)
 
 
 class Upstream:
@@ -85,12 +58,12 @@ class Upstream:
         self._uri, self._reader, self._writer, self._seconds = uri, reader, writer, seconds
         self._correlation = 0
         self._waiting: dict[tuple[int, int], asyncio.Future[Fields]] = {}
-        self._feeds: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._feeds: dict[int, Feed] = {}
         self._tuned: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
+        self._releasing: set[asyncio.Task[None]] = set()
         self._versions: frozenset[int] = frozenset()
         self.broken = ""
-        self.changed: set[str] = set()
 
     @classmethod
     async def connect(cls, uri: StreamUri, vhost: str, *, seconds: float = 10.0) -> Upstream:
@@ -125,15 +98,15 @@ class Upstream:
         told = await self.ask(
             Key.PEER_PROPERTIES, properties({"product": "coldstream gateway", "version": "1"})
         )
-        version = dict(told.array(_pair)).get("version", "")
+        version = dict(told.array(answers.pair)).get("version", "")
         await self.ask(Key.SASL_HANDSHAKE, b"")
-        secret = binary(f"\0{self._uri.user}\0{self._uri.password}".encode())
-        await self.ask(Key.SASL_AUTHENTICATE, string("PLAIN") + secret)
+        secret = answers.plain(self._uri.user, self._uri.password)
+        await self.ask(Key.SASL_AUTHENTICATE, secret)
         await self._in_time(self._tuned, "Tune")
-        self._send(frame(Key.TUNE, struct.pack(">II", MAX_FRAME, _HEARTBEAT_SECONDS)))
+        self._send(answers.tuned())
         await self.ask(Key.OPEN, string(vhost), about=vhost)
-        if _release(version) >= (3, 11):  # an older one hangs up
-            body = struct.pack(">iHHH", 1, Key.DELIVER, 1, _V2)
+        if _numbers(version) >= _STATISTICS_SINCE:  # an older one hangs up
+            body = struct.pack(">iHHH", 1, Key.DELIVER, 1, _DELIVER_V2)
             rows = (await self.ask(Key.COMMAND_VERSIONS, body)).array(_version)
             self._versions = frozenset(rows)
         self._tasks.append(asyncio.create_task(self._beat()))
@@ -143,9 +116,7 @@ class Upstream:
         self._fail("was left")
         for task in self._tasks:
             task.cancel()
-        self._writer.close()
-        with contextlib.suppress(Exception):
-            await self._writer.wait_closed()
+        await hang_up(self._writer)
 
     async def exists(self, stream: str) -> bool:
         """Whether the broker has a stream of this name."""
@@ -161,16 +132,12 @@ class Upstream:
         Raises:
             NotFoundError: there is no such stream.
         """
-        body = struct.pack(">i", 1) + string(stream)
-        fields = await self._request(Key.METADATA, body)
-        nodes = dict(fields.array(_node))
-        for name, code, leader, replicas in fields.array(_metadata):
-            if name == stream and code == Code.NO_STREAM:
-                raise NotFoundError(f"the broker at {self._uri} has no stream {stream!r}")
-            if name == stream:
-                found = [nodes[each] for each in (leader, *replicas) if each in nodes]
-                return list(dict.fromkeys(found))
-        return []
+        fields = await self._metadata(stream)
+        found = answers.placed(fields, stream, str(self._uri))
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    async def _metadata(self, stream: str) -> Fields:
+        return await self._request(Key.METADATA, struct.pack(">i", 1) + string(stream))
 
     async def first_offset(self, stream: str) -> int | None:
         """Where the node's log of a stream begins; None if nobody can say.
@@ -179,7 +146,7 @@ class Upstream:
         """
         if Key.STREAM_STATS in self._versions:
             fields = await self.ask(Key.STREAM_STATS, string(stream), about=stream)
-            return dict(fields.array(_number)).get("first_chunk_id")
+            return dict(fields.array(answers.statistic)).get("first_chunk_id")
         header = await self.header(stream, OffsetType.FIRST)
         return None if header is None else header.chunk_id
 
@@ -188,7 +155,7 @@ class Upstream:
         if Key.STREAM_STATS not in self._versions:
             return {}
         fields = await self.ask(Key.STREAM_STATS, string(stream), about=stream)
-        return dict(fields.array(_number))
+        return dict(fields.array(answers.statistic))
 
     async def header(self, stream: str, where: OffsetType, value: int = 0) -> Parcel | None:
         """The first committed chunk of messages from there on; None if none came in a second.
@@ -198,10 +165,15 @@ class Upstream:
         """
         feed = await self.subscribe(stream, where, value)
         try:
-            async with asyncio.timeout(_CHUNK_SECONDS):
-                return (await feed.next()).parcel
-        except TimeoutError:
-            return None
+            try:
+                async with asyncio.timeout(_CHUNK_SECONDS):
+                    await feed.arrival()
+            except TimeoutError:
+                # A broker under load is late with all: what is there comes before this answer.
+                await self._metadata(stream)
+                if feed.empty():
+                    return None
+            return (await feed.next()).parcel
         finally:
             await feed.close()
 
@@ -225,31 +197,55 @@ class Upstream:
         number = next((each for each in range(256) if each not in self._feeds), None)
         if number is None:
             raise UnavailableError("256 subscriptions on one connection to the broker")
-        feed = Feed(self, number, stream, asyncio.Queue())
-        self._feeds[number] = feed.queue
+        feed = self._feeds[number] = Feed(self, number, stream, credit)
         body = subscribe(number, stream, where, offset=value, credit=credit, more=more)
         try:
             await self.ask(Key.SUBSCRIBE, body, about=stream)
-        except BaseException:
+        except ColdstreamError:
             self._feeds.pop(number, None)
+            raise
+        except BaseException:
+            # Who asked waits no longer, but the broker may deliver under this number.
+            self._release(feed)
             raise
         return feed
 
     async def unsubscribe(self, feed: Feed) -> None:
         """End a subscription; never raises for a connection that is broken."""
+        await asyncio.shield(self._release(feed))
+
+    def _release(self, feed: Feed) -> asyncio.Task[None]:
+        """Free the number of a feed, in a task of its own: nobody's end may stop it."""
+        task = asyncio.create_task(self._released(feed))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+        return task
+
+    async def _released(self, feed: Feed) -> None:
         if not self.broken:
             with contextlib.suppress(ColdstreamError):
                 await self.ask(Key.UNSUBSCRIBE, struct.pack(">B", feed.number), about=feed.stream)
+        # Not before: what the broker delivers under this number is this feed's until it answers.
         self._feeds.pop(feed.number, None)
 
     def give_credit(self, number: int) -> None:
         """One more chunk."""
         self._send(frame(Key.CREDIT, struct.pack(">BH", number, 1)))
 
-    def store_offset(self, reference: str, stream: str, offset: int) -> None:
-        """Have the broker remember an offset; it answers nothing."""
+    async def store_offset(self, reference: str, stream: str, offset: int) -> None:
+        """Have the broker remember an offset; it answers nothing.
+
+        Raises:
+            UnavailableError: the connection is broken, or the broker takes nothing.
+        """
         body = string(reference) + string(stream) + struct.pack(">Q", offset)
         self._send(frame(Key.STORE_OFFSET, body))
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._writer.drain()  # else a client's offsets would pile up here
+        except (OSError, TimeoutError) as exc:
+            self._fail("takes nothing")
+            raise self.gone() from exc
 
     async def ask(self, key: Key, body: bytes, *, about: str = "") -> Fields:
         """The fields of a response behind its code.
@@ -258,17 +254,8 @@ class Upstream:
             As `subscribe`; UnavailableError for any other code.
         """
         fields = await self._request(key, body)
-        code = fields.number("H")
-        if code == Code.OK:
-            return fields
-        words = f"the broker at {self._uri} answers {key.name} with code {code} ({about[:300]!r})"
-        if code in (Code.AUTHENTICATION_FAILED, Code.ACCESS_REFUSED):
-            raise PermissionDeniedError(words)
-        if code in (Code.NO_STREAM, Code.NO_VHOST, Code.NO_OFFSET):
-            raise NotFoundError(words)
-        if code == Code.NOT_AVAILABLE:
-            raise NoMemberError(words)
-        raise UnavailableError(words)
+        who = f"the broker at {self._uri} answers {key.name}"
+        return answers.checked(fields, who, repr(about[:300]))
 
     async def _request(self, key: Key, body: bytes) -> Fields:
         self._correlation += 1
@@ -307,12 +294,12 @@ class Upstream:
             if not answer.done():
                 answer.set_exception(self.gone())
                 answer.exception()  # whoever waits gets it; if nobody does, it is no news
-        for queue in self._feeds.values():
-            queue.put_nowait(None)
+        for feed in self._feeds.values():
+            feed.end(self.gone())
 
     async def _beat(self) -> None:
         while not self.broken:
-            await asyncio.sleep(_HEARTBEAT_SECONDS / 2)
+            await asyncio.sleep(answers.HEARTBEAT_SECONDS / 2)
             with contextlib.suppress(UnavailableError):
                 self._send(frame(Key.HEARTBEAT, b""))
 
@@ -320,7 +307,7 @@ class Upstream:
         try:
             while True:
                 # A broker that lives says so twice a minute.
-                async with asyncio.timeout(2 * _HEARTBEAT_SECONDS):
+                async with asyncio.timeout(2 * answers.HEARTBEAT_SECONDS):
                     size = struct.unpack(">I", await self._reader.readexactly(4))[0]
                     if not 4 <= size <= MAX_CHUNK:
                         self._fail(f"sends a frame of {size} bytes")
@@ -331,14 +318,17 @@ class Upstream:
             self._fail("hung up")
         except UnavailableError as exc:
             self._fail(exc.reason)
+        except Exception as exc:  # whoever waits must not wait for ever because of our bug
+            self._fail(f"is not understood: {exc!r}"[:300])
+            raise
 
     def _take(self, data: bytes) -> None:
         fields = Fields(data)
         key, _ = fields.number("H"), fields.number("H")
         if key == Key.DELIVER:
-            queue = self._feeds.get(fields.number("B"))
-            if queue is not None:
-                queue.put_nowait(data)
+            feed = self._feeds.get(fields.number("B"))
+            if feed is not None and not feed.put(data):
+                self._fail(f"delivers more of {feed.stream!r} than it was given credit for")
         elif key & RESPONSE:
             answer = self._waiting.get((key & ~RESPONSE, fields.number("I")))
             if answer is not None and not answer.done():
@@ -354,59 +344,14 @@ class Upstream:
             self._fail(f"closes the connection: {code} {reason[:200]}")
 
     def _lost(self, stream: str) -> None:
-        """The node has ended its subscriptions to a stream."""
-        del stream  # there is one on a connection that follows, and the others ask anew
-        self._fail("says that the stream has changed")
+        """The node has ended its subscriptions to a stream; those to others go on."""
+        for feed in self._feeds.values():
+            if feed.stream == stream:
+                words = f"the broker at {self._uri} says that the stream has changed"
+                feed.end(UnavailableError(words, stream=stream))
 
 
-class Feed:
-    """The chunks of one subscription, in order.
-
-    Args:
-        connection: of it.
-        number: of the subscription.
-        stream: name.
-        queue: what has come; None at the end.
-    """
-
-    def __init__(
-        self, connection: Upstream, number: int, stream: str, queue: asyncio.Queue[bytes | None]
-    ) -> None:
-        self._connection = connection
-        self.number, self.stream, self.queue = number, stream, queue
-
-    async def next(self) -> Fed:
-        """The next chunk; its credit is given back by `taken`.
-
-        Raises:
-            UnavailableError: the connection is broken.
-            CorruptDataError: what came is no chunk, or its CRC does not hold.
-        """
-        data = await self.queue.get()
-        if data is None:
-            raise self._connection.gone()
-        if len(data) < 5:
-            raise CorruptDataError("the broker delivers less than a chunk")
-        at, committed = 5, 0  # behind key, version and subscription
-        if struct.unpack_from(">H", data, 2)[0] >= _V2 and len(data) >= 13:
-            at, committed = 13, struct.unpack_from(">Q", data, 5)[0]
-        view = memoryview(data)[at:]
-        if len(view) > _BLOCK:
-            parcel = await asyncio.to_thread(delivered, view)
-        else:
-            parcel = delivered(view)
-        return Fed(parcel, committed, partial(self._connection.first_offset, self.stream))
-
-    def taken(self) -> None:
-        """The last chunk was handed on: another one may come."""
-        self._connection.give_credit(self.number)
-
-    async def close(self) -> None:
-        """End the subscription."""
-        await self._connection.unsubscribe(self)
-
-
-def _release(version: str) -> tuple[int, int]:
+def _numbers(version: str) -> tuple[int, int]:
     """Major and minor number; (0, 0) for what is none."""
     parts = version.split(".")
     if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
@@ -414,23 +359,6 @@ def _release(version: str) -> tuple[int, int]:
     return int(parts[0][:6]), int(parts[1][:6])
 
 
-def _pair(fields: Fields) -> tuple[str, str]:
-    return fields.string(), fields.string()
-
-
-def _number(fields: Fields) -> tuple[str, int]:
-    return fields.string(), fields.number("q")
-
-
 def _version(fields: Fields) -> int:
     key, _, _ = fields.number("H"), fields.number("H"), fields.number("H")
     return key
-
-
-def _node(fields: Fields) -> tuple[int, tuple[str, int]]:
-    return fields.number("H"), (fields.string(), fields.number("I"))
-
-
-def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
-    name, code, leader = fields.string(), fields.number("H"), fields.number("H")
-    return name, code, leader, fields.array(lambda each: each.number("H"))

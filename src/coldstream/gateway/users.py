@@ -5,8 +5,10 @@
     admin:secret:.*
 
 The pattern (RE2) must match all of a stream's name: QUEUE for the queues of virtual host "/", and
-VHOST/QUEUE for those of any other, which a user may enter where the pattern fits anything of it.
-A stream that has no queue, as in a copy of a bucket, goes by the name of its directory.
+VHOST/QUEUE for those of any other. A stream that has no queue, as in a copy of a bucket, goes by
+the name of its directory. The first slash ends the virtual host: one in its own name is %2F, and a
+percent sign %25; a queue of "/" with a slash in its name is %2F/QUEUE, so that no pattern for
+another virtual host fits it.
 """
 
 from __future__ import annotations
@@ -63,20 +65,36 @@ class PatternRights:
 
     def may_read(self, vhost: str, name: str) -> bool:
         """As `Rights` says."""
-        full = name if vhost == "/" else f"{vhost}/{name}"
-        return re2.fullmatch(self.pattern, full) is not None
+        return re2.fullmatch(self.pattern, _full(vhost, name)) is not None
+
+
+def _full(vhost: str, name: str) -> str:
+    """A name that no other queue of any virtual host has."""
+    if vhost == "/" and "/" not in name:
+        return name
+    return f"{vhost.replace('%', '%25').replace('/', '%2F')}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class FileUsers:
-    """The users of a file."""
+    """The users of a file.
+
+    Attributes:
+        users: the stored password of each, and what he may do.
+        decoy: nobody's password; as costly to check as the costliest of theirs.
+    """
 
     users: Mapping[str, tuple[str, PatternRights]]
+    decoy: str = ""
 
     def log_in(self, user: str, password: str) -> Rights | None:
-        """As `Users` says."""
-        stored, rights = self.users.get(user, ("", None))
-        return rights if stored and passwords.holds(stored, password) else None
+        """As `Users` says; takes as long for a user that is not there as for any other."""
+        nobody: tuple[str, PatternRights | None] = self.decoy, None
+        stored, rights = self.users.get(user, nobody)
+        right = passwords.holds(stored, password)
+        if passwords.cost(stored) < passwords.cost(self.decoy):
+            passwords.holds(self.decoy, password)
+        return rights if right else None
 
 
 def read_users(path: Path) -> FileUsers:
@@ -126,4 +144,4 @@ def parse_users(text: str) -> FileUsers:
         found[user] = stored, PatternRights(pattern)
     if not found:
         raise InvalidInputError("names no user")
-    return FileUsers(found)
+    return FileUsers(found, passwords.decoy(stored for stored, _ in found.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from coldstream.errors import UnavailableError
 from coldstream.fragment import Buffer
@@ -123,6 +123,15 @@ class ObjectStore(Protocol):
         One request. Fewer than `limit` rows mean that the listing ends here; so whoever goes on
         behind the last row, odd or not, sees every object and comes to an end.
         """
+        ...
+
+
+@runtime_checkable
+class Doubted(Protocol):
+    """An object store that may answer with what it has kept, and can be told not to."""
+
+    def doubt(self, key: str) -> None:
+        """What it gave of this object does not hold: ask the bucket next time."""
         ...
 
 

@@ -170,6 +170,7 @@ class RangeRead:
         self._objects = objects
         self._manifest = manifest
         self._asked = asked
+        self._place = objects.place()
         self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
 
     @property
@@ -188,10 +189,19 @@ class RangeRead:
             CorruptDataError: a group of the manifest is damaged.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
+        try:
+            yield from self._found()
+        finally:
+            # Who has come to the end may go on there; what others fetch meanwhile is kept for him.
+            if self.position < self.end:
+                self._place.leave()
+
+    def _found(self) -> Generator[FetchedChunks | Gap | CorruptRange, None, None]:
         manifest = self._manifest
         while self.position < self.end:
+            self._place.join(self.position)
             try:
-                ahead = pieces(manifest.root, self.position, self.end, self._objects)
+                ahead = pieces(manifest.root, self.position, self.end, self._objects, self._place)
                 with closing(ahead) as found:
                     last: FetchedChunks | Gap | None = None
                     for piece in found:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import ColdstreamError, CorruptDataError
@@ -25,10 +26,12 @@ from coldstream.fragment import (
 from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
-from coldstream.ports import ObjectStore
+from coldstream.ports import Doubted, ObjectStore
 from coldstream.reader.settings import ReaderSettings
 from coldstream.soundness.chunks import USER, Checked, Records, check_chunks
 from coldstream.soundness.trailer import MAX_TIMESTAMP, MIN_TIMESTAMP, differences
+
+F = TypeVar("F")
 
 _OPEN_FRAGMENTS = 4
 _TAIL_WINDOW = 256 * 2**10
@@ -143,6 +146,29 @@ class Fragments:
             if known is not None:
                 self._open.move_to_end(entry.uid)
                 return known
+        opened = self._sure(self.path(entry), lambda: self._opened(entry))
+        self._remember(entry.uid, opened)
+        return opened
+
+    def doubt(self, path: str) -> None:
+        """What was read of an object does not hold: nothing that is kept of it is used again."""
+        if isinstance(self._store, Doubted):
+            self._store.doubt(path)
+
+    def _sure(self, path: str, read: Callable[[], F]) -> F:
+        """What is read; once more from the bucket itself, if it does not hold and was kept."""
+        if not isinstance(self._store, Doubted):
+            return read()
+        try:
+            found = read()
+        except CorruptDataError:
+            found = None
+        if found is None or (isinstance(found, FetchedChunks) and found.checked.error is not None):
+            self._store.doubt(path)
+            return read()
+        return found
+
+    def _opened(self, entry: Entry) -> OpenFragment:
         key, path = entry.data_key(self._stream), self.path(entry)
         try:
             guess = max(self._settings.index_guess, TRAILER_SIZE)
@@ -154,12 +180,10 @@ class Fragments:
                 section = bytes(self._store.get(path, at, at + trailer.index_size))
             else:
                 section = suffix[-missing : len(suffix) - TRAILER_SIZE]
-            opened = _opened(key, path, section, trailer)
+            return _opened(key, path, section, trailer)
         except ColdstreamError as error:
             error.located(stream=self._stream, offset=entry.first_offset, key=path)
             raise
-        self._remember(entry.uid, opened)
-        return opened
 
     def whole(self, entry: Entry, start: int, end: int) -> FetchedChunks:
         """A small fragment by one GET, every byte of it checked.
@@ -172,6 +196,9 @@ class Fragments:
         Raises:
             NotFoundError, CorruptDataError: as `open`; of a chunk the error is in the piece.
         """
+        return self._sure(self.path(entry), lambda: self._whole(entry, start, end))
+
+    def _whole(self, entry: Entry, start: int, end: int) -> FetchedChunks:
         key, path = entry.data_key(self._stream), self.path(entry)
         try:
             data = memoryview(self._store.get(path, 0, entry.size))
@@ -197,6 +224,9 @@ class Fragments:
             CorruptDataError: it ends too early or begins with something else; of a chunk the error
                 is in the piece.
         """
+        return self._sure(fragment.path, lambda: self._chunks(fragment, first, last))
+
+    def _chunks(self, fragment: OpenFragment, first: int, last: int) -> FetchedChunks:
         start, end = fragment.index.data_range(first, last)
         lead = len(HEADER) if first == 0 else 0
         try:
@@ -263,24 +293,6 @@ def checked_trailer(suffix: bytes | memoryview, entry: Entry, key: DataKey) -> T
         if each.field not in (MIN_TIMESTAMP, MAX_TIMESTAMP):
             raise CorruptDataError(each.words)
     return trailer
-
-
-def ranges(
-    index: FragmentIndex, first: int, last: int, sizes: Iterator[int]
-) -> Iterator[tuple[int, int]]:
-    """Cut the chunks `first` to `last` (included) into ranges of about the given sizes in bytes.
-
-    Every range has whole chunks and at least one; it is longer than asked only if it has just one.
-    """
-    while first <= last:
-        begin = index[first].position
-        size = next(sizes)
-        end = last
-        if index.data_range(first, last)[1] - len(HEADER) - begin > size:
-            # The last chunk that begins at or below the limit is the first that may end beyond it.
-            end = max(first, min(index.chunk_at_position(begin + size + 1) - 2, last))
-        yield first, end
-        first = end + 1
 
 
 def _opened(key: DataKey, path: str, section: Buffer, trailer: Trailer) -> OpenFragment:

@@ -11,7 +11,8 @@ from coldstream.fragment import Trailer
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.ports import ObjectStore
-from coldstream.reader.fragments import Fragments, OpenFragment, ranges
+from coldstream.reader.cuts import ranges
+from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.remote.trailers import read_trailer
 from coldstream.soundness.chunks import USER, Checked, contents_faults, counts_of

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from coldstream.manifest.tree import Fetch
 from coldstream.ports import ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.settings import ReaderSettings
+from coldstream.reader.shared import Place, SharedRanges
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
 
 
@@ -22,6 +25,7 @@ class StreamObjects:
         fragments: gives a fragment, or part of one.
         settings: sizes and numbers of requests.
         budget: bytes that fetched data may hold.
+        place: makes the place of one more reader; what was fetched is shared by all of a stream.
     """
 
     store: ObjectStore
@@ -29,6 +33,7 @@ class StreamObjects:
     fragments: Fragments
     settings: ReaderSettings
     budget: MemoryBudget
+    place: Callable[[], Place]
 
     @classmethod
     def of(
@@ -45,4 +50,5 @@ class StreamObjects:
         settings = settings or ReaderSettings()
         groups = fetcher(store, nodes, prefix, stream)
         fragments = Fragments(store, prefix, stream, settings)
-        return cls(store, groups, fragments, settings, budget)
+        place = partial(SharedRanges.of(budget).place, store, prefix, stream)
+        return cls(store, groups, fragments, settings, budget, place)

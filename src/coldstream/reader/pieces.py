@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +18,14 @@ from coldstream.crc import combine
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.reader.fragments import FetchedChunks, OpenFragment, ranges
+from coldstream.reader.cuts import shared_ranges
+from coldstream.reader.fetch import Fetch, Span
+from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
+from coldstream.reader.shared import Lease, Place
 
 _OPEN_AHEAD = 2
 
@@ -32,12 +35,14 @@ def pieces(
     start: int,
     end: int,
     objects: StreamObjects,
+    place: Place,
 ) -> Generator[FetchedChunks | Gap, None, None]:
     """What covers [start, end), in order, fetched ahead and checked.
 
     The tree is walked as the read goes on: groups are fetched when the plan comes to them. The CRC
     over the data of a fragment is checked wherever all of it is read. Closing the generator ends
-    the threads.
+    the threads. What other readers of the stream have fetched and this one wants is not fetched
+    again; `place` has joined, and is moved as the pieces are taken.
 
     Raises:
         NotFoundError: an object is gone.
@@ -45,18 +50,27 @@ def pieces(
     """
     settings = objects.settings
     with workers(settings.in_flight, settings.pool) as pool:
-        plan = _Fetches(start, end, objects, pool)
+        plan = _Fetches(start, end, objects, pool, place)
+        fetches = plan.fetches(root)
         results = in_order(
-            plan.fetches(root), pool, budget=objects.budget, in_flight=2 * settings.in_flight
+            fetches,
+            pool,
+            budget=objects.budget,
+            in_flight=settings.in_flight,
+            place=place,
         )
         crc: int | None = None
-        with closing(results):
+        with closing(fetches), closing(results):
             for piece in results:
                 if isinstance(piece, Gap):
                     yield piece
                     continue
                 crc = _crc_so_far(crc, piece)
-                yield _completed(piece, crc)
+                done = _completed(piece, crc)
+                if done.whole_refused:
+                    objects.fragments.doubt(piece.fragment.path)
+                yield done
+                place.move(piece.next_offset)
 
 
 def _crc_so_far(crc: int | None, piece: FetchedChunks) -> int | None:
@@ -89,13 +103,24 @@ class _Fetches:
     end: int
     objects: StreamObjects
     pool: Executor
+    place: Place
 
-    def fetches(self, root: Root) -> Iterator[Fetch[FetchedChunks | Gap]]:
+    def fetches(self, root: Root) -> Generator[Fetch[FetchedChunks | Gap], None, None]:
         """In order; waits for the index of a large fragment when its turn has come."""
-        settings, fragments = self.objects.settings, self.objects.fragments
+        ahead: deque[tuple[Entry, Lease[OpenFragment] | None]] = deque()
+        try:
+            yield from self._fetches(root, ahead)
+        finally:
+            for _, opened in ahead:
+                if opened is not None:
+                    opened.release()
+
+    def _fetches(
+        self, root: Root, ahead: deque[tuple[Entry, Lease[OpenFragment] | None]]
+    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+        settings = self.objects.settings
         sizes = _doubling(settings.first_range_size, settings.range_size)
         entries = leaves_between(root, self.start, self.end, self.objects.groups)
-        ahead: deque[tuple[Entry, Future[OpenFragment] | None]] = deque()
         failed: ColdstreamError | None = None
         while True:
             while len(ahead) <= _OPEN_AHEAD:
@@ -106,9 +131,8 @@ class _Fetches:
                     failed, entry = error, None
                 if entry is None:
                     break
-                by_ranges = self._by_ranges(entry)
-                opened = self.pool.submit(fragments.open, entry) if by_ranges else None
-                ahead.append((entry, opened))
+                opening = self._opening(entry, needed=False) if self._by_ranges(entry) else None
+                ahead.append((entry, opening))
             if not ahead:
                 if failed is not None:
                     yield Fetch(0, partial(_failed, failed))
@@ -119,10 +143,11 @@ class _Fetches:
                 yield Fetch(
                     0, partial(_told, Gap(max(first, self.start), min(next_offset, self.end)))
                 )
-            elif opened is None:
-                fetch = partial(fragments.whole, entry, self.start, self.end)
-                yield Fetch(entry.size, fetch)
+            elif not self._by_ranges(entry):
+                yield self._whole(entry)
             else:
+                opened = opened or self._opening(entry, needed=True)
+                assert opened is not None
                 yield from self._ranges(opened, sizes)
 
     def _by_ranges(self, entry: Entry) -> bool:
@@ -133,20 +158,50 @@ class _Fetches:
         inside = entry.first_offset < self.start or entry.next_offset > self.end
         return inside or entry.size > settings.range_size
 
+    def _opening(self, entry: Entry, *, needed: bool) -> Lease[OpenFragment] | None:
+        path = self.objects.fragments.path(entry)
+        fetch = Fetch(
+            min(self.objects.settings.index_guess, entry.size),
+            partial(self.objects.fragments.open, entry),
+            Span((path, "index"), entry.first_offset, entry.next_offset),
+        )
+        return self.place.lease(fetch, self.pool, needed=needed)
+
+    def _whole(self, entry: Entry) -> Fetch[FetchedChunks | Gap]:
+        fragments = self.objects.fragments
+        first, end = max(self.start, entry.first_offset), min(self.end, entry.next_offset)
+        key = fragments.path(entry), "whole", first, end
+        return Fetch(
+            entry.size,
+            partial(fragments.whole, entry, first, end),
+            Span(key, entry.first_offset, entry.next_offset),
+            _sound,
+        )
+
     def _ranges(
-        self, opened: Future[OpenFragment], sizes: Iterator[int]
+        self, opened: Lease[OpenFragment], sizes: Iterator[int]
     ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+        settings, fragments = self.objects.settings, self.objects.fragments
         try:
             fragment = opened.result()
         except ColdstreamError as error:
             # What comes before it is still on its way; the error is told in its turn.
             yield Fetch(0, partial(_failed, error))
             return
+        finally:
+            opened.release()
         index = fragment.index
         first, last = index.chunk_of_offset(self.start), index.chunk_of_offset(self.end - 1)
-        for begin, until in ranges(index, first, last, sizes):
+        unit = min(settings.first_range_size, settings.range_size)
+        ids = fragment.records.chunk_ids
+        for begin, until in shared_ranges(index, first, last, sizes, unit):
             low, high = index.data_range(begin, until)
-            yield Fetch(high - low, partial(self.objects.fragments.chunks, fragment, begin, until))
+            yield Fetch(
+                high - low,
+                partial(fragments.chunks, fragment, begin, until),
+                Span((fragment.path, begin, until), int(ids[begin]), int(ids[until + 1])),
+                _sound,
+            )
 
 
 def _doubling(first: int, last: int) -> Iterator[int]:
@@ -154,6 +209,10 @@ def _doubling(first: int, last: int) -> Iterator[int]:
         yield first
         first *= 2
     yield from repeat(last)
+
+
+def _sound(piece: FetchedChunks | Gap) -> bool:
+    return isinstance(piece, Gap) or piece.checked.error is None
 
 
 def _told(gap: Gap) -> FetchedChunks | Gap:

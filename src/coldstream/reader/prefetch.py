@@ -1,38 +1,28 @@
 """Run fetches ahead of their consumer: in threads, within a budget, results in order.
 
-The consumer's thread plans and submits; worker threads fetch and verify. Read-ahead starts small
-and doubles with every result that is consumed, so that reading one chunk does not cost a hundred
-megabytes and a long read soon has everything in flight that it may have.
+The consumer's thread plans and submits; worker threads fetch and verify. Read-ahead starts small,
+so that reading one chunk does not cost a hundred megabytes, and grows with the results that are
+consumed as `depth` says.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.depth import Depth
+from coldstream.reader.fetch import Fetch
+from coldstream.reader.pool import submit
 from coldstream.reader.settings import threads
+from coldstream.reader.shared import Place
 
 T = TypeVar("T")
-
-_FIRST_WINDOW = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch(Generic[T]):
-    """Something to be fetched.
-
-    Attributes:
-        size: bytes that its result holds.
-        run: does it, in a worker thread; what it raises is raised to the consumer, in its turn.
-    """
-
-    size: int
-    run: Callable[[], T]
+T_co = TypeVar("T_co", covariant=True)
 
 
 @contextmanager
@@ -54,10 +44,46 @@ def workers(count: int, make: Callable[[int], Executor] = threads) -> Iterator[E
         pool.shutdown(wait=waits, cancel_futures=True)
 
 
+class _Ticket(Protocol[T_co]):
+    """A fetch that was started."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> T_co: ...
+
+    def release(self) -> None: ...
+
+
+class _Private(Generic[T]):
+    """A fetch for one reader."""
+
+    def __init__(self, size: int, future: Future[T], budget: MemoryBudget) -> None:
+        self._size, self._future, self._budget = size, future, budget
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> T:
+        return self._future.result()
+
+    def release(self) -> None:
+        self._future.cancel()
+        self._budget.give_back(self._size)
+
+
 def in_order(
-    fetches: Iterator[Fetch[T]], pool: Executor, *, budget: MemoryBudget, in_flight: int
+    fetches: Iterator[Fetch[T]],
+    pool: Executor,
+    *,
+    budget: MemoryBudget,
+    in_flight: int,
+    place: Place | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Generator[T, None, None]:
-    """Yield the result of every fetch, in order, with at most `in_flight` of them ahead.
+    """Yield the result of every fetch, in order, while others are fetched ahead.
+
+    As many are under way as bring more; as many again may be done and wait for their turn, so that
+    a slow one does not stop the others.
 
     A result counts against the budget until the next one is asked for. Closing the iterator gives
     everything back.
@@ -66,25 +92,51 @@ def in_order(
         fetches: the plan; asked for more only when there is room.
         pool: where they run.
         budget: shared with other readers.
-        in_flight: fetches ahead of the consumer, at least 1.
+        in_flight: fetches under way at once at most, at least 1.
+        place: of the reader, under the same budget; what has a span is shared with other readers
+            of its stream.
+        clock: seconds, from any start, never falling.
     """
-    window: deque[tuple[int, Future[T]]] = deque()
+
+    def start(fetch: Fetch[T], needed: bool) -> _Ticket[T] | None:
+        if place is not None and fetch.span is not None:
+            return place.lease(fetch, pool, needed=needed)
+        if not budget.take(fetch.size, needed=needed):
+            return None
+        return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
+
+    window: deque[_Ticket[T]] = deque()
+    sizes: deque[int] = deque()
     waiting: Fetch[T] | None = None
-    allowed = min(_FIRST_WINDOW, in_flight)
+    depth = Depth(in_flight)
     try:
         while True:
-            while len(window) < allowed:
+            while _room(window, depth.now):
                 waiting = waiting or next(fetches, None)
-                if waiting is None or not budget.take(waiting.size, needed=not window):
+                if waiting is None:
                     break
-                window.append((waiting.size, pool.submit(waiting.run)))
+                started = start(waiting, not window)
+                if started is None:
+                    break
+                window.append(started)
+                sizes.append(waiting.size)
                 waiting = None
             if not window:
                 return
-            yield window[0][1].result()
-            budget.give_back(window.popleft()[0])
-            allowed = min(2 * allowed, in_flight)
+            waited = not window[0].done()
+            result = window[0].result()
+            depth.consumed(sizes[0], clock(), waited=waited)
+            yield result
+            del result
+            sizes.popleft()
+            window.popleft().release()
     finally:
-        for size, future in window:
-            future.cancel()
-            budget.give_back(size)
+        for ticket in window:
+            ticket.release()
+
+
+def _room(window: Sequence[_Ticket[T]], depth: int) -> bool:
+    """Whether one more may be started."""
+    if len(window) >= 2 * depth:
+        return False
+    return len(window) < depth or sum(not each.done() for each in window) < depth

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from coldstream.errors import InvalidInputError
+from coldstream.reader.depth import AT_ONCE
 
 
 def threads(count: int) -> Executor:
@@ -23,9 +24,8 @@ class ReaderSettings:
             A smaller fragment is fetched in one GET, with its index.
         first_range_size: the first GET of a read, doubled until `range_size` is reached, so that
             the first message does not wait for a whole range.
-        in_flight: GETs under way at once, one thread each; as many more are done or wait for a
-            thread, so that a slow one does not stop the others. One S3 connection gives about
-            40 MB/s, whatever the range.
+        in_flight: GETs under way at once, one thread each, if so many bring more than fewer do; a
+            read finds out (`depth`). One S3 connection gives about 40 MB/s, whatever the range.
         index_guess: the first look at the end of a large fragment; an index that is longer costs
             one GET more.
         refresh_seconds: a manifest that is older is read again before the next fragment; must be
@@ -35,10 +35,15 @@ class ReaderSettings:
 
     range_size: int = 4 * 2**20
     first_range_size: int = 2**20
-    in_flight: int = 8
+    in_flight: int = 64
     index_guess: int = 128 * 2**10
     refresh_seconds: float = 3600
     pool: Callable[[int], Executor] = threads
+
+    @property
+    def at_once(self) -> int:
+        """GETs under way at once where nothing is measured."""
+        return min(self.in_flight, AT_ONCE)
 
     def __post_init__(self) -> None:
         if min(self.range_size, self.first_range_size, self.in_flight, self.index_guess) < 1:

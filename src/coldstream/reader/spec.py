@@ -100,6 +100,43 @@ def parse_bound(text: str) -> Bound:
     return _bound(text.strip().lower(), "an offset or a time")
 
 
+def as_spec(value: OffsetSpec | int | str | datetime) -> OffsetSpec:
+    """A spec from what a program has: an offset, a time, or words as of `parse_spec`.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if isinstance(value, str):
+        return parse_spec(value)
+    if isinstance(value, First | Last | Next):
+        return value
+    return as_bound(value)
+
+
+def as_bound(value: Bound | int | str | datetime) -> Bound:
+    """The end of a range from what a program has.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if isinstance(value, str):
+        return parse_bound(value)
+    if isinstance(value, datetime):
+        return _moment(value)
+    if isinstance(value, Offset | Timestamp):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Offset(value)
+    raise InvalidInputError(f"{value!r:.80} is no offset and no time")
+
+
+def _moment(moment: datetime) -> Timestamp:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    # Chunks are stamped in whole milliseconds, so "at or after" rounds up.
+    return Timestamp(-((_EPOCH - moment) // _MILLISECOND))
+
+
 def _bound(text: str, expected: str) -> Bound:
     if text.isascii() and text.isdigit():
         return Offset(_integer(text))
@@ -112,10 +149,7 @@ def _bound(text: str, expected: str) -> Bound:
         raise InvalidInputError(
             f"expected {expected} such as 2026-03-01T08:00:00Z, not {text[:80]!r}"
         ) from exc
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    # Chunks are stamped in whole milliseconds, so "at or after" rounds up.
-    return Timestamp(-((_EPOCH - moment) // _MILLISECOND))
+    return _moment(moment)
 
 
 def _integer(digits: str) -> int:

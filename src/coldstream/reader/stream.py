@@ -200,11 +200,29 @@ class StreamReader:
         end = read.end
         with closing(_chunks(read, on_gap)) as chunks:
             for chunk in chunks:
-                if chunk.header.chunk_type == USER and (
-                    matcher is None or matcher.matches(chunk.bloom)
-                ):
+                if _is_wanted(chunk, matcher):
                     # Behind a gap, as at the beginning, a chunk may hold some from before it.
                     yield from self._of_chunk(chunk, read.position, end)
+
+    def events(
+        self, read: RangeRead, matcher: FilterMatcher | None = None
+    ) -> Generator[Message | Gap, None, None]:
+        """What a read finds up to its end: messages, and gaps in their turn.
+
+        Args:
+            read: of `begin`; may go on afterwards (`RangeRead.go_on`).
+            matcher: as of `messages`.
+
+        Raises:
+            As `chunks`, but for gaps.
+        """
+        end = read.end
+        with closing(_chunks_and_gaps(read)) as found:
+            for each in found:
+                if isinstance(each, Gap):
+                    yield each
+                elif _is_wanted(each, matcher):
+                    yield from self._of_chunk(each, read.position, end)
 
     def _of_chunk(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
         header = chunk.header
@@ -234,11 +252,24 @@ class StreamReader:
             return RangeRead(self._objects, manifest, start, end, asked=asked)
 
 
+def _is_wanted(chunk: Chunk, matcher: FilterMatcher | None) -> bool:
+    return chunk.header.chunk_type == USER and (matcher is None or matcher.matches(chunk.bloom))
+
+
 def _chunks(read: RangeRead, on_gap: Callable[[Gap], None]) -> Generator[Chunk, None, None]:
-    with closing(read.found()) as found:
+    with closing(_chunks_and_gaps(read)) as found:
         for each in found:
             if isinstance(each, Gap):
                 on_gap(each)
+            else:
+                yield each
+
+
+def _chunks_and_gaps(read: RangeRead) -> Generator[Chunk | Gap, None, None]:
+    with closing(read.found()) as found:
+        for each in found:
+            if isinstance(each, Gap):
+                yield each
             elif isinstance(each, CorruptRange):
                 raise each.error
             else:

@@ -34,9 +34,10 @@ from coldstream.manifest.walk import Visited, refers, walk
 from coldstream.names import data_prefix
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.fragments import Fragments
 from coldstream.reader.inspection import Inspected, inspect_data, inspect_trailer
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 from coldstream.reader.report import CheckedRange, Findings, RangeStatus, VerifyReport
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.listing import SizesInOrder

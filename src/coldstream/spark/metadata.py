@@ -32,8 +32,9 @@ from coldstream.manifest.entries import (
     entry_dtype,
 )
 from coldstream.reader.by_index import ChunkLayout
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.gap import Gap, GapReason
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import EntryPart
 from coldstream.spark.query import PlannedStream, QueryTask
@@ -148,7 +149,7 @@ def _looked(
 def _ahead(stream: StreamRead, fetches: Iterator[Fetch[_T]]) -> Iterator[_T]:
     """The results in order, some of them fetched ahead."""
     objects = stream.objects
-    in_flight = objects.settings.in_flight
+    in_flight = objects.settings.at_once
     with (
         workers(in_flight) as pool,
         closing(in_order(fetches, pool, budget=objects.budget, in_flight=in_flight)) as results,

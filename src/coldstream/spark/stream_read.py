@@ -18,11 +18,12 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.reader.by_index import ChunkLayout, chunks_by_index, layout
+from coldstream.reader.fetch import Fetch
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import Fetch, in_order, workers
+from coldstream.reader.prefetch import in_order, workers
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.roots import Snapshots
 from coldstream.soundness.chunks import Checked

@@ -12,7 +12,7 @@ import pytest
 
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
-from coldstream.broker.connection import NoMemberError
+from coldstream.broker.answers import NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import NotFoundError, UnavailableError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.broker.connection import Connection, NoMemberError, StreamUri
+from coldstream.broker.answers import NoMemberError
+from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import Code, Fields, Key, OffsetType, frame, string, subscribe
 from coldstream.broker.tls import Tls
 from coldstream.errors import (
@@ -23,27 +23,9 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream_devkit.generator import build_chunk
+from tests.support.peer import Answer, Peer, deliver, logging_in, reply
 
 CHUNK = build_chunk(60, 3, 1_790_000_000_000, [b"m" * 100] * 50)
-Answer = Callable[[int, bytes], list[bytes]]
-
-
-def reply(key: Key, body: bytes, *, code: int = Code.OK, rest: bytes = b"") -> bytes:
-    return frame(key, body[:4] + struct.pack(">H", code) + rest, response=True)
-
-
-def logging_in(key: int, body: bytes) -> list[bytes]:
-    """As a broker answers until a virtual host is open."""
-    if key == Key.TUNE:
-        return []
-    answers = [reply(Key(key), body, rest=struct.pack(">i", 0))]
-    if key == Key.SASL_AUTHENTICATE:
-        answers.append(frame(Key.TUNE, struct.pack(">II", 2**20, 60)))
-    return answers
-
-
-def deliver(subscription: int, chunk: bytes = CHUNK) -> bytes:
-    return frame(Key.DELIVER, struct.pack(">B", subscription) + chunk)
 
 
 def serving(key: int, body: bytes) -> list[bytes]:
@@ -51,38 +33,8 @@ def serving(key: int, body: bytes) -> list[bytes]:
     if key == Key.SUBSCRIBE:
         if string("orders") not in body:
             return [reply(Key.SUBSCRIBE, body, code=Code.NO_STREAM)]
-        return [reply(Key.SUBSCRIBE, body), deliver(body[4])]
+        return [reply(Key.SUBSCRIBE, body), deliver(body[4], CHUNK)]
     return logging_in(key, body)
-
-
-class Peer:
-    """Answers frame by frame, in a thread."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        self.heard: list[int] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-            with connection:
-                stream = connection.makefile("rb")
-                while len(size := stream.read(4)) == 4:
-                    data = stream.read(struct.unpack(">I", size)[0])
-                    key = struct.unpack(">H", data[:2])[0]
-                    self.heard.append(key)
-                    for each in self.answer(key, data[4:]):
-                        connection.sendall(each)
-        except OSError:
-            pass  # the test is over
-
-    def close(self) -> None:
-        self._listener.close()
-        self._thread.join(5)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from coldstream.broker.frames import Code, Key, frame, string
 from coldstream.broker.publishing import Publisher
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream.osiris.entry import encode_simple
+from tests.support.peer import Answer, Peer, logging_in, reply
 
-from .test_connection import Answer, Peer, logging_in, peers, reply
+from .test_connection import peers
 
 __all__ = ["peers"]
 Make = Callable[[Answer], Publisher]

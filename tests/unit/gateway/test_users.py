@@ -50,6 +50,24 @@ def test_the_hash_of_a_password_is_no_password() -> None:
     assert parse_users(f"app:{stored}:.*").log_in("app", stored) is None
 
 
+def test_how_long_a_login_takes_does_not_tell_who_is_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[tuple[int, ...]] = []
+    real = passwords._scrypt
+
+    def counted(password: str, salt: bytes, *cost: int) -> bytes:
+        hashed.append(cost)
+        return real(password, salt, *cost)
+
+    users = parse_users(f"app:{passwords.hashed('secret', SALT)}:.*\nplain:word:.*")
+    monkeypatch.setattr(passwords, "_scrypt", counted)
+    for user in ("app", "nobody", "plain"):
+        hashed.clear()
+        assert users.log_in(user, "wrong") is None
+        assert hashed == [(2**14, 8, 1)], user
+
+
 @pytest.mark.parametrize(
     ("pattern", "vhost", "name", "may"),
     [
@@ -61,6 +79,13 @@ def test_the_hash_of_a_password_is_no_password() -> None:
         ("^orders.*$", "/", "orders2", True),
         ("orders|invoices[.].*", "/", "invoices.eu", True),
         (".*", "x", "anything", True),
+        ("x/secret", "/", "x/secret", False),  # a queue of another virtual host
+        ("x/secret", "x", "secret", True),
+        ("%2F/x/secret", "/", "x/secret", True),
+        ("a/b/c", "a", "b/c", True),
+        ("a/b/c", "a/b", "c", False),
+        ("a%2Fb/c", "a/b", "c", True),
+        ("a%2Fb/c", "a%2Fb", "c", False),
     ],
 )
 def test_a_pattern_must_match_all_of_a_name(pattern: str, vhost: str, name: str, may: bool) -> None:

@@ -12,7 +12,7 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.strangers import ForgedError
-from coldstream.broker.connection import NoMemberError
+from coldstream.broker.answers import NoMemberError
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.invariants import Invariant, Violation

@@ -14,6 +14,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.ports import Catalog, ObjectStore
+from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Offset
@@ -63,6 +64,8 @@ def read(
         oracle.prefix,
         oracle.stream,
         settings=ReaderSettings(pool=Inline, refresh_seconds=refresh_seconds),
+        # Of its own: tasks of the simulator cannot wait for each other's GETs.
+        budget=MemoryBudget(),
         nodes=NodeCache(),
         clock=clock,
     )

@@ -20,8 +20,9 @@ from coldstream.fragment import HEADER, TRAILER_SIZE, Buffer, Trailer
 from coldstream.jobs.scrub.tree import TreeTop
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.ports import ObjectStore
-from coldstream.reader.fragments import Fragments, OpenFragment, ranges
-from coldstream.reader.prefetch import Fetch
+from coldstream.reader.cuts import ranges
+from coldstream.reader.fetch import Fetch
+from coldstream.reader.fragments import Fragments, OpenFragment
 from coldstream.reader.settings import ReaderSettings
 from coldstream.soundness.chunks import check_chunks, contents_hold
 from coldstream.soundness.diagnosis import diagnose

@@ -2,7 +2,8 @@
 
 A broker node of its own, the CDK app on an embedded AWS of its own, the real agent. A line every
 few seconds shows what is confirmed and how far it has come. In the end everything confirmed is read
-back from the remote tier by offset, and compared by SHA-256. Nothing that was started stays.
+back from the remote tier by offset, and compared by SHA-256. Then the broker's retention takes what
+is old, and a stock client reads all of it through the gateway. Nothing that was started stays.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from coldstream_devkit.broker import BrokerError
 from coldstream_devkit.broker_release import NEWER, SYSTEM, InstallError, Release, install
 from coldstream_devkit.demo.live.comparison import compared
 from coldstream_devkit.demo.live.play import Play
+from coldstream_devkit.demo.live.reading import Reading
 from coldstream_devkit.demo.live.stage import Stage, staged
 from coldstream_devkit.stream_client import ClientError
 
@@ -79,9 +81,10 @@ def _played(stage: Stage, publish_seconds: float, every_seconds: float) -> bool:
     _say(f"agent: coldstream agent run --committed broker --data-dir {stage.node.data_dir} ...")
     _say("confirmed: messages; the others: offsets, of which the broker takes some for itself")
     life, settled = Play(stage, publish_seconds, every_seconds, _say).run()
-    code = stage.agent.end()
     same, found = compared(life, stage.variables)
     confirmed = len(life.confirmed)
+    found += Reading(stage, life, _say).play()
+    code = stage.agent.end()
     if not settled:
         found.append("broker, agent or watermarks did not get where they should in time")
     if code:

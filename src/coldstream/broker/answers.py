@@ -1,0 +1,98 @@
+"""What a broker answers to whoever asks its stream port, as values and errors; no I/O.
+
+Both connections to it read answers here: the blocking one of the agent, and the gateway's.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from coldstream.broker.frames import MAX_FRAME, Code, Fields, Key, binary, frame, string
+from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
+
+#: What is proposed to a broker, seconds.
+HEARTBEAT_SECONDS = 60
+
+
+class NoMemberError(UnavailableError):
+    """This node has no running member of the stream; another one may."""
+
+
+def plain(user: str, password: str) -> bytes:
+    """The fields of a SaslAuthenticate, behind the correlation id."""
+    return string("PLAIN") + binary(f"\0{user}\0{password}".encode())
+
+
+def tuned() -> bytes:
+    """The frame that answers a broker's Tune."""
+    return frame(Key.TUNE, struct.pack(">II", MAX_FRAME, HEARTBEAT_SECONDS))
+
+
+def checked(fields: Fields, who: str, about: str) -> Fields:
+    """The fields of a response behind its code.
+
+    Args:
+        fields: behind the correlation id.
+        who: answers what, for the message of an error.
+        about: what was asked about, for the same.
+
+    Raises:
+        NotFoundError: there is no such stream, virtual host or offset.
+        NoMemberError: this node has no member of the stream.
+        PermissionDeniedError: user, password or rights.
+        UnavailableError: any other code.
+    """
+    code = fields.number("H")
+    if code == Code.OK:
+        return fields
+    message = f"{who} with code {code} ({about})"
+    if code in (Code.AUTHENTICATION_FAILED, Code.ACCESS_REFUSED):
+        raise PermissionDeniedError(message)
+    if code in (Code.NO_STREAM, Code.NO_VHOST, Code.NO_OFFSET):
+        raise NotFoundError(message)
+    if code == Code.NOT_AVAILABLE:
+        raise NoMemberError(message)
+    raise UnavailableError(message)
+
+
+def placed(fields: Fields, stream: str, where: str) -> list[tuple[str, int] | None]:
+    """Where the writer of a stream and then its replicas are, from the fields of a Metadata.
+
+    None for one that does not say; [] if nobody knows the members.
+
+    Args:
+        fields: behind the correlation id.
+        stream: name.
+        where: who answers, for the message of an error.
+
+    Raises:
+        NotFoundError: there is no such stream.
+    """
+    nodes = dict(fields.array(_node))
+    for name, code, leader, replicas in fields.array(_metadata):
+        if name != stream:
+            continue
+        if code == Code.NO_STREAM:
+            raise NotFoundError(f"the broker at {where} has no stream {stream!r}")
+        references = [leader, *replicas]
+        return [nodes.get(each) for each in references] if code == Code.OK else []
+    return []
+
+
+def pair(fields: Fields) -> tuple[str, str]:
+    """A row of properties."""
+    return fields.string(), fields.string()
+
+
+def statistic(fields: Fields) -> tuple[str, int]:
+    """A row of StreamStats."""
+    return fields.string(), fields.number("q")
+
+
+def _node(fields: Fields) -> tuple[int, tuple[str, int]]:
+    return fields.number("H"), (fields.string(), fields.number("I"))
+
+
+def _metadata(fields: Fields) -> tuple[str, int, int, list[int]]:
+    name, code, leader = fields.string(), fields.number("H"), fields.number("H")
+    return name, code, leader, fields.array(lambda each: each.number("H"))

@@ -1,0 +1,207 @@
+"""The library for asyncio: the same streams, read in threads, a batch of messages at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from coldstream.errors import ColdstreamError
+from coldstream.osiris.chunk import Chunk
+from coldstream.reader.gap import Gap, refuse_gap
+from coldstream.reader.library import (
+    POLL_SECONDS,
+    Asked,
+    Begin,
+    End,
+    Filter,
+    RemoteTier,
+    Stream,
+    StreamEntry,
+    open_tier,
+)
+from coldstream.reader.pump import Pump
+from coldstream.reader.stream import Message
+
+T = TypeVar("T")
+
+#: Items that go from a thread to the event loop at once; the first ones go alone, at once.
+_MOST = 1024
+#: Reads that wait for S3 at once; others wait for a thread.
+_THREADS = 64
+
+
+class AsyncStream:
+    """One stream; as `Stream`, whose arguments and errors its methods have.
+
+    Args:
+        stream: the same, that blocks.
+        pool: threads in which it does.
+    """
+
+    def __init__(self, stream: Stream, pool: Executor) -> None:
+        self.stream = stream
+        self._pool = pool
+
+    @property
+    def directory(self) -> str:
+        """The broker's name of its directory, by which all objects are called."""
+        return self.stream.directory
+
+    async def offsets(self) -> tuple[int, int]:
+        """As `Stream.offsets`."""
+        return await self._run(self.stream.offsets)
+
+    async def locate(self, begin: Begin) -> int:
+        """As `Stream.locate`."""
+        return await self._run(partial(self.stream.locate, begin))
+
+    async def chunks(
+        self,
+        begin: Begin = "first",
+        end: End | None = None,
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `Stream.chunks`; `on_gap` is called in a thread."""
+        async with aclosing(self._pumped(self.stream.chunks(begin, end, on_gap=on_gap))) as found:
+            async for each in found:
+                yield each
+
+    async def entries(
+        self,
+        begin: Begin = "first",
+        end: End | None = None,
+        *,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+    ) -> AsyncGenerator[StreamEntry, None]:
+        """As `Stream.entries`; `on_gap` is called in a thread."""
+        async with aclosing(self._pumped(self.stream.entries(begin, end, on_gap=on_gap))) as found:
+            async for each in found:
+                yield each
+
+    async def messages(
+        self,
+        begin: Begin = "first",
+        end: End | None = None,
+        *,
+        follow: bool = False,
+        only: Filter | None = None,
+        on_gap: Callable[[Gap], None] = refuse_gap,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> AsyncGenerator[Message, None]:
+        """As `Stream.messages`; `on_gap` is called in the event loop."""
+        events = self.events(begin, end, follow=follow, only=only, poll_seconds=poll_seconds)
+        async with aclosing(events) as found:
+            async for each in found:
+                if isinstance(each, Gap):
+                    on_gap(each)
+                else:
+                    yield each
+
+    async def events(
+        self,
+        begin: Begin = "first",
+        end: End | None = None,
+        *,
+        follow: bool = False,
+        only: Filter | None = None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> AsyncGenerator[Message | Gap, None]:
+        """As `Stream.events`."""
+        asked = Asked.of(begin, end, follow=follow, only=only)
+        reader = self.stream.reader
+        read = await self._run(partial(reader.begin, asked.spec, asked.bound))
+        while True:
+            async with aclosing(self._pumped(reader.events(read, asked.matcher))) as found:
+                async for each in found:
+                    yield each
+            if not asked.follow:
+                return
+            await asyncio.sleep(poll_seconds)
+            for gap in await self._run(lambda: list(read.go_on())):
+                yield gap
+
+    async def to_arrow(self, begin: Begin = "first", end: End | None = None, **options: Any) -> Any:
+        """As `Stream.to_arrow`; `on_gap` is called in a thread."""
+        return await self._run(partial(self.stream.to_arrow, begin, end, **options))
+
+    async def _pumped(self, items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
+        pump = Pump(in_batches(items), self._pool)
+        try:
+            while (batch := await pump.next()) is not None:
+                for each in batch:
+                    yield each
+        finally:
+            pump.close()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+class AsyncRemoteTier:
+    """The streams of one cluster in a bucket; an asynchronous context manager.
+
+    Args:
+        tier: the same, that blocks.
+    """
+
+    def __init__(self, tier: RemoteTier) -> None:
+        self._tier = tier
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="coldstream-async")
+
+    async def __aenter__(self) -> AsyncRemoteTier:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its threads; reads that are not finished end with an error."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def names(self) -> list[str]:
+        """As `RemoteTier.names`."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, lambda: list(self._tier.names())
+        )
+
+    async def stream(self, name: str) -> AsyncStream:
+        """As `RemoteTier.stream`."""
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._pool, self._tier.stream, name
+        )
+        return AsyncStream(found, self._pool)
+
+
+def open_async_tier(**options: Any) -> AsyncRemoteTier:
+    """Open the remote tier of a cluster for asyncio; arguments and errors as `open_tier`."""
+    return AsyncRemoteTier(open_tier(**options))
+
+
+def in_batches(items: Generator[T, None, None]) -> Generator[list[T], None, None]:
+    """Lists of items; what came before an error of ours comes first."""
+    most, batch = 1, []
+    try:
+        for each in items:
+            batch.append(each)
+            if len(batch) >= most:
+                yield batch
+                batch, most = [], min(2 * most, _MOST)
+    except ColdstreamError:
+        if batch:
+            yield batch
+        raise
+    finally:
+        items.close()
+    if batch:
+        yield batch

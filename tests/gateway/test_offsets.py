@@ -1,0 +1,170 @@
+"""Offsets that consumers store where there is no broker: in the table, and never lost backwards."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType
+
+from coldstream.adapters.memory import MemoryOffsets
+from coldstream.broker.frames import Code, Key, string
+from coldstream.errors import PermissionDeniedError
+from coldstream.manifest.catalog import QueueName
+from tests.support.gateway import Gateway
+from tests.support.raw_client import RawClient
+from tests.support.tier import Tier, chunk
+
+ORDERS = QueueName("test", "/", "orders")
+DIRECTORY = "__orders_1"
+
+
+class Slow(MemoryOffsets):
+    """A table that counts writes, and makes them wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[int] = []
+        self.go = threading.Event()
+
+    def store(self, stream: str, reference: str, offset: int, **more: Any) -> int:
+        assert self.go.wait(30)
+        self.writes.append(offset)
+        return super().store(stream, reference, offset, **more)
+
+
+class Forbidden(MemoryOffsets):
+    def store(self, *_: object, **__: object) -> int:
+        raise PermissionDeniedError("DynamoDB refused the request")
+
+
+def tier() -> Tier:
+    made = Tier()
+    made.add(DIRECTORY, [[chunk(n, b"%d" % n) for n in range(100)]], name=ORDERS)
+    return made
+
+
+def stored(client: RawClient, reference: str = "app") -> int | None:
+    code, fields = client.ask(Key.QUERY_OFFSET, string(reference) + string("orders"))
+    if code == Code.NO_OFFSET:
+        return None
+    assert code == Code.OK
+    return fields.number("Q")
+
+
+def store(client: RawClient, offset: int, reference: str = "app") -> None:
+    body = string(reference) + string("orders") + struct.pack(">Q", offset)
+    client.send(Key.STORE_OFFSET, body)
+
+
+def test_a_consumer_finds_what_it_has_stored_also_through_another_gateway() -> None:
+    kept = MemoryOffsets()
+    with Gateway(tier(), offsets=kept) as one, RawClient(one.port).log_in() as client:
+        assert stored(client) is None
+        store(client, 41)
+        assert stored(client) == 41
+        assert stored(client, "other") is None
+    with Gateway(tier(), offsets=kept) as other, RawClient(other.port).log_in() as client:
+        assert stored(client) == 41
+
+
+def test_a_consumer_that_goes_back_on_purpose_may_and_one_that_was_replaced_may_not() -> None:
+    with (
+        Gateway(tier()) as gateway,
+        RawClient(gateway.port).log_in() as old,
+        RawClient(gateway.port).log_in() as new,
+    ):
+        store(old, 50)
+        assert stored(old) == 50
+        store(new, 80)
+        assert stored(new) == 80
+        store(old, 51)
+        assert stored(old) == 80
+        assert any("is not taken back to 51" in each for each in gateway.said)
+        assert gateway.metrics.lost_offsets == 1
+        store(new, 3)
+        assert stored(new) == 3
+
+
+def test_a_consumer_that_stores_each_offset_costs_no_write_for_each() -> None:
+    kept = Slow()
+    with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
+        for offset in range(100):
+            store(client, offset)
+        client.ask(Key.STREAM_STATS, string("orders"))  # all of them have been taken by now
+        kept.go.set()
+        assert stored(client) == 99
+        assert len(kept.writes) < 10
+        assert kept.writes[-1] == 99
+
+
+def test_what_waits_is_written_when_the_client_leaves() -> None:
+    kept = Slow()
+    with Gateway(tier(), offsets=kept) as gateway:
+        with RawClient(gateway.port).log_in() as client:
+            store(client, 7)
+            client.ask(Key.STREAM_STATS, string("orders"))
+        kept.go.set()
+    assert kept.query(DIRECTORY, "app") == 7
+
+
+@pytest.mark.parametrize("make", [Forbidden, lambda: None], ids=["no right", "nobody"])
+def test_an_offset_that_nobody_keeps_is_told_in_the_log(make: Callable[[], Any]) -> None:
+    with Gateway(tier(), offsets=make()) as gateway:
+        with RawClient(gateway.port).log_in() as client:
+            store(client, 7)
+            assert stored(client) is None
+        assert gateway.metrics.lost_offsets == 1
+        assert any("is not stored" in each for each in gateway.said)
+
+
+def test_who_may_not_read_a_stream_stores_no_offset_of_it() -> None:
+    kept = MemoryOffsets()
+    with (
+        Gateway(tier(), offsets=kept) as gateway,
+        RawClient(gateway.port).log_in("few", "secret") as client,
+    ):
+        store(client, 7)
+        client.ask(Key.STREAM_STATS, string("orders"))
+    assert kept.query(DIRECTORY, "app") is None
+
+
+def test_rstream_comes_back_and_goes_on_behind_what_it_has_stored() -> None:
+    """All of the stream is remote, and there is no broker: as the client's own manual has it."""
+
+    async def read(port: int, until: int) -> list[int]:
+        consumer = Consumer("127.0.0.1", port, username="guest", password="guest", vhost="/")
+        found: list[int] = []
+        done = asyncio.Event()
+
+        async def take(message: AMQPMessage | bytes, context: Any) -> None:
+            if found and found[-1] >= until:
+                return
+            found.append(int(bytes(message)))
+            if context.offset in (until, until - 20):
+                name = context.subscriber_name
+                await consumer.store_offset("orders", name, context.offset)
+            if context.offset == until:
+                done.set()
+
+        await consumer.start()
+        try:
+            begin = await consumer.query_offset("orders", "app") + 1
+        except Exception:
+            begin = 0
+        spec = ConsumerOffsetSpecification(OffsetType.OFFSET, begin)
+        await consumer.subscribe("orders", take, offset_specification=spec, subscriber_name="app")
+        async with asyncio.timeout(60):
+            await done.wait()
+        await consumer.close()
+        return found
+
+    with Gateway(tier()) as gateway:
+        first = asyncio.run(read(gateway.port, 41))
+        rest = asyncio.run(read(gateway.port, 99))
+
+    assert first + rest == list(range(100))

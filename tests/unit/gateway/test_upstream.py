@@ -1,0 +1,224 @@
+"""What the gateway asks a broker, against a peer that answers as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from coldstream.broker.connection import StreamUri
+from coldstream.broker.frames import Code, Key, OffsetType, frame, string
+from coldstream.errors import UnavailableError
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.upstream import Upstream
+from coldstream_devkit.generator import build_chunk
+from tests.support.peer import Answer, Peer, deliver, logging_in, reply
+
+CHUNK = build_chunk(60, 3, 1_790_000_000_000, [b"m" * 100] * 50)
+OTHER = build_chunk(10, 1, 1_790_000_000_000, [b"old"])
+
+
+def uri(peer: Peer) -> StreamUri:
+    return StreamUri("127.0.0.1", peer.port, "u", "secret")
+
+
+def members(body: bytes, *ports: int) -> bytes:
+    """A Metadata that says that `orders` is on these ports, the first one the writer's."""
+    nodes = struct.pack(">i", len(ports)) + b"".join(
+        struct.pack(">H", n) + string("127.0.0.1") + struct.pack(">I", port)
+        for n, port in enumerate(ports)
+    )
+    replicas = struct.pack(">i", len(ports) - 1)
+    replicas += b"".join(struct.pack(">H", n) for n in range(1, len(ports)))
+    row = struct.pack(">i", 1) + string("orders") + struct.pack(">HH", Code.OK, 0) + replicas
+    return frame(Key.METADATA, body[:4] + nodes + row, response=True)
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[[Answer], Peer]]:
+    made: list[Peer] = []
+
+    def make(answer: Answer) -> Peer:
+        made.append(Peer(answer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_broker_that_delivers_more_than_its_credit_is_left_and_fills_no_memory(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    def flooding(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body), *[deliver(body[4], CHUNK)] * 100]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(flooding)), "/", seconds=5)
+        feed = await upstream.subscribe("orders", OffsetType.FIRST, credit=2)
+        for _ in range(2):
+            await feed.next()
+        with pytest.raises(UnavailableError, match="more of 'orders' than it was given credit"):
+            await feed.next()
+        await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_the_number_of_a_subscription_that_nobody_waits_for_is_not_used_again_too_early(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    active: set[int] = set()
+    late: list[bytes] = []
+
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE and string("slow") in body:
+            active.add(body[4])
+            late.extend([reply(Key.SUBSCRIBE, body), deliver(body[4], OTHER)])
+            return []
+        before = late.copy()
+        late.clear()
+        if key == Key.SUBSCRIBE and body[4] in active:
+            return [*before, reply(Key.SUBSCRIBE, body, code=Code.SUBSCRIPTION_EXISTS)]
+        if key == Key.SUBSCRIBE:
+            active.add(body[4])
+            return [*before, reply(Key.SUBSCRIBE, body), deliver(body[4], CHUNK)]
+        if key == Key.UNSUBSCRIBE:
+            active.discard(body[4])
+        return [*before, *logging_in(key, body)]
+
+    async def run() -> None:
+        peer = peers(broker)
+        upstream = await Upstream.connect(uri(peer), "/", seconds=5)
+        given_up = asyncio.create_task(upstream.header("slow", OffsetType.LAST))
+        while Key.SUBSCRIBE not in peer.heard:
+            await asyncio.sleep(0.001)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        for _ in range(3):
+            found = await upstream.header("orders", OffsetType.LAST)
+            assert found is not None
+            assert found.header == CHUNK[:48]
+        await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_a_chunk_that_comes_late_from_a_broker_under_load_is_not_taken_for_none(
+    peers: Callable[[Answer], Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.upstream._CHUNK_SECONDS", 0.01)
+
+    def busy(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body)]
+        if key == Key.METADATA:
+            return [deliver(0, CHUNK), members(body, 1)]
+        return logging_in(key, body)
+
+    async def run() -> bytes | None:
+        upstream = await Upstream.connect(uri(peers(busy)), "/", seconds=5)
+        found = await upstream.header("orders", OffsetType.LAST)
+        await upstream.close()
+        return found and found.header
+
+    assert asyncio.run(run()) == CHUNK[:48]
+
+
+def test_a_stream_that_changes_ends_only_what_is_read_of_it(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    update = frame(Key.METADATA_UPDATE, struct.pack(">H", Code.NOT_AVAILABLE) + string("other"))
+
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE and string("orders") in body:
+            return [update, reply(Key.SUBSCRIBE, body), deliver(body[4], CHUNK)]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=5)
+        other = await upstream.subscribe("other", OffsetType.NEXT)
+        found = await upstream.header("orders", OffsetType.LAST)
+        assert found is not None
+        with pytest.raises(UnavailableError, match="has changed"):
+            await other.next()
+        await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_offsets_do_not_pile_up_for_a_broker_that_takes_nothing(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    stopped = threading.Event()
+
+    def deaf(key: int, body: bytes) -> list[bytes]:
+        if key == Key.STORE_OFFSET:
+            stopped.wait(30)
+        return logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(deaf)), "/", seconds=0.2)
+
+        async def store_many() -> None:
+            for _ in range(2000):
+                await upstream.store_offset("r" * 30_000, "orders", 7)
+
+        with pytest.raises(UnavailableError, match="takes nothing"):
+            await store_many()
+        stopped.set()
+        await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_a_member_that_does_not_answer_is_not_the_last_word(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    def member(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body), deliver(body[4], CHUNK)]
+        return logging_in(key, body)
+
+    there, dead = peers(member), peers(member)
+    dead.close()
+
+    def without(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body, code=Code.NOT_AVAILABLE)]
+        if key == Key.METADATA:
+            return [members(body, dead.port, there.port)]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        tier = BrokerTier(uri(peers(without)), seconds=5)
+        last = await tier.last("/", "orders")
+        assert last is not None
+        assert last.header == CHUNK[:48]
+        chunks = tier.follow("/", "orders", 60, {})
+        assert (await anext(chunks)).parcel.header == CHUNK[:48]
+        await chunks.aclose()
+        await tier.close()
+
+    asyncio.run(run())
+
+
+def test_many_who_ask_a_broker_that_does_not_answer_wait_for_one_attempt(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    peer = peers(lambda key, body: [])
+
+    async def run() -> None:
+        tier = BrokerTier(uri(peer), seconds=0.2)
+        asked = (tier.exists("/", f"stream{n}") for n in range(20))
+        for each in await asyncio.gather(*asked, return_exceptions=True):
+            assert isinstance(each, UnavailableError)
+        await tier.close()
+
+    asyncio.run(run())
+    assert len(peer.heard) == 1

@@ -1,0 +1,392 @@
+"""The library as programs use it: its surface, its manual, threads and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coldstream import errors, reader
+from coldstream.adapters.settings import MisconfiguredError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    InvalidInputError,
+    LostRangeError,
+    NotFoundError,
+    UnavailableError,
+)
+from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import Entries
+from coldstream.osiris.bloom import encode_bloom
+from coldstream.osiris.chunk import ChunkHeader
+from coldstream.reader import (
+    AsyncRemoteTier,
+    AsyncStream,
+    Filter,
+    First,
+    Gap,
+    GapReason,
+    Last,
+    Message,
+    Next,
+    Offset,
+    RemoteTier,
+    Stream,
+    Timestamp,
+    open_tier,
+)
+from coldstream.reader.library import as_bound, as_spec
+from tests.support.tier import PREFIX, SMALL, Tier, chunk
+
+MANUAL = Path(__file__).parents[3] / "docs" / "how-to" / "read-from-python.md"
+COUNT = 60
+
+
+def body(n: int) -> bytes:
+    return b"message %d" % n
+
+
+@pytest.fixture
+def tier() -> Tier:
+    """Offsets 0 to 60, of which 20 to 30 are a hole."""
+    tier = Tier()
+    low = [chunk(n, body(n), body(n + 1), timestamp=1000 + n) for n in range(0, 20, 2)]
+    high = [chunk(n, body(n), timestamp=1000 + n) for n in range(30, COUNT)]
+    tier.add("__orders_1", [low, tier.hole(20, 30), high], name=QueueName("c", "/", "orders"))
+    whole = [chunk(n, body(n)) for n in range(COUNT)]
+    tier.add("__whole_1", [whole[:25], whole[25:]], name=QueueName("c", "/", "whole"))
+    return tier
+
+
+def remote(tier: Tier) -> RemoteTier:
+    return RemoteTier(tier.store, tier.catalog, PREFIX, settings=SMALL)
+
+
+OFFSETS = [*range(20), *range(30, COUNT)]
+
+
+# Its surface.
+
+
+def members() -> Iterator[tuple[str, Any]]:
+    for name in reader.__all__:
+        found = getattr(reader, name)
+        yield name, found
+        if inspect.isclass(found) and not issubclass(found, tuple):
+            for attribute, value in vars(found).items():
+                if not attribute.startswith("_") and (
+                    inspect.isfunction(value) or isinstance(value, property | classmethod)
+                ):
+                    yield f"{name}.{attribute}", value
+
+
+def test_all_that_is_public_says_what_it_is() -> None:
+    undocumented = [
+        name
+        for name, found in members()
+        if callable(found) and not (inspect.getdoc(found) or "").strip()
+    ]
+
+    assert undocumented == []
+
+
+def test_all_that_is_public_is_typed() -> None:
+    def untyped(function: Callable[..., Any]) -> bool:
+        signature = inspect.signature(function)
+        given = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+        return signature.return_annotation is signature.empty or any(
+            p.annotation is p.empty for p in given
+        )
+
+    assert [n for n, found in members() if inspect.isfunction(found) and untyped(found)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["offsets", "locate", "chunks", "entries", "messages", "events", "to_arrow"]
+)
+def test_asyncio_has_the_same_methods_with_the_same_arguments(name: str) -> None:
+    blocking = inspect.signature(getattr(Stream, name)).parameters
+    other = inspect.signature(getattr(AsyncStream, name)).parameters
+
+    assert [*other] == [*blocking] or "options" in other
+    for each in other.values():
+        if each.name in blocking:
+            assert each.default == blocking[each.name].default
+            assert each.kind == blocking[each.name].kind
+
+
+def test_the_manual_names_every_method_and_every_entry_point() -> None:
+    text = MANUAL.read_text()
+    public = [each for each in vars(Stream) if not each.startswith("_")]
+
+    for each in [*public, "open_tier", "open_async_tier", "keep_freed_memory", "MemoryBudget"]:
+        assert each in text or each in {"directory", "locate"}, each
+
+
+def test_the_manual_runs(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    orders = tier.catalog.get("__whole_1")
+    assert orders is not None
+    opened = remote(tier)
+    real = opened.stream
+    monkeypatch.setattr(opened, "stream", lambda name: real(name.replace("orders", "whole")))
+    monkeypatch.setattr(reader, "open_tier", lambda: opened)
+    monkeypatch.setattr(reader, "open_async_tier", lambda: AsyncRemoteTier(opened))
+    said: list[tuple[object, ...]] = []
+    names: dict[str, object] = {"print": lambda *words: said.append(words)}
+
+    blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
+    for block in blocks:
+        exec(compile(block, str(MANUAL), "exec"), names)
+
+    assert len(blocks) >= 7
+    assert said[0] == (0, 1000, body(0))
+    assert said[-1] == (COUNT,)
+    assert names["position"] == COUNT
+
+
+def test_errors_say_whether_to_try_again() -> None:
+    known = {each for each in vars(errors).values() if inspect.isclass(each)} | {MisconfiguredError}
+    again = {each for each in known if getattr(each, "may_retry", False)}
+
+    assert again == {errors.UnavailableError, errors.ConflictError}
+
+
+# What is read.
+
+
+@pytest.mark.parametrize("name", ["//orders", "orders", "__orders_1"])
+def test_a_stream_is_opened_by_any_of_its_names(tier: Tier, name: str) -> None:
+    stream = remote(tier).stream(name)
+
+    assert (stream.directory, stream.vhost, stream.queue) == ("__orders_1", "/", "orders")
+    assert stream.offsets() == (0, COUNT)
+    assert sorted(remote(tier).names()) == ["//orders", "//whole"]
+
+
+def test_a_stream_that_there_is_not_is_told(tier: Tier) -> None:
+    with pytest.raises(NotFoundError):
+        remote(tier).stream("//none")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("first", First()),
+        ("last", Last()),
+        (Next(), Next()),
+        (7, Offset(7)),
+        ("7", Offset(7)),
+        (Timestamp(5), Timestamp(5)),
+        (datetime(1970, 1, 1, 0, 0, 1, 1, UTC), Timestamp(1001)),
+        (datetime(1970, 1, 1, 0, 0, 1), Timestamp(1000)),
+    ],
+)
+def test_a_spec_may_be_given_as_what_it_is_anywhere(given: Any, meant: object) -> None:
+    assert as_spec(given) == meant
+
+
+@pytest.mark.parametrize("given", [-1, True, None, 1.5, "soon", 2**64])
+def test_what_is_no_spec_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        as_spec(given)
+
+
+def test_an_end_is_an_offset_or_a_time() -> None:
+    assert as_bound("5") == Offset(5)
+    with pytest.raises(InvalidInputError):
+        as_bound("first")
+
+
+def test_messages_entries_and_chunks_are_the_same_history(tier: Tier) -> None:
+    stream, gaps = remote(tier).stream("orders"), list[Gap]()
+
+    messages = list(stream.messages(on_gap=gaps.append))
+    entries = list(stream.entries(on_gap=gaps.append))
+    chunks = list(stream.chunks(on_gap=gaps.append))
+
+    assert [m.offset for m in messages] == OFFSETS
+    assert [bytes(m.body) for m in messages] == [body(n) for n in OFFSETS]
+    assert [e.offset for e in entries] == OFFSETS
+    assert sum(c.header.records for c in chunks) == len(OFFSETS)
+    assert gaps == [Gap(20, 30, GapReason.HOLE)] * 3
+
+
+def test_an_event_tells_of_a_gap_in_its_turn(tier: Tier) -> None:
+    events = list(remote(tier).stream("orders").events(18, 32))
+
+    assert [e if isinstance(e, Gap) else e.offset for e in events] == [18, 19, Gap(20, 30), 30, 31]
+
+
+def test_a_gap_that_nobody_asked_to_be_told_of_stops_the_read(tier: Tier) -> None:
+    found = remote(tier).stream("orders").messages(19)
+
+    assert next(found).offset == 19
+    with pytest.raises(LostRangeError) as error:
+        next(found)
+    assert error.value.offset == 20
+
+
+def test_what_comes_while_a_read_follows_is_given_once(tier: Tier) -> None:
+    root = tier.catalog.get("__whole_1")
+    assert root is not None
+    stream = remote(tier).stream("whole")
+    found = stream.messages(COUNT - 1, follow=True, poll_seconds=0)
+    assert next(found).offset == COUNT - 1
+
+    old = stream.reader.snapshot().root
+    new = tier.upload("__whole_1", [chunk(COUNT, body(COUNT))], epoch=1, floor=0)
+    grown = replace(old, entries=Entries.of([*old.entries, new]), next_offset=COUNT + 1)
+    tier.commit("__whole_1", grown)
+
+    assert next(found).offset == COUNT
+    found.close()
+
+
+def test_a_read_that_follows_has_no_end(tier: Tier) -> None:
+    with pytest.raises(InvalidInputError):
+        remote(tier).stream("whole").messages(0, 5, follow=True)
+
+
+def filtered(n: int, value: bytes) -> bytes:
+    plain = chunk(n, body(n))
+    bloom = encode_bloom([value])
+    header = ChunkHeader(*(getattr(_header(plain), f) for f in ChunkHeader.__dataclass_fields__))
+    return replace(header, bloom_size=len(bloom)).encode() + bloom + plain[48:]
+
+
+def _header(data: bytes) -> ChunkHeader:
+    from tests.support.tier import headers_of
+
+    return headers_of([data])[0]
+
+
+def test_a_filter_passes_over_chunks_without_its_value() -> None:
+    tier = Tier()
+    tier.add("s", [[filtered(n, b"eu" if n % 2 else b"us") for n in range(10)]])
+
+    found = remote(tier).stream("s").messages(only=Filter(["eu"]))
+
+    assert [m.offset for m in found] == [1, 3, 5, 7, 9]
+
+
+def test_arrow_has_the_rows_of_all_messages(tier: Tier) -> None:
+    pytest.importorskip("pyarrow")
+    stream, gaps = remote(tier).stream("orders"), list[Gap]()
+
+    table = stream.to_arrow(3, 40, columns=["offset", "queue"], on_gap=gaps.append)
+
+    assert table.column("offset").to_pylist() == [n for n in OFFSETS if 3 <= n < 40]
+    assert set(table.column("queue").to_pylist()) == {"orders"}
+    assert gaps == [Gap(20, 30)]
+    with pytest.raises(InvalidInputError):
+        stream.to_arrow(columns=["none"])
+
+
+def test_nothing_is_opened_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidInputError, match="COLDSTREAM_BUCKET and no COLDSTREAM_TABLE"):
+        open_tier()
+
+
+# asyncio.
+
+
+async def into(found: list[Any], items: AsyncIterator[Any]) -> None:
+    async for each in items:
+        found.append(each)  # noqa: PERF401  # what came before an error counts
+
+
+async def collect(items: AsyncIterator[Any]) -> list[Any]:
+    return [each async for each in items]
+
+
+def run(tier: Tier, use: Callable[[AsyncStream], Any], name: str = "orders") -> Any:
+    async def main() -> Any:
+        async with AsyncRemoteTier(remote(tier)) as opened:
+            assert sorted(await opened.names()) == ["//orders", "//whole"]
+            return await use(await opened.stream(name))
+
+    return asyncio.run(main())
+
+
+def test_asyncio_reads_the_same(tier: Tier) -> None:
+    async def use(stream: AsyncStream) -> None:
+        gaps: list[Gap] = []
+        assert stream.directory == "__orders_1"
+        assert await stream.offsets() == (0, COUNT)
+        assert await stream.locate("last") == COUNT - 1
+        messages = await collect(stream.messages(on_gap=gaps.append))
+        assert [m.offset for m in messages] == OFFSETS
+        entries = await collect(stream.entries(30))
+        assert [e.offset for e in entries] == [*range(30, COUNT)]
+        assert len(await collect(stream.chunks(30))) == COUNT - 30
+        events = await collect(stream.events(19, 31))
+        assert [e for e in events if isinstance(e, Gap)] == gaps == [Gap(20, 30)]
+        with pytest.raises(LostRangeError):
+            await collect(stream.messages())
+
+    run(tier, use)
+
+
+def test_what_is_sound_comes_before_the_error_behind_it(tier: Tier) -> None:
+    root = remote(tier).stream("whole").reader.snapshot().root
+    tier.flip(tier.key(root, "__whole_1", 1), 400)
+
+    async def use(stream: AsyncStream) -> list[Message]:
+        found: list[Message] = []
+        with pytest.raises(CorruptDataError):
+            await into(found, stream.messages())
+        return found
+
+    found = run(tier, use, "whole")
+
+    blocking: list[Message] = []
+    with pytest.raises(CorruptDataError):
+        blocking.extend(remote(tier).stream("whole").messages())
+    assert [m.offset for m in found] == [m.offset for m in blocking]
+    assert len(found) > 25
+
+
+def test_a_loop_that_is_left_gives_its_memory_back(tier: Tier) -> None:
+    budget = reader.MemoryBudget()
+    opened = RemoteTier(tier.store, tier.catalog, PREFIX, settings=SMALL, budget=budget)
+
+    async def main() -> None:
+        async with AsyncRemoteTier(opened) as there:
+            stream = await there.stream("whole")
+            async with aclosing(stream.messages(follow=True, poll_seconds=0.001)) as found:
+                async for each in found:
+                    if each.offset == 5:
+                        break
+            async with asyncio.timeout(60):
+                while budget.held:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_nobody_gave_may_be_asked_for_again(tier: Tier) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            def fail(*_: Any, **__: Any) -> Any:
+                raise UnavailableError("no answer")
+
+            return fail
+
+    opened = RemoteTier(Broken(), tier.catalog, PREFIX)  # type: ignore[arg-type]
+
+    with pytest.raises(ColdstreamError) as error:
+        list(opened.stream("whole").messages())
+
+    assert error.value.may_retry
