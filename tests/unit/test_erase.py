@@ -15,10 +15,12 @@ from coldstream.osiris.blank import Erased, blank_message, is_blank
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.verify import verify_stream
 from coldstream.remote.erasures import erased_of
+from coldstream.usecases.commit_runs import commit_runs
+from coldstream.usecases.erase import erase
 from coldstream.usecases.purge import MAX_PASSES
 from tests.support.crashes import Crash, Wire
-from tests.support.erasing import HOLD_MS, SECRET, ErasingSite, off
-from tests.support.remote import PREFIX, STREAM, piece
+from tests.support.erasing import HOLD_MS, SECRET, ErasingSite, body, off
+from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
 
 
 def test_erased_messages_are_blank_and_all_others_are_what_they_were() -> None:
@@ -57,6 +59,20 @@ def test_a_record_says_what_was_erased_and_why_and_nothing_of_it() -> None:
     record = parse_erasure(site.memory.objects[report.record])
     assert record == ErasureRecord(Erased.of([(5, 6, 1)]), site.now_ms, "ticket 4711")
     assert erased_of(site.context, STREAM) == Erased.of([(5, 6, 1)])
+
+
+def test_the_record_has_the_epoch_of_each_chunk_and_0_where_the_manifest_has_none() -> None:
+    remote = Remote().claimed(epoch=2, first_offset=100)
+    remote.upload(piece(100, 120, epoch=2, floor=100, chunk_epochs=[1, 2], body=body))
+    commit_runs(remote.context, STREAM, pause=no_pause)
+
+    report = erase(
+        remote.context, STREAM, off((90, 95), (105, 115)), PolicySet(()), reason="", now_ms=1,
+        branching=1024, pause=no_pause,
+    )  # fmt: skip
+
+    assert list(report.erased.rows) == [(90, 95, 0), (105, 110, 1), (110, 115, 2)]
+    assert len(report.written) == 1
 
 
 def test_a_dry_run_says_which_fragments_and_writes_nothing() -> None:
@@ -192,6 +208,34 @@ def test_what_collect_had_deleted_goes_with_its_versions() -> None:
     site.purge()
 
     assert stray not in site.memory.deleted
+
+
+def test_an_upload_of_the_range_that_comes_late_does_not_bring_it_back_and_goes_in_the_end() -> (
+    None
+):
+    site = ErasingSite()
+    site.erase((5, 6))
+    before = site.messages()
+    (late,) = site.upload(piece(0, 10, uid=99, body=body))
+
+    commit_runs(site.new_context(), STREAM, pause=no_pause)
+    steps = site.purge()
+
+    assert site.messages() == before
+    assert late not in site.memory.objects
+    assert not steps[-1].kept
+
+
+def test_an_upload_that_reaches_over_the_end_of_the_manifest_is_kept_and_told() -> None:
+    site = ErasingSite()
+    site.erase((35, 36))
+    (ahead,) = site.upload(piece(30, 50, uid=99, body=body))
+    site.now_ms += 10 * HOLD_MS
+
+    steps = site.purge()
+
+    assert "may be appended" in steps[-1].kept[ahead]
+    assert ahead in site.memory.objects
 
 
 def test_objects_without_an_erased_offset_are_never_touched() -> None:

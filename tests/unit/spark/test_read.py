@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.reference import decode_reference
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import ALL, select
 from coldstream.errors import CorruptDataError, InvalidInputError, LostRangeError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import QueueName, StreamState
@@ -569,7 +569,7 @@ def test_whoever_names_no_columns_pays_for_no_message() -> None:
 
     assert default_columns(one) == ("offset", "timestamp", "chunk_id", "epoch")
     assert default_columns(several) == ("stream", "vhost", "queue", *default_columns(one))
-    assert default_columns(everything) == tuple(COLUMNS)
+    assert default_columns(everything) == ALL
     assert default_columns(chunks)[0] == "stream"
     assert enough(default_columns(several))
 
