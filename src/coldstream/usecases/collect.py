@@ -245,7 +245,9 @@ class _CollectStep:
         )
         return ListPosition(start=list_start(self._context.prefix, self._stream, offset))
 
-    def _seen(self, rows: Mapping[str, ObjectInfo], limit_ms: int) -> set[str]:
+    def _seen(
+        self, rows: Mapping[str, ObjectInfo], limit_ms: int, records: Sequence[Record]
+    ) -> set[str]:
         """Those of `rows` that a record of at least a grace time ago names.
 
         A record says nothing of what S3 had taken less than a grace time before it: that may have
@@ -255,7 +257,7 @@ class _CollectStep:
         if not rows:
             return proved
         first, last = min(rows), max(rows)
-        for record in reversed(self._records):  # the newest name most of what is still there
+        for record in reversed(records):  # the newest name most of what is still there
             if record.modified_ms > limit_ms or len(proved) == len(rows):
                 continue
             if not self._time_left() and proved:
@@ -278,11 +280,13 @@ class _CollectStep:
         ripe = {key: row for key, row in marks.items() if row.modified_ms <= ripe_ms}
         proved: set[str] = set()
         if self._dry_run:
-            proved = self._seen(ripe, ripe_ms)
+            proved = self._seen(ripe, ripe_ms, self._records)
             for key in proved:
                 self.report.provable.add(marks[key].size)
         elif ripe:
-            # What is seen now is written down first, and the record's own time is S3's now.
+            # What is seen now is written down first, and the record's own time is S3's now. In this
+            # run it proves nothing: the others are listed before.
+            earlier = self._records
             record = write_record(
                 self._context,
                 self._stream,
@@ -290,7 +294,7 @@ class _CollectStep:
                 state=self._state,
                 keys=ripe.keys(),
             )
-            proved = self._seen(ripe, record.modified_ms - self._grace_ms)
+            proved = self._seen(ripe, record.modified_ms - self._grace_ms, earlier)
         for key, row in marks.items():
             if key not in proved:
                 self.report.waiting.add(row.size)
