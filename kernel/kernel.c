@@ -25,7 +25,7 @@ static inline uint32_t be32(const uint8_t *p) {
 static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 | be32(p + 4); }
 
 /* Bumped with every change of a signature or a struct; the loader compares it. */
-EXPORT int32_t coldstream_kernel_abi(void) { return 2; }
+EXPORT int32_t coldstream_kernel_abi(void) { return 3; }
 
 /* ---- walk ------------------------------------------------------------------------------------ */
 
@@ -94,7 +94,7 @@ struct text {                     /* string or binary */
     int64_t used, capacity;       /* bytes of data */
 };
 
-struct number {                   /* int64 or timestamp[us] */
+struct number {                   /* int64 or timestamp[us]; booleans are 0 and 1 */
     int64_t *values;
     uint8_t *valid;
 };
@@ -113,6 +113,9 @@ enum {
     P_GROUP_SEQUENCE, P_REPLY_TO_GROUP_ID, P_COUNT
 };
 
+/* The fields of `header`, in the order of AMQP and of the columns. */
+enum { H_DURABLE, H_PRIORITY, H_TTL, H_FIRST_ACQUIRER, H_DELIVERY_COUNT, H_COUNT };
+
 /* How messages are read: `BodyFormat` of coldstream.osiris.body. */
 enum { FORMAT_AUTO, FORMAT_AMQP, FORMAT_BYTES };
 
@@ -123,10 +126,12 @@ struct columns {
     int64_t format;
     /* which columns are wanted: NULL pointers are not */
     struct text *body_kind, *body;
-    struct map *application_properties, *message_annotations;
+    struct map *application_properties, *message_annotations, *delivery_annotations, *footer;
     uint8_t *properties;          /* validity of the struct */
     struct text *texts[P_COUNT];
     struct number *numbers[P_COUNT];
+    uint8_t *header;              /* validity of the struct */
+    struct number *headers[H_COUNT];
     /* numbers of messages that were left to the plain decoder */
     int64_t *left;
     int64_t left_count;
@@ -465,6 +470,19 @@ static void emit_time(struct number *n, const struct value *v, int64_t row) {
     set_bit(n->valid, row);
 }
 
+/* Any integer as int64, at most its greatest. */
+static void emit_number(struct number *n, const struct value *v, int64_t row) {
+    if (!n || v->kind == V_NULL) return;
+    int beyond = v->kind == V_UNSIGNED && v->number > INT64_MAX;
+    n->values[row] = beyond ? INT64_MAX : (int64_t)v->number;
+    set_bit(n->valid, row);
+}
+
+static void emit_header(struct columns *c, const struct value *v, int64_t row) {
+    set_bit(c->header, row);
+    for (int i = 0; i < H_COUNT; i++) emit_number(c->headers[i], &v[i], row);
+}
+
 static int emit_properties(struct columns *c, const struct value *v, int64_t row) {
     set_bit(c->properties, row);
     if (!emit_id(c->texts[P_MESSAGE_ID], c->texts[P_MESSAGE_ID_TYPE], &v[0], row)) return 0;
@@ -476,12 +494,7 @@ static int emit_properties(struct columns *c, const struct value *v, int64_t row
         if (!emit_text(c->texts[to[i]], &v[from[i]], row)) return 0;
     emit_time(c->numbers[P_EXPIRY], &v[8], row);
     emit_time(c->numbers[P_CREATION], &v[9], row);
-    struct number *sequence = c->numbers[P_GROUP_SEQUENCE];
-    if (sequence && v[11].kind != V_NULL) {
-        int beyond = v[11].kind == V_UNSIGNED && v[11].number > INT64_MAX;
-        sequence->values[row] = beyond ? INT64_MAX : (int64_t)v[11].number;
-        set_bit(sequence->valid, row);
-    }
+    emit_number(c->numbers[P_GROUP_SEQUENCE], &v[11], row);
     return 1;
 }
 
@@ -522,23 +535,21 @@ static int decode(struct columns *c, const uint8_t *p, int64_t size, int64_t row
         struct value values[13], value;
         switch (section) {
         case HEADER:
-            if (!read_list(&p, end, values, 5) || !good_header(values)) return 0;
+            if (!read_list(&p, end, values, H_COUNT) || !good_header(values)) return 0;
+            if (c->header) emit_header(c, values, row);
             break;
         case PROPERTIES:
             if (!read_list(&p, end, values, 13) || !good_properties(values)) return 0;
             if (c->properties && !emit_properties(c, values, row)) return 0;
             break;
-        case ANNOTATIONS:
-            if (!read_map(&p, end, 0, c->message_annotations)) return 0;
-            if (c->message_annotations) set_bit(c->message_annotations->valid, row);
+        case DELIVERY: case ANNOTATIONS: case APPLICATION: case FOOTER: {
+            struct map *out = section == DELIVERY ? c->delivery_annotations
+                            : section == ANNOTATIONS ? c->message_annotations
+                            : section == APPLICATION ? c->application_properties : c->footer;
+            if (!read_map(&p, end, section == APPLICATION, out)) return 0;
+            if (out) set_bit(out->valid, row);
             break;
-        case APPLICATION:
-            if (!read_map(&p, end, 1, c->application_properties)) return 0;
-            if (c->application_properties) set_bit(c->application_properties->valid, row);
-            break;
-        case DELIVERY: case FOOTER:
-            if (!read_map(&p, end, 0, NULL)) return 0;
-            break;
+        }
         case DATA:
             body = DATA;
             if (!read_value(&p, end, &value) || value.kind != V_BINARY) return 0;
@@ -560,13 +571,11 @@ static void clear_bit(uint8_t *bits, int64_t i) { bits[i >> 3] &= (uint8_t)~(1u 
 struct map_mark { int64_t used, keys, values; };
 
 static struct map_mark mark(const struct map *m) {
-    struct map_mark at = { 0, 0, 0 };
-    if (m) { at.used = m->used; at.keys = m->keys.used; at.values = m->values.used; }
+    struct map_mark at = { m->used, m->keys.used, m->values.used };
     return at;
 }
 
 static void undo(struct map *m, struct map_mark at, int64_t row) {
-    if (!m) return;
     m->used = at.used;
     m->keys.used = at.keys;
     m->values.used = at.values;
@@ -576,20 +585,26 @@ static void undo(struct map *m, struct map_mark at, int64_t row) {
 /* Decode messages [0, count). Validity bits must be zero before. */
 EXPORT void coldstream_columns(struct columns *c) {
     struct text *texts[P_COUNT + 2];
-    struct number *numbers[P_COUNT];
+    struct number *numbers[P_COUNT + H_COUNT];
+    struct map *maps[4], *const all[4] = { c->application_properties, c->message_annotations,
+                                           c->delivery_annotations, c->footer };
     int64_t before[P_COUNT + 2];
-    int text_count = 0, number_count = 0;
+    struct map_mark marks[4];
+    int text_count = 0, number_count = 0, map_count = 0;
     for (int i = 0; i < P_COUNT; i++) {
         if (c->texts[i]) texts[text_count++] = c->texts[i];
         if (c->numbers[i]) numbers[number_count++] = c->numbers[i];
     }
+    for (int i = 0; i < H_COUNT; i++)
+        if (c->headers[i]) numbers[number_count++] = c->headers[i];
+    for (int i = 0; i < 4; i++)
+        if (all[i]) maps[map_count++] = all[i];
     if (c->body_kind) texts[text_count++] = c->body_kind;
     if (c->body) texts[text_count++] = c->body;
     c->left_count = 0;
     for (int64_t row = 0; row < c->count; row++) {
         for (int i = 0; i < text_count; i++) before[i] = texts[i]->used;
-        struct map_mark application = mark(c->application_properties);
-        struct map_mark annotations = mark(c->message_annotations);
+        for (int i = 0; i < map_count; i++) marks[i] = mark(maps[i]);
         if (!decode(c, c->messages[row], c->lengths[row], row)) {
             c->left[c->left_count++] = row;
             for (int i = 0; i < text_count; i++) {
@@ -598,14 +613,11 @@ EXPORT void coldstream_columns(struct columns *c) {
             }
             for (int i = 0; i < number_count; i++) clear_bit(numbers[i]->valid, row);
             if (c->properties) clear_bit(c->properties, row);
-            undo(c->application_properties, application, row);
-            undo(c->message_annotations, annotations, row);
+            if (c->header) clear_bit(c->header, row);
+            for (int i = 0; i < map_count; i++) undo(maps[i], marks[i], row);
         }
         for (int i = 0; i < text_count; i++) texts[i]->offsets[row + 1] = (int32_t)texts[i]->used;
-        if (c->application_properties)
-            c->application_properties->offsets[row + 1] = (int32_t)c->application_properties->used;
-        if (c->message_annotations)
-            c->message_annotations->offsets[row + 1] = (int32_t)c->message_annotations->used;
+        for (int i = 0; i < map_count; i++) maps[i]->offsets[row + 1] = (int32_t)maps[i]->used;
     }
 }
 

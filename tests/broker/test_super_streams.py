@@ -35,9 +35,13 @@ def test_the_partitions_of_a_super_stream_are_known_as_such_and_its_namesake_is_
 
     with gate.looking(once=True):
         found = {
-            gate.names[each].queue: gate.known(each).super_stream
+            gate.names[each].queue: (gate.known(each).super_stream, *gate.names[each].of_queue[2:])
             for each in gate.asked()
             if each in gate.names
         }
 
-    assert found == {"orders-0": "orders", "orders-1": "orders", "orders-7": ""}
+    assert found == {
+        "orders-0": ("orders", "orders", "0"),
+        "orders-1": ("orders", "orders", "1"),
+        "orders-7": ("", "", ""),
+    }

@@ -177,6 +177,19 @@ def test_a_partition_shows_its_super_stream_and_a_gone_stream_that_it_is(
     assert "all-orders" in run("describe", "b").stdout
 
 
+@pytest.mark.usefixtures("both")
+def test_a_partition_is_told_by_the_catalog_while_no_agent_says_anything(
+    run: Run, tier: Tier
+) -> None:
+    tier.catalog.set_name("b", QueueName("c", "/", "orders-0", "all-orders", "0"))
+
+    rows = {row["stream"]: row for row in json.loads(run("streams", "--json").stdout)}
+
+    assert (rows["a"]["super_stream"], rows["b"]["super_stream"]) == (None, "all-orders")
+    summary = json.loads(run("describe", "b", "--json").stdout)["summary"]
+    assert summary["super_stream"] == "all-orders"
+
+
 def test_a_page_of_an_agent_of_an_earlier_version_is_understood() -> None:
     rows = json.loads(zlib.decompress(pack([word("a"), word("b")])))
     older = zlib.compress(json.dumps([row[:-2] for row in rows]).encode())

@@ -44,6 +44,8 @@ from coldstream_devkit.fragments import START_MS
 from glue_jobs.materialise import main
 from tests.glue.in_process import MARKS, pointed_at
 from tests.glue.streams import fragment, no_pause, upload
+from tests.unit.bodies.test_avro import ORDER, VALUE, encoded, framed
+from tests.unit.bodies.test_registry import Served, served  # noqa: F401 - a fixture
 
 pytestmark = MARKS
 
@@ -204,6 +206,48 @@ def test_streams_become_tables_that_grow_with_them(site: Site) -> None:
     assert all(row["raw"].endswith(b"no json") for row in dead)
     assert all("no JSON" in row["error"] for row in dead)
     assert {row["stream"] for row in dead} == {fields}
+
+
+@pytest.mark.slow
+def test_a_super_stream_of_avro_is_one_table_with_the_columns_of_its_subject(
+    site: Site,
+    served: str,  # noqa: F811 - a fixture
+) -> None:
+    name = f"shop-{secrets.token_hex(3)}"
+    schema = {"schema": json.dumps(ORDER)}
+    Served.answers |= {
+        f"/subjects/{name}/versions/latest": (200, schema),
+        "/schemas/ids/7": (200, schema),
+    }
+
+    def body(offset: int) -> bytes:
+        if offset == 3:
+            return b"no avro"
+        return framed(7, encoded({**VALUE, "id": offset, "rate": 0.5}, ORDER))
+
+    for key in ("eu", "us"):
+        stream = f"__{name}_{key}_{secrets.randbits(40)}"
+        queue = QueueName("c", "/", f"{name}-{key}", name, key)
+        anchor(site.context, stream, 0, queue)
+        claim(site.context, stream, 1, log=NO_HISTORY, pause=no_pause)
+        site.extend(stream, 0, 1, body)
+
+    said = site.run(
+        *("--super-streams", name, "--into", "orders", "--body", "avro"),
+        *("--registry", served, "--subject", name, "--columns", "header"),
+    )["tables"][f"{site.database}.orders"]
+
+    assert (said["rows"], said["dead_letters"]) == (48, 2)
+    rows = site.rows("orders").to_pylist()
+    assert {(row["_super_stream"], row["_routing_key"]) for row in rows} == {
+        (name, "eu"), (name, "us"),
+    }  # fmt: skip
+    assert {row["id"] for row in rows} == set(range(25)) - {3}
+    assert {(row["price"], row["rate"], row["_header"]) for row in rows} == {
+        (Decimal("19.99"), 0.5, None)
+    }
+    dead = site.rows("orders_dead_letters").to_pylist()
+    assert all("id of a schema" in row["error"] for row in dead)
 
 
 def _order(offset: int) -> bytes:

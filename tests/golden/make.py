@@ -2,8 +2,8 @@
 
 Run once for each, when its version was made:  python -m tests.golden.make NAME...
 It refuses to overwrite: a golden file is what a release wrote, for ever. A new version gets new
-files and a new function here. The roots of version 1 were made by a release that wrote them; what
-they say is here still.
+files and a new function here. The roots of versions 1 and 2 were made by releases that wrote
+them; what they say is here still.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ def root_v2() -> Root:
     return replace(root_v1(), name=QueueName("rabbit@naïve", "/", "größe 😀"))
 
 
+def root_v3() -> Root:
+    """The same of a partition of a super stream."""
+    name = QueueName("rabbit@naïve", "/", "größe 😀-0", "größe 😀", "ключ")
+    return replace(root_v1(), name=name)
+
+
 def nodes_v1() -> list[Node]:
     """A group with a hole, a kilo-group over it, and a mega-group over that."""
     group = Node(
@@ -126,10 +132,10 @@ def files() -> dict[str, bytes]:
     """What every golden file holds, by its name."""
     return {
         "fragment-v1.bin": fragment_v1().data,
-        "root-v2.bin": root_v2().encode(),
+        "root-v3.bin": root_v3().encode(),
         RECORD_FILE: record_v1().encode(),
         ERASURE_FILE: erasure_v1().encode(),
-        "root-v2-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
+        "root-v3-empty.bin": Root(first_offset=1592, next_offset=1592).encode(),
         **{NODE_FILES[node.kind]: node.encode(catalog_version=12) for node in nodes_v1()},
     }
 

@@ -82,8 +82,10 @@ def decode(name: str, data: bytes, at: int) -> dict[str, Any]:
 
 
 FRAGMENT = (HERE / "fragment-v1.bin").read_bytes()
-ROOT_FILE = (HERE / "root-v2.bin").read_bytes()
-OLD_ROOT = (HERE / "root-v1.bin").read_bytes()
+ROOT_FILES = {version: (HERE / f"root-v{version}.bin").read_bytes() for version in (1, 2, 3)}
+#: Where the fields of an older root end, and the names that a root has.
+ROOT_ENDS = {1: "cluster length", 2: "routing key length"}
+NAMES = ("cluster", "vhost", "queue", "super_stream", "routing_key")
 
 
 @pytest.mark.parametrize(
@@ -170,19 +172,20 @@ def test_the_page_alone_decodes_the_golden_fragment() -> None:
         assert IndexRecord(row["chunk_id"], row["timestamp"], row["position"]) == found[number]
 
 
-@pytest.mark.parametrize(("data", "version"), [(ROOT_FILE, 2), (OLD_ROOT, 1)])
-def test_the_page_alone_decodes_the_golden_roots(data: bytes, version: int) -> None:
+@pytest.mark.parametrize("version", ROOT_FILES)
+def test_the_page_alone_decodes_the_golden_roots(version: int) -> None:
+    data = ROOT_FILES[version]
     known = parse_root(data)
     assert data[:4] == b"OSIR"
     drawn = decode("node header", data, 0)
     at = size("node header")
-    if version == 1:
+    end = size("root fields")
+    if version in ROOT_ENDS:
         assert "its fields end before the cluster length" in TEXT
-        end = next(row.offset for row in table("root fields") if row.name == "cluster length")
-        fields = decode("root fields", data[: at + end] + bytes(8), at)
-    else:
-        end = size("root fields")
-        fields = decode("root fields", data, at)
+        assert "the reserved one in the place of the super stream length and end there" in TEXT
+        rows = table("root fields")
+        end = next(row.offset for row in rows if row.name == ROOT_ENDS[version])
+    fields = decode("root fields", data[: at + end] + bytes(size("root fields") - end), at)
 
     assert drawn["version"] == version
     assert drawn["first_offset"] == known.first_offset
@@ -206,7 +209,7 @@ def test_the_page_alone_decodes_the_golden_roots(data: bytes, version: int) -> N
     length = fields["quarantine_key_length"]
     assert data[at : at + length].decode() == known.quarantine_key
     at += length
-    for part in ("cluster", "vhost", "queue"):
+    for part in NAMES:
         length = fields[f"{part}_length"]
         assert data[at : at + length].decode() == getattr(known.name, part)
         at += length

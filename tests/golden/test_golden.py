@@ -31,6 +31,8 @@ SHA256 = {
     "root-v1-empty.bin": "4f389f9d71135f5c5b0f5f3903bbdda5f4a3828a4b682e22dbcf57977cd4fa67",
     "root-v2.bin": "185b513b8edd61bd2b59a3b18d70ad46ab988de8541a832fa391d9e0c9478745",
     "root-v2-empty.bin": "48ac7573ad6b89b1c5995a731a98bcb3e31e24a6a4b51b0c85413f82dfe796cb",
+    "root-v3.bin": "c5dcbf70c5a564f3edc710492cd020ce079c6c2533426eafeb135fb82e9d46b9",
+    "root-v3-empty.bin": "94cebf22ff5c418cb586313bed457b760ea465554bdd1fb2dac8d8d9e8960b47",
     "group-v1.bin": "7247ca9ce29b76d692025665f85332f2e32c0ecf5e90981796be19395fd08f52",
     "kgroup-v1.bin": "a262c923deb372f4173fd10b20622e3874bda76a06f39673e96d7b9c8f9a1fd0",
     "quarantine-v1.record": "3fa37bad08aaad75eb02c862e6e55cd7750f507260e2e301a12eff1d9e794e8c",
@@ -86,17 +88,22 @@ def test_a_fragment_of_version_1_is_still_written_byte_for_byte() -> None:
 
 @pytest.mark.parametrize(
     ("name", "root"),
-    [("root-v1.bin", make.root_v1()), ("root-v1-empty.bin", Root(1592, 1592))],
+    [
+        ("root-v1.bin", make.root_v1()),
+        ("root-v1-empty.bin", Root(1592, 1592)),
+        ("root-v2.bin", make.root_v2()),
+        ("root-v2-empty.bin", Root(1592, 1592)),
+    ],
 )
-def test_a_root_of_version_1_is_read(name: str, root: Root) -> None:
+def test_a_root_of_an_older_version_is_read(name: str, root: Root) -> None:
     assert parse_root((HERE / name).read_bytes()) == root
 
 
 @pytest.mark.parametrize(
     ("name", "root"),
-    [("root-v2.bin", make.root_v2()), ("root-v2-empty.bin", Root(1592, 1592))],
+    [("root-v3.bin", make.root_v3()), ("root-v3-empty.bin", Root(1592, 1592))],
 )
-def test_a_root_of_version_2_is_read_and_still_written_byte_for_byte(name: str, root: Root) -> None:
+def test_a_root_of_version_3_is_read_and_still_written_byte_for_byte(name: str, root: Root) -> None:
     data = (HERE / name).read_bytes()
 
     assert parse_root(data) == root

@@ -25,6 +25,10 @@ def main() -> None:
         stream_dataframe(spark, stream="nobody")
     except LookupError as error:
         print(error)
+    try:
+        stream_dataframe(spark, stream="drawn", columns="body_variant")
+    except ValueError as error:
+        print(error)
     print(pyspark.__version__)
     spark.stop()
 

@@ -33,7 +33,7 @@ from coldstream.usecases.scan import ScanFor, scan
 from coldstream.usecases.stragglers import sweep_stragglers
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 
-NAME = QueueName("rabbit", "/", "orders")
+NAME = QueueName("rabbit", "/", "orders-0", "orders", "0")
 
 
 def with_table(context: Context, catalog: MemoryCatalog) -> Context:

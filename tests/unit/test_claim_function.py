@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,26 @@ def test_a_new_name_is_set_although_the_claim_was_made(remote: Remote) -> None:
     commits(remote).claim(3, 0, NAME, log, nobody_else)
 
     assert remote.items.items[STREAM].name == NAME
+
+
+def test_a_partition_that_was_claimed_by_an_older_agent_gets_its_super_stream(
+    remote: Remote,
+) -> None:
+    log = KnownHistory((LocalChunk(0, 10, 3),))
+    commits(remote).claim(3, 0, NAME, log, nobody_else)
+    partition = replace(NAME, super_stream="all-orders", routing_key="eu")
+
+    commits(remote).claim(3, 0, partition, log, nobody_else)
+    commits(remote).claim(3, 0, NAME, log, nobody_else)
+
+    assert remote.items.items[STREAM].name == partition
+
+
+def test_a_request_of_an_agent_that_knows_no_super_streams_is_taken() -> None:
+    row = json.loads(asking.encode(asking.Open(STREAM, 1, None, NAME, ToldLog())))
+    del row["partition"]
+
+    assert asking.parse(row).name == NAME  # type: ignore[union-attr]
 
 
 def test_an_answer_that_is_lost_leaves_a_claim_that_the_next_look_finds(remote: Remote) -> None:

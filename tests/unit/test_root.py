@@ -99,7 +99,8 @@ def test_a_name_longer_than_any_is_refused_although_its_checksum_holds() -> None
     [
         (0, "I", 0),
         (4, "I", 1),  # which had no names
-        (4, "I", 3),
+        (4, "I", 2),  # which had no super streams
+        (4, "I", 4),
         (8, "Q", 99),  # first offset below the entries
         (8, "Q", 110),  # the first entry lies wholly below it
         (8, "Q", 301),
@@ -123,7 +124,9 @@ def test_a_name_longer_than_any_is_refused_although_its_checksum_holds() -> None
         (R + 40, "H", 0),
         (R + 42, "H", 2**16 - 1),
         (R + 44, "H", 7),
-        (R + 46, "H", 1),  # reserved
+        (R + 46, "H", 2**16 - 1),
+        (R + 48, "H", 1),
+        (R + 50, "H", 1),  # reserved
         (NAMES, "B", 0xFF),  # not UTF-8
         (R + ROOT_SIZE, "Q", 0),  # a claim of epoch 0
         (R + ROOT_SIZE, "Q", 6),  # epochs that do not rise

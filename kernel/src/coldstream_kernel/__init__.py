@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 #: Of the signatures and structs below; the library must say the same.
-ABI = 2
+ABI = 3
 
 #: Another build of the library, such as one with a sanitizer.
 ENV_LIBRARY = "COLDSTREAM_KERNEL"
@@ -42,6 +42,10 @@ PROPERTY_FIELDS = (
     "group_sequence",
     "reply_to_group_id",
 )
+
+
+#: The fields of `header` in the order of the array `headers`.
+HEADER_FIELDS = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
 
 
 class Walk(Structure):
@@ -84,7 +88,7 @@ class Text(Structure):
 
 
 class Number(Structure):
-    """`struct number`: an int64 or timestamp column."""
+    """`struct number`: an int64 or timestamp column, or one of booleans as 0 and 1."""
 
     _fields_ = (("values", c_void_p), ("valid", c_void_p))
 
@@ -114,9 +118,13 @@ class Columns(Structure):
         ("body", POINTER(Text)),
         ("application_properties", POINTER(Map)),
         ("message_annotations", POINTER(Map)),
+        ("delivery_annotations", POINTER(Map)),
+        ("footer", POINTER(Map)),
         ("properties", c_void_p),
         ("texts", POINTER(Text) * len(PROPERTY_FIELDS)),
         ("numbers", POINTER(Number) * len(PROPERTY_FIELDS)),
+        ("header", c_void_p),
+        ("headers", POINTER(Number) * len(HEADER_FIELDS)),
         ("left", c_void_p),
         ("left_count", c_int64),
     )

@@ -19,6 +19,7 @@ from coldstream.manifest.root import MAX_KEY
 from coldstream.names import CATALOG_PARTITION_KEY, MAX_EPOCH, MAX_NAME, MAX_OFFSET, check_stream
 
 _ZERO = {"N": "0"}
+_NO_TEXT = {"S": ""}
 _U64, _U128 = 2**64 - 1, 2**128 - 1
 _MAX_VERSION = 10**12 - 1  # twelve digits in the key of a root
 _MAX_TIME = 2**63 - 1  # a chunk's timestamp is signed
@@ -56,7 +57,12 @@ def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
                 for claim in item["ledger"]["L"]
             ),
             name=QueueName(
-                *(_text(item[field], MAX_NAME) for field in ("cluster", "vhost", "queue"))
+                *(_text(item[field], MAX_NAME) for field in ("cluster", "vhost", "queue")),
+                # Items of releases that knew no super streams do not have these.
+                *(
+                    _text(item.get(field, _NO_TEXT), MAX_NAME)
+                    for field in ("super_stream", "routing_key")
+                ),
             ),
             state=StreamState(item["state"]["S"]),
             # Items that were written before there were changes of state do not have these.
@@ -126,6 +132,8 @@ def name_values(name: QueueName) -> dict[str, Any]:
         "cluster": {"S": name.cluster},
         "vhost": {"S": name.vhost},
         "queue": {"S": name.queue},
+        "super_stream": {"S": name.super_stream},
+        "routing_key": {"S": name.routing_key},
     }
 
 

@@ -100,8 +100,9 @@ class Commits:
         item = self.context.catalog.get(self.stream)
         if item is None or item.epoch != epoch or item.ledger.floor(epoch) is None:
             return None
-        known = (item.name.vhost, item.name.queue)
-        if name.queue and known != (name.vhost, name.queue):
+        if name.queue and item.name.key != name.key:
+            return None
+        if name.super_stream and not item.name.super_stream:
             return None
         try:
             loaded = load(self.context, self.stream)

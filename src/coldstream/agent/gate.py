@@ -134,7 +134,7 @@ class Gate:
             local=True,
             max_bytes=limits.max_bytes,
             max_age_ms=limits.max_age_ms,
-            super_stream="" if queue is None else self._listing.super_stream(queue),
+            super_stream="" if queue is None else self._listing.partition(queue).super_stream,
             trouble=proof.trouble,
             epoch=parse_chunk_header(proof.header).epoch if proof.limit else 0,
         )
@@ -164,7 +164,8 @@ class Gate:
             queue = self._proofs.get(stream, Proof()).queue
         if queue is None:
             return self.given.get(stream)
-        return QueueName(self.cluster, queue.vhost, queue.queue)
+        of = self._listing.partition(queue)
+        return QueueName(self.cluster, queue.vhost, queue.queue, of.super_stream, of.routing_key)
 
     def asked(self) -> list[str]:
         """Directories that have been asked about."""

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Protocol
 
 from coldstream.broker.limits import Limits
-from coldstream.broker.management import StreamQueue
+from coldstream.broker.management import Partition, StreamQueue
 from coldstream.errors import ColdstreamError
 
 #: While a directory's queue is not known, the API is asked this often; else now and then, because
@@ -30,8 +30,8 @@ class Lists(Protocol):
         """All streams of the broker; none if nobody says where its management API is."""
         ...
 
-    def super_streams(self) -> Mapping[tuple[str, str], str]:
-        """The super stream of each partition by (vhost, queue); none if nobody says."""
+    def super_streams(self) -> Mapping[tuple[str, str], Partition]:
+        """What each partition is, by (vhost, queue); none if nobody says."""
         ...
 
 
@@ -51,7 +51,7 @@ class Listing:
     queues: Sequence[StreamQueue] = ()
     trouble: str = ""
     _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
-    _supers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _supers: Mapping[tuple[str, str], Partition] = field(default_factory=dict)
     _listed_at: float = _NEVER
     _supers_at: float = _NEVER
     _asking: Lock = field(default_factory=Lock)
@@ -79,15 +79,17 @@ class Listing:
         """What local retention keeps of a stream, as far as is known."""
         return self._limits.get((queue.vhost, queue.queue), Limits())
 
-    def super_stream(self, queue: StreamQueue) -> str:
-        """Of which a stream is a partition; "" if of none, or nobody knows."""
-        return self._supers.get((queue.vhost, queue.queue), "")
+    def partition(self, queue: StreamQueue) -> Partition:
+        """Of which super stream a stream is a partition; of none, too, if nobody knows."""
+        return self._supers.get((queue.vhost, queue.queue), Partition())
 
     def _ask(self, now: float) -> None:
         try:
             self.queues = self.broker.streams()
+            known = self._limits.keys()
             self._limits = {(each.vhost, each.queue): each.limits for each in self.queues}
-            if now - self._supers_at >= _SELDOM_SECONDS:
+            # A new stream may be a partition, and its name is told once, when it is claimed.
+            if now - self._supers_at >= _SELDOM_SECONDS or self._limits.keys() - known:
                 self._supers_at, self._supers = now, self.broker.super_streams()
         except ColdstreamError as exc:
             self.trouble, self._listed_at = exc.reason, now + _HANGS_SECONDS

@@ -19,6 +19,7 @@ from coldstream.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from coldstream.names import MAX_NAME
 
 _PATH = (
     "/api/queues?columns=name,vhost,type,arguments,policy,operator_policy"
@@ -30,6 +31,19 @@ _EXCHANGES = "/api/exchanges?columns=name,vhost,arguments"
 _DEFINITIONS = "?columns=vhost,name,definition"
 #: An answer of a hundred thousand queues with long names has fewer bytes.
 _MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a queue is to a super stream; both "" if it is no partition of any.
+
+    Attributes:
+        super_stream: name of its exchange.
+        routing_key: by which the exchange finds the queue.
+    """
+
+    super_stream: str = ""
+    routing_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +139,17 @@ class Management:
             word for word in words if isinstance(word, str)
         )
 
-    def super_streams(self) -> dict[tuple[str, str], str]:
-        """The super stream of each partition, by (virtual host, queue).
+    def super_streams(self) -> dict[tuple[str, str], Partition]:
+        """What of which super stream each partition is, by (virtual host, queue).
 
         A super stream is an exchange with an argument that says so, and its partitions are bound to
-        it. Nothing else tells them from streams that are called alike.
+        it. Nothing else tells them from streams that are called alike. Of several bindings of one
+        partition the first counts.
 
         Raises:
             UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
         """
-        found: dict[tuple[str, str], str] = {}
+        found: dict[tuple[str, str], Partition] = {}
         rows = self.get(_EXCHANGES)
         for row in rows if isinstance(rows, list) else ():
             arguments = row.get("arguments") if isinstance(row, dict) else None
@@ -145,7 +160,8 @@ class Management:
             bindings = self.get(path)
             for each in bindings if isinstance(bindings, list) else ():
                 if isinstance(each, dict) and each.get("destination_type") == "queue":
-                    found[vhost, str(each.get("destination"))] = name
+                    made = Partition(name, str(each.get("routing_key", ""))[:MAX_NAME])
+                    found.setdefault((vhost, str(each.get("destination"))), made)
         return found
 
     def _definitions(self, rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, str], object]:

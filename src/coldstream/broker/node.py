@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
-from coldstream.broker.management import Management, StreamQueue
+from coldstream.broker.management import Management, Partition, StreamQueue
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.osiris.chunk import parse_chunk_header
 
@@ -76,7 +76,7 @@ class Node:
         """As `Management.streams`; none without one."""
         return self.management.streams() if self.management is not None else ()
 
-    def super_streams(self) -> Mapping[tuple[str, str], str]:
+    def super_streams(self) -> Mapping[tuple[str, str], Partition]:
         """As `Management.super_streams`; none without one."""
         return self.management.super_streams() if self.management is not None else {}
 

@@ -42,7 +42,9 @@ def agents_told(remote: Remote, now_ms: int, stream: str | None = None) -> Agent
     return told
 
 
-def stream_cells(told: AgentsTold, stream: str, next_offset: int, now_ms: int) -> dict[str, Any]:
+def stream_cells(
+    told: AgentsTold, stream: str, next_offset: int, now_ms: int, *, super_stream: str = ""
+) -> dict[str, Any]:
     """What the row of a stream has from the agents; None where nobody says.
 
     Args:
@@ -50,22 +52,24 @@ def stream_cells(told: AgentsTold, stream: str, next_offset: int, now_ms: int) -
         stream: directory name.
         next_offset: of its manifest.
         now_ms: ms since the Unix epoch.
+        super_stream: that the catalog has recorded; what agents say now goes first.
     """
     said = told.of(stream)
+    recorded = {"super_stream": super_stream_of(told, stream, super_stream)}
     if said is None:
         gone = "gone" if told.is_gone(stream) else None
-        return {**dict.fromkeys(COLUMNS), "agent": gone, "unproved_s": None}
+        return {**dict.fromkeys(COLUMNS), **recorded, "agent": gone, "unproved_s": None}
     return {
         "agent": f"{said.node}{_in_brackets(said, next_offset, now_ms)}",
-        "super_stream": super_stream_of(told, stream),
+        **recorded,
         **_behind(said, next_offset, now_ms),
     }
 
 
-def super_stream_of(told: AgentsTold, stream: str) -> str | None:
-    """The super stream of which it is a partition; None if of none, or nobody says."""
+def super_stream_of(told: AgentsTold, stream: str, recorded: str = "") -> str | None:
+    """The super stream of which it is a partition; None if of none, or nobody says or has said."""
     words = (each.word.super_stream for each in told.said.get(stream, ()))
-    return next((each for each in words if each), None)
+    return next((each for each in words if each), recorded or None)
 
 
 def _in_brackets(said: Said, next_offset: int, now_ms: int) -> str:

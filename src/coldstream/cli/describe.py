@@ -128,7 +128,7 @@ def _look(remote: Remote, stream: str, newest: int, *, all_holes: bool) -> _Desc
     nodes = node_rows(told, stream, snapshot.item.next_offset, now)
     unseen = not all_holes and bool(groups)
     sections = _sections(snapshot.item, root, holes, unseen=unseen)
-    sections["summary"] |= _agents_say(told, stream)
+    sections["summary"] |= _agents_say(told, stream, snapshot.item.name.super_stream)
     return _Described(
         sections=sections,
         lists={
@@ -155,11 +155,17 @@ def _told_only(remote: Remote, stream: str) -> _Described | None:
     return _Described({"summary": summary, "ledger": []}, lists, 0, 0, unseen=False)
 
 
-def _agents_say(told: AgentsTold, stream: str) -> dict[str, Any]:
-    """What is said of a stream as a whole; `gone` is None where nobody can say."""
+def _agents_say(told: AgentsTold, stream: str, super_stream: str = "") -> dict[str, Any]:
+    """What is said of a stream as a whole; `gone` is None where nobody can say.
+
+    Args:
+        told: what agents say.
+        stream: directory name.
+        super_stream: that the catalog has recorded.
+    """
     known = told.complete or stream in told.said
     return {
-        "super_stream": super_stream_of(told, stream),
+        "super_stream": super_stream_of(told, stream, super_stream),
         "gone": told.is_gone(stream) if known else None,
     }
 

@@ -156,7 +156,7 @@ def file_format(wanted: ExportFormat, item: CatalogItem, body_format: BodyFormat
             f"Parquet needs a package that is not installed: {exc.name}",
             remedy="pip install 'coldstream[cli,spark]', or export with --format jsonl",
         ) from exc
-    origin = Origin(item.stream, item.name.vhost, item.name.queue)
+    origin = Origin(item.stream, *item.name.of_queue)
     return Format("parquet", lambda path: Parquet(path, origin, body_format))
 
 

@@ -56,7 +56,10 @@ def streams(
     items = list(remote.catalog.streams())
     rows = sorted(
         (
-            _row(item) | stream_cells(told, item.stream, item.next_offset, now)
+            _row(item)
+            | stream_cells(
+                told, item.stream, item.next_offset, now, super_stream=item.name.super_stream
+            )
             for item in items
             if (match or not is_probe(item.stream))
             and (match in item.stream or match in item.name.queue)

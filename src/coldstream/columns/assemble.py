@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coldstream.columns.buffers import (
+    HeaderColumn,
     MapColumn,
     NumberColumn,
     Pool,
@@ -23,15 +24,15 @@ from coldstream.columns.buffers import (
     identifier_bytes,
     pointer,
 )
-from coldstream.columns.reference import DECODED, Row, message_columns
-from coldstream.columns.schema import Selection
+from coldstream.columns.reference import DECODED, Row, dear_columns, message_columns
+from coldstream.columns.schema import COLUMNS, Selection
 
 #: Longest of the words that a column of kinds or types holds.
 _WORD = 8
 _WORDS = frozenset({"message_id_type", "correlation_id_type"})
 _NUMBERS = frozenset({"absolute_expiry_time", "creation_time", "group_sequence"})
 _IDENTIFIERS = frozenset({"message_id", "correlation_id"})
-_MAPS = ("application_properties", "message_annotations")
+_MAPS = ("application_properties", "message_annotations", "delivery_annotations", "footer")
 
 
 class Assembler:
@@ -81,6 +82,8 @@ class Assembler:
         left: NDArray[np.int64] = np.empty(0, np.int64)
         if self._decoded:
             left = self._decode(messages, lengths, rows, size, made)
+            if self._selection.dear:
+                self._dear(messages, lengths, left, made)
         elif any_wrong:
             left = np.array([row for row in range(rows) if wrong(row) is not None], np.int64)
         if "raw" in self._selection:
@@ -116,6 +119,7 @@ class Assembler:
             for name in selection.properties
         }
         present = pool.zeros("properties", bitmap_bytes(rows)) if parts else None
+        header = HeaderColumn(pool, rows) if "header" in selection else None
         left = pool.take("left", 8 * rows).view(np.int64)
         call = kernel.Columns(
             messages=messages.ctypes.data,
@@ -124,11 +128,14 @@ class Assembler:
             format=kernel.FORMATS[selection.body_format],
             body_kind=pointer(kind),
             body=pointer(body),
-            application_properties=pointer(maps.get("application_properties")),
-            message_annotations=pointer(maps.get("message_annotations")),
+            **{name: pointer(maps.get(name)) for name in _MAPS},
             properties=None if present is None else present.ctypes.data,
             left=left.ctypes.data,
         )
+        if header is not None:
+            call.header = header.valid.ctypes.data
+            for number, field in enumerate(header.fields):
+                call.headers[number] = ctypes.pointer(field.struct)
         for number, name in enumerate(kernel.PROPERTY_FIELDS):
             column = parts.get(name)
             if isinstance(column, NumberColumn):
@@ -139,6 +146,8 @@ class Assembler:
         for name, text in (("body_kind", kind), ("body", body)):
             if text is not None:
                 made[name] = text.array(schema.field(name).type, rows)
+        if header is not None:
+            made["header"] = header.array(schema.field("header").type, rows)
         for name, each in maps.items():
             made[name] = each.array(schema.field(name).type, rows)
         if present is not None:
@@ -148,6 +157,24 @@ class Assembler:
                 struct, rows, [pa.py_buffer(present)], children=children
             )
         return left[: call.left_count]
+
+    def _dear(
+        self,
+        messages: NDArray[np.uint64],
+        lengths: NDArray[np.int32],
+        left: NDArray[np.int64],
+        made: dict[str, pa.Array],
+    ) -> None:
+        """Fill in the columns that only the plain decoder makes; rows that were left come later."""
+        skipped = frozenset(left.tolist())
+        found: list[Row] = [
+            {}
+            if row in skipped
+            else dear_columns(self._selection, ctypes.string_at(int(at), int(length)))
+            for row, (at, length) in enumerate(zip(messages, lengths, strict=True))
+        ]
+        for name in self._selection.dear:
+            made[name] = pa.array([row.get(name) for row in found], COLUMNS[name])
 
     def _raw(
         self, messages: NDArray[np.uint64], lengths: NDArray[np.int32], rows: int, size: int

@@ -94,6 +94,22 @@ class NumberColumn:
         return pa.Array.from_buffers(kind, rows, buffers)
 
 
+class HeaderColumn:
+    """The struct `header` that the kernel fills; all null at first."""
+
+    def __init__(self, pool: Pool, rows: int) -> None:
+        self.valid = pool.zeros("header.valid", bitmap_bytes(rows))
+        self.fields = [NumberColumn(pool, f"header.{name}", rows) for name in kernel.HEADER_FIELDS]
+
+    def array(self, kind: pa.StructType, rows: int) -> pa.Array:
+        """What the kernel has put in, as Arrow."""
+        children = [
+            column.array(pa.int64(), rows).cast(field.type)
+            for column, field in zip(self.fields, kind, strict=True)
+        ]
+        return pa.Array.from_buffers(kind, rows, [pa.py_buffer(self.valid)], children=children)
+
+
 class MapColumn:
     """A map<string, string> column that the kernel fills; all null at first.
 

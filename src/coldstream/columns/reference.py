@@ -14,17 +14,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.columns.schema import NO_ORIGIN, OF_STREAM, PROPERTIES, Origin, Selection
+from coldstream.columns.schema import (
+    DEAR,
+    HEADER,
+    NO_ORIGIN,
+    OF_STREAM,
+    PROPERTIES,
+    Origin,
+    Selection,
+)
+from coldstream.columns.typed import section_of, tagged_text
+from coldstream.columns.variant import variant
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import (
     AmqpMessage,
     BodyKind,
+    Header,
     Properties,
     value_to_jsonable,
 )
-from coldstream.osiris.amqp_types import Value
+from coldstream.osiris.amqp_typed import typed_sections
+from coldstream.osiris.amqp_types import Decimal, Value
 from coldstream.osiris.body import read_message
 from coldstream.osiris.chunk import Buffer, Chunk, ChunkType
+from coldstream.osiris.decimals import number_of
 from coldstream.osiris.entry import iter_messages
 from coldstream.osiris.tracking import TrackingType, parse_tracked
 
@@ -35,7 +48,11 @@ MIN_MS, MAX_MS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
 OF_CHUNK = frozenset({*OF_STREAM, "offset", "timestamp", "chunk_id", "epoch", "publishers"})
 #: Columns that need messages decoded.
 DECODED = frozenset(
-    {"body_kind", "body", "properties", "application_properties", "message_annotations", "error"}
+    {
+        *("body_kind", "body", "header", "properties", "application_properties", "error"),
+        *("message_annotations", "delivery_annotations", "footer"),
+        *DEAR,
+    }
 )
 
 Row = dict[str, Any]
@@ -125,10 +142,38 @@ def message_columns(selection: Selection, wire: bytes) -> Row:
     return row | {
         "body_kind": message.body_kind.value,
         "body": body_bytes(message),
+        "header": _header(message.header),
         "properties": _properties(message.properties, selection.properties),
         "application_properties": _texts(message.application_properties),
         "message_annotations": _texts(message.message_annotations),
+        "delivery_annotations": _texts(message.delivery_annotations),
+        "footer": _texts(message.footer),
+        **_typed(selection, wire, message),
     }
+
+
+def dear_columns(selection: Selection, wire: bytes) -> Row:
+    """Those of `DEAR` that are wanted; none of a message that is none."""
+    try:
+        return _typed(selection, wire, read_message(wire, selection.body_format))
+    except CorruptDataError:
+        return {}
+
+
+def _typed(selection: Selection, wire: bytes, message: AmqpMessage) -> Row:
+    if not selection.dear or message.body_kind is BodyKind.BYTES:
+        return {}
+    sections = typed_sections(wire)
+    row: Row = {}
+    for column in selection.dear:
+        name, as_variant = DEAR[column]
+        value = section_of(sections, name)
+        named = name != "body"
+        if as_variant:
+            row[column] = None if value is None else variant(value, named=named)
+        else:
+            row[column] = tagged_text(value, named=named)
+    return row
 
 
 def body_bytes(message: AmqpMessage) -> bytes:
@@ -143,6 +188,8 @@ def body_bytes(message: AmqpMessage) -> bytes:
             return body
         if isinstance(body, str):
             return body.encode("utf-8")
+        if isinstance(body, Decimal):
+            return str(number_of(body)).encode()
     return _json(body).encode("utf-8")
 
 
@@ -158,12 +205,24 @@ def value_text(value: Value) -> str | None:
         return repr(value)
     if isinstance(value, uuid.UUID):
         return str(value)
+    if isinstance(value, Decimal):
+        return str(number_of(value))
     return _json(value)
 
 
 def clamped_us(milliseconds: int) -> int:
     """A time in us, clamped to what 64 bits hold."""
     return min(max(milliseconds, MIN_MS), MAX_MS) * 1000
+
+
+def _header(header: Header | None) -> Row | None:
+    if header is None:
+        return None
+    found: Row = {name: getattr(header, name) for name in HEADER}
+    return {
+        name: min(value, 2**63 - 1) if type(value) is int else value
+        for name, value in found.items()
+    }
 
 
 def _properties(properties: Properties | None, wanted: Sequence[str]) -> Row | None:

@@ -1,7 +1,13 @@
 """The columns of a message, as Arrow types, and which of them are wanted.
 
-    stream vhost queue offset timestamp chunk_id epoch publishers body_kind body properties
-    application_properties message_annotations raw error
+    stream vhost queue super_stream routing_key offset timestamp chunk_id epoch publishers
+    body_kind body header properties application_properties message_annotations
+    delivery_annotations footer raw error
+
+and those that are made value by value in Python, so that who wants one names it (`DEAR`):
+
+    application_properties_json message_annotations_json body_json     values with their AMQP types
+    application_properties_variant …                                   the same as VARIANT (Spark 4)
 
 `docs/how-to/spark.md` says what each holds. A struct can be narrowed: `properties.subject`.
 """
@@ -41,12 +47,43 @@ PROPERTIES: Mapping[str, pa.DataType] = MappingProxyType(
     }
 )
 
+#: Fields of `header`, in this order; `ttl` in ms.
+HEADER: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "durable": pa.bool_(),
+        "priority": pa.int64(),
+        "ttl": pa.int64(),
+        "first_acquirer": pa.bool_(),
+        "delivery_count": pa.int64(),
+    }
+)
+
+#: A VARIANT as Spark 4 takes it from Arrow: marked as such by the metadata of its second field.
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary()),
+        pa.field("metadata", pa.binary(), metadata={b"variant": b"true"}),
+    ]
+)
+#: What can be had with the types of its values, and the section that it comes from.
+TYPED = ("body", "application_properties", "message_annotations")
+#: By name of the column: of what, and whether as VARIANT; otherwise it is tagged JSON.
+DEAR: Mapping[str, tuple[str, bool]] = MappingProxyType(
+    {
+        f"{name}_{suffix}": (name, suffix == "variant")
+        for suffix in ("json", "variant")
+        for name in TYPED
+    }
+)
+
 #: All columns, in this order.
 COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     {
         "stream": pa.string(),
         "vhost": pa.string(),
         "queue": pa.string(),
+        "super_stream": pa.string(),
+        "routing_key": pa.string(),
         "offset": pa.int64(),
         "timestamp": TIMESTAMP,
         "chunk_id": pa.int64(),
@@ -54,16 +91,24 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
         "publishers": pa.map_(pa.string(), pa.int64()),
         "body_kind": pa.string(),
         "body": pa.binary(),
+        "header": pa.struct(list(HEADER.items())),
         "properties": pa.struct(list(PROPERTIES.items())),
         "application_properties": TEXT_MAP,
         "message_annotations": TEXT_MAP,
+        "delivery_annotations": TEXT_MAP,
+        "footer": TEXT_MAP,
         "raw": pa.binary(),
         "error": pa.string(),
+        **{name: VARIANT if variant else pa.string() for name, (_, variant) in DEAR.items()},
     }
 )
+#: What `*` stands for.
+ALL = tuple(name for name in COLUMNS if name not in DEAR)
 
 #: Columns that are the same in all rows of a stream.
-OF_STREAM = ("stream", "vhost", "queue")
+OF_STREAM = ("stream", "vhost", "queue", "super_stream", "routing_key")
+#: Those of them that say which stream a row is of.
+WHICH_STREAM = ("stream", "vhost", "queue")
 #: What is selected unless the caller says otherwise: no message is read for it. Spark does not tell
 #: a source in Python which columns a query uses, so every query pays for what is here.
 DEFAULT = ("offset", "timestamp", "chunk_id", "epoch")
@@ -77,19 +122,25 @@ class Origin:
         stream: directory name.
         vhost: of its queue; "" where nobody has said it, which is null in a row.
         queue: name; the same.
+        super_stream: of which the queue is a partition; "" if of none, or nobody has said it.
+        routing_key: of the partition; the same.
     """
 
     stream: str = ""
     vhost: str = ""
     queue: str = ""
+    super_stream: str = ""
+    routing_key: str = ""
 
     def columns(self) -> dict[str, str | None]:
         """Values by column; a queue that nobody knows is null, and so is its virtual host."""
-        known = bool(self.queue)
+        known, partition = bool(self.queue), bool(self.super_stream)
         return {
             "stream": self.stream,
             "vhost": self.vhost if known else None,
             "queue": self.queue if known else None,
+            "super_stream": self.super_stream if partition else None,
+            "routing_key": self.routing_key if partition else None,
         }
 
 
@@ -113,6 +164,11 @@ class Selection:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
+
+    @property
+    def dear(self) -> tuple[str, ...]:
+        """Columns that are made value by value."""
+        return tuple(name for name in self.names if name in DEAR)
 
     @property
     def properties(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.columns.decode import Decoder
-from coldstream.columns.schema import COLUMNS, Origin, select
+from coldstream.columns.schema import ALL, Origin, select
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader import Gap
 from coldstream.reader.fragments import FetchedChunks
@@ -29,7 +29,7 @@ class Parquet:
     """
 
     def __init__(self, path: Path, origin: Origin, body_format: BodyFormat) -> None:
-        selection = select([name for name in COLUMNS if name != "raw"], body_format)
+        selection = select([name for name in ALL if name != "raw"], body_format)
         self._file = path.open("xb")
         self._decoder = Decoder(
             selection, batch_bytes=_GROUP_BYTES, batch_rows=_GROUP_ROWS, origin=origin

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coldstream.copies.runs import (
@@ -196,7 +196,8 @@ def _begun(state: dict[str, object], asked: dict[str, str], place: Workplace) ->
         )
     try:
         made = Target(**state["target"])  # type: ignore[arg-type]
-        return replace(made, holes=tuple((int(low), int(high)) for low, high in made.holes))
+        holes = tuple((int(low), int(high)) for low, high in made.holes)
+        return Target(int(made.first), int(made.end), holes)
     except (KeyError, TypeError, ValueError):
         raise ForeignFilesError("its state is damaged", key=str(place.files)) from None
 

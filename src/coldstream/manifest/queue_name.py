@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: What a broker replaces by "_" in the name of a stream's directory.
 _ODD = re.compile("[^A-Za-z0-9_=-]")
@@ -11,11 +11,21 @@ _ODD = re.compile("[^A-Za-z0-9_=-]")
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """Which queue a directory belongs to. "" where nobody has said so."""
+    """Which queue a directory belongs to. "" where nobody has said so.
+
+    Attributes:
+        cluster: name of the cluster.
+        vhost: virtual host.
+        queue: the stream's name.
+        super_stream: of which it is a partition; "" if of none, too.
+        routing_key: by which the super stream's exchange finds the partition.
+    """
 
     cluster: str = ""
     vhost: str = ""
     queue: str = ""
+    super_stream: str = ""
+    routing_key: str = ""
 
     def fits(self, stream: str) -> bool:
         """Whether a broker can have given a queue of this name the directory `stream`.
@@ -35,7 +45,22 @@ class QueueName:
         )
 
     def filled(self, other: QueueName) -> QueueName:
-        """This name, with those parts of another one that this has not."""
-        return QueueName(
+        """This name, with those parts of another one that this has not.
+
+        Of which super stream a queue is a partition counts only for the very queue.
+        """
+        made = QueueName(
             self.cluster or other.cluster, self.vhost or other.vhost, self.queue or other.queue
         )
+        whose = self if self.super_stream or made.key != other.key else other
+        return replace(made, super_stream=whose.super_stream, routing_key=whose.routing_key)
+
+    @property
+    def of_queue(self) -> tuple[str, str, str, str]:
+        """All but the cluster, in order."""
+        return self.vhost, self.queue, self.super_stream, self.routing_key
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Virtual host and queue: what tells it from the other queues of its cluster."""
+        return self.vhost, self.queue

@@ -2,10 +2,11 @@
 
     ┌─────────────┬─────────────┬──────────────┬────────────────┬───────┬───────────┬───────┐
     │ node header │ root fields │ ledger       │ quarantine key │ names │ entries   │ CRC32 │
-    │ 64 bytes    │ 48 bytes    │ 16 B a claim │ UTF-8          │ UTF-8 │ 56 B each │ u32   │
+    │ 64 bytes    │ 52 bytes    │ 16 B a claim │ UTF-8          │ UTF-8 │ 56 B each │ u32   │
     └─────────────┴─────────────┴──────────────┴────────────────┴───────┴───────────┴───────┘
 
-Version 1 has no names, and no lengths of them in its fields.
+Version 1 has no names, and no lengths of them in its fields; version 2 has those of cluster,
+virtual host and queue only.
 
 Its entries are, from the oldest on: mega-groups, kilo-groups, groups, and then the youngest
 fragments and holes themselves, so that a commit never touches a group. Where retention has ended
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 
 from coldstream.errors import CorruptDataError
@@ -34,7 +35,7 @@ from coldstream.manifest.queue_name import QueueName
 from coldstream.names import MAX_NAME, MAX_OFFSET
 
 ROOT_MAGIC = b"OSIR"
-VERSION = 2
+VERSION = 3
 
 _ROOT = struct.Struct(
     ">"
@@ -52,8 +53,11 @@ _NAMES = struct.Struct(
     "H"  # length of the cluster's name
     "H"  # length of the virtual host's
     "H"  # length of the queue's
+    "H"  # length of the super stream's
+    "H"  # length of the routing key
     "H"  # reserved, 0
 )
+_NAMES_V2 = struct.Struct(">HHHH")
 _CLAIM = struct.Struct(">QQ")
 #: Of version 1, whose fields every version begins with.
 _FIXED = _ROOT.size
@@ -194,7 +198,7 @@ class Root:
             len(self.entries),
             self.head.dead_fragments if self.head else 0,
         )
-        names = [part.encode() for part in (self.name.cluster, self.name.vhost, self.name.queue)]
+        names = [part.encode() for part in astuple(self.name)]
         lengths = _NAMES.pack(*map(len, names), 0)
         body = (numbers, lengths, claims, quarantine, *names, bytes(self.entries))
         return sealed(ROOT_MAGIC, header, b"".join(body), version=VERSION)
@@ -209,13 +213,14 @@ def entries_begin(data: bytes) -> int:
     Raises:
         CorruptDataError: it is too short, or they would not fill it to its end.
     """
-    fixed = _FIXED if version_of(data) == 1 else ROOT_SIZE
+    names_layout = _names_layout(data)
+    fixed = _FIXED + (0 if names_layout is None else names_layout.size)
     if len(data) < HEADER_SIZE + fixed + CRC_SIZE:
         raise CorruptDataError(f"{len(data)} bytes are too few for a manifest root")
     claims, key_length, count = struct.unpack_from(">III", data, HEADER_SIZE + 24)
     names = 0
-    if fixed == ROOT_SIZE:
-        names = sum(_NAMES.unpack_from(data, HEADER_SIZE + _FIXED)[:3])
+    if names_layout is not None:
+        names = sum(names_layout.unpack_from(data, HEADER_SIZE + _FIXED)[:-1])
     begin = HEADER_SIZE + fixed + claims * _CLAIM.size + key_length + names
     if begin + count * ENTRY_SIZE + CRC_SIZE != len(data) or key_length > MAX_KEY:
         raise CorruptDataError("the manifest root's lengths do not add up")
@@ -233,7 +238,8 @@ def parse_root(data: bytes) -> Root:
     shift, epoch, chunk_id, chunk_epoch, claims, key_length, _, dead = _ROOT.unpack_from(
         data, HEADER_SIZE
     )
-    claims_begin = HEADER_SIZE + (_FIXED if version_of(data) == 1 else ROOT_SIZE)
+    names_layout = _names_layout(data)
+    claims_begin = HEADER_SIZE + _FIXED + (0 if names_layout is None else names_layout.size)
     claims_end = claims_begin + claims * _CLAIM.size
     key_end = claims_end + key_length
     try:
@@ -260,11 +266,17 @@ def parse_root(data: bytes) -> Root:
     return root
 
 
+def _names_layout(data: bytes) -> struct.Struct | None:
+    """Where the lengths of a root's names are; None in version 1, which has none."""
+    return {1: None, 2: _NAMES_V2}.get(version_of(data), _NAMES)
+
+
 def _name(data: bytes, begin: int) -> QueueName:
     """The names of a root, which begin there."""
-    if version_of(data) == 1:
+    layout = _names_layout(data)
+    if layout is None:
         return QueueName()
-    *lengths, reserved = _NAMES.unpack_from(data, HEADER_SIZE + _FIXED)
+    *lengths, reserved = layout.unpack_from(data, HEADER_SIZE + _FIXED)
     parts = []
     for length in lengths:
         try:

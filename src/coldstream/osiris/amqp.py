@@ -9,7 +9,7 @@ publisher sends, so a stream may also have messages that are none of this; they 
 
 For the command line, `to_jsonable` turns a message into what `json.dumps` takes. What JSON has no
 type for becomes an object with one telling key: {"base64": …} for bytes that are no UTF-8,
-{"decimal": hex}, {"float": "nan"}, {"map": [[key, value], …]} for maps with other keys than
+{"decimal": "19.99"}, {"float": "nan"}, {"map": [[key, value], …]} for maps with other keys than
 strings, {"descriptor": …, "value": …}.
 """
 
@@ -30,10 +30,12 @@ from coldstream.osiris.amqp_types import (
     Decimal,
     Described,
     Symbol,
+    Typed,
     Value,
     ValueReader,
 )
 from coldstream.osiris.chunk import Buffer
+from coldstream.osiris.decimals import number_of
 
 Annotations = Mapping[str | int, Value]
 MessageId = int | uuid.UUID | bytes | str
@@ -184,7 +186,7 @@ def decode_message(buf: Buffer) -> AmqpMessage:
     parts: list[Value] = []
     last: Section | None = None
     while reader.left:
-        section = _section(reader)
+        section = read_section(reader)
         repeatable = section in (Section.DATA, Section.SEQUENCE)
         if last is not None and not (section > last or (section == last and repeatable)):
             raise CorruptDataError(f"an AMQP section {section.name} after {last.name}")
@@ -213,7 +215,12 @@ def encode_data(payload: Buffer) -> bytes:
     return b"".join((_DATA_SECTION, length, payload))
 
 
-def _section(reader: ValueReader) -> Section:
+def read_section(reader: ValueReader) -> Section:
+    """Which section begins here; its value comes next.
+
+    Raises:
+        CorruptDataError: none does.
+    """
     descriptor = reader.read_descriptor()
     if type(descriptor) is Symbol:
         section = _SYMBOLS.get(descriptor)
@@ -355,7 +362,7 @@ def value_to_jsonable(value: Value) -> Json:
         case uuid.UUID():
             return str(value)
         case Decimal():
-            return {"decimal": value.raw.hex()}
+            return {"decimal": str(number_of(value))}
         case tuple():
             return [value_to_jsonable(each) for each in value]
         case AmqpMap():
@@ -365,6 +372,8 @@ def value_to_jsonable(value: Value) -> Json:
                 "descriptor": value_to_jsonable(value.descriptor),
                 "value": value_to_jsonable(value.value),
             }
+        case Typed():
+            return value_to_jsonable(value.value)
         case _:
             return value
 

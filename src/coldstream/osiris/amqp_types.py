@@ -44,9 +44,21 @@ class AmqpTimestamp(int):
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An IEEE 754 decimal number as its 4, 8 or 16 bytes, not interpreted."""
+    """An IEEE 754 decimal number as its 4, 8 or 16 bytes; `osiris.decimals` reads them."""
 
     raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value that is not composed, with the format code that it was sent with.
+
+    A `ValueReader` gives these if it is told to: as Python values, an int, an uint and a timestamp
+    are one.
+    """
+
+    code: int
+    value: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ class Described:
 #: Lists and arrays are tuples; integers of every width are int, characters and strings str.
 Value: TypeAlias = (
     bool | int | float | str | bytes | uuid.UUID | Decimal | tuple["Value", ...] | AmqpMap
-    | Described | None
+    | Described | Typed | None
 )  # fmt: skip
 
 _Parser: TypeAlias = Callable[[memoryview], Value]
@@ -159,11 +171,13 @@ class ValueReader:
 
     Args:
         buf: to read; `position` is the byte after the last value that was read.
+        typed: whether values that are not composed come as `Typed`; descriptors never do.
     """
 
-    __slots__ = ("_claim", "_view", "position")
+    __slots__ = ("_claim", "_typed", "_view", "position")
 
-    def __init__(self, buf: Buffer) -> None:
+    def __init__(self, buf: Buffer, *, typed: bool = False) -> None:
+        self._typed = typed
         self._view = memoryview(buf)
         self._claim = FREE_CLAIM + CLAIM_FOR_A_BYTE * len(self._view)
         self.position = 0
@@ -192,7 +206,11 @@ class ValueReader:
         end = len(self._view)
         if self._byte(end) != _DESCRIBED:
             raise CorruptDataError("a section begins with the byte 0")
-        return self._data(self._byte(end), end, 0)
+        typed, self._typed = self._typed, False
+        try:
+            return self._data(self._byte(end), end, 0)
+        finally:
+            self._typed = typed
 
     def element_codes(self) -> bytes:
         """The format code of each element of the list that begins here; empty if it has none.
@@ -219,10 +237,12 @@ class ValueReader:
             raise CorruptDataError(f"values lie more than {MAX_DEPTH} deep in one another")
         fixed = _FIXED.get(code)
         if fixed is not None:
-            return fixed(self._take(_WIDTHS[code >> 4], end))
+            value = fixed(self._take(_WIDTHS[code >> 4], end))
+            return Typed(code, value) if self._typed and code != _EMPTY_LIST else value
         variable = _VARIABLE.get(code)
         if variable is not None:
-            return variable(self._take(self._unsigned(_size_width(code), end), end))
+            value = variable(self._take(self._unsigned(_size_width(code), end), end))
+            return Typed(code, value) if self._typed else value
         if code == _DESCRIBED:
             descriptor = self._data(self._byte(end), end, depth + 1)
             return Described(descriptor, self._data(self._byte(end), end, depth + 1))

@@ -99,6 +99,8 @@ def encode(request: Request) -> bytes:
                 "shift": request.shift,
                 "anchor": request.anchor,
                 "name": [name.cluster, name.vhost, name.queue],
+                # Beside the name, so that a function of an older release passes over it.
+                "partition": [name.super_stream, name.routing_key],
                 "said": request.said.to_json(),
             }
         case Commit():
@@ -139,7 +141,7 @@ def parse(row: Any) -> Request:
                     stream,
                     _epoch(row),
                     None if anchor is None else checked(anchor, "anchor", MAX_OFFSET),
-                    _name(row.get("name")),
+                    _name(row.get("name"), row.get("partition", ["", ""])),
                     ToldLog.from_json(row.get("said")),
                     checked(row.get("shift", 0), "shift", MAX_EPOCH),
                 )
@@ -163,9 +165,12 @@ def _epoch(row: Mapping[str, Any]) -> int:
     return epoch
 
 
-def _name(parts: Any) -> QueueName:
+def _name(parts: Any, partition: Any) -> QueueName:
     if not isinstance(parts, list) or len(parts) != 3:
         raise InvalidInputError("name: cluster, vhost and queue are wanted")
+    if not isinstance(partition, list) or len(partition) != 2:
+        raise InvalidInputError("partition: super stream and routing key are wanted")
+    parts = parts + partition
     for part in parts:
         if not isinstance(part, str) or len(part) > MAX_NAME:
             raise InvalidInputError(f"name: at most {MAX_NAME} characters are wanted")

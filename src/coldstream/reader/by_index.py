@@ -28,7 +28,12 @@ from coldstream.reader.objects import StreamObjects
 from coldstream.soundness.chunks import Checked
 
 #: Columns that need nothing else.
-COLUMNS = frozenset({"stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch"})
+COLUMNS = frozenset(
+    {
+        *("stream", "vhost", "queue", "super_stream", "routing_key"),
+        *("offset", "timestamp", "chunk_id", "epoch"),
+    }
+)
 #: Headers of a fragment that are looked at one by one; where there are more in doubt, all is read.
 _MAX_DOUBTS = 8
 

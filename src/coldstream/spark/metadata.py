@@ -10,7 +10,7 @@ at a time, and groups are fetched ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
@@ -55,7 +55,7 @@ def stream_rows(items: Sequence[CatalogItem], names: Sequence[str]) -> pa.Record
     """A row for each stream, from its catalog item."""
     rows = [
         {
-            **Origin(item.stream, item.name.vhost, item.name.queue).columns(),
+            **Origin(item.stream, *item.name.of_queue).columns(),
             "cluster": item.name.cluster,
             "state": str(item.state),
             "first_offset": min(item.first_offset, _MAX_INT64),
@@ -279,7 +279,7 @@ def _fragments(entries: NDArray[np.void], stream: StreamRead, schema: pa.Schema)
 
     def column(name: str) -> pa.Array:
         match name:
-            case "stream" | "vhost" | "queue":
+            case "stream" | "vhost" | "queue" | "super_stream" | "routing_key":
                 return _same(planned.origin.columns()[name], len(entries))
             case "offset":
                 return _signed(first)
@@ -315,15 +315,13 @@ def _chunks(
         spans["min_timestamp"] = spans["max_timestamp"] = times
         chosen &= _times(spans, alive.times)
     count = int(chosen.sum())
-    found = {
+    found: dict[str, Callable[[], pa.Array]] = {
         "offset": lambda: _signed(ids[:-1][chosen]),
         "next_offset": lambda: _signed(ids[1:][chosen]),
         "timestamp": lambda: _moments(times[chosen]),
         "records": lambda: _signed(np.diff(ids)[chosen]),
         "size": lambda: _signed(np.diff(ends)[chosen]),
-        "stream": lambda: _same(origin["stream"], count),
-        "vhost": lambda: _same(origin["vhost"], count),
-        "queue": lambda: _same(origin["queue"], count),
+        **{each: partial(_same, text, count) for each, text in origin.items()},
         "fragment": lambda: _same(stream.objects.fragments.path(entry), count),
         "error": lambda: pa.nulls(count, pa.string()),
     }

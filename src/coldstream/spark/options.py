@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
 from coldstream.adapters.place import Place
+from coldstream.bodies.steps import MAX_BODY_BYTES, NO_STEPS, BodySteps, BodyType
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
 from coldstream.osiris.body import BodyFormat, parse_body_format
@@ -29,6 +30,7 @@ T = TypeVar("T")
 NAMES = (
     "stream",
     "queue",
+    "superStream",
     "vhost",
     "bucket",
     "catalog",
@@ -38,6 +40,12 @@ NAMES = (
     "endpoint",
     "columns",
     "bodyFormat",
+    "contentEncoding",
+    "maxBodyBytes",
+    "bodyType",
+    "bodySchema",
+    "bodyMessage",
+    "schemaRegistry",
     "rows",
     "startingOffset",
     "endingOffset",
@@ -94,9 +102,11 @@ class Options:
     Attributes:
         streams: names, directories or patterns.
         place: where they are.
+        super_streams: names or patterns; all their partitions are read.
         vhost: of the queues that are named; "" for any.
         columns: names; None for the default ones.
         body_format: how messages are read.
+        steps: what is made of bodies; a schema may still be the name of its file.
         rows: what one row is.
         starting: where to begin.
         ending: where to end; None for the end of the manifest.
@@ -110,9 +120,11 @@ class Options:
 
     streams: tuple[str, ...]
     place: Place
+    super_streams: tuple[str, ...] = ()
     vhost: str = ""
     columns: tuple[str, ...] | None = None
     body_format: BodyFormat = BodyFormat.AUTO
+    steps: BodySteps = NO_STEPS
     rows: Rows = Rows.MESSAGES
     starting: OffsetSpec = First()  # noqa: RUF009 - it is immutable
     ending: OffsetSpec | None = None
@@ -126,7 +138,13 @@ class Options:
     @property
     def several(self) -> bool:
         """Whether there may be more than one stream."""
-        return len(self.streams) > 1 or any(is_pattern(each) for each in self.streams)
+        patterns = any(is_pattern(each) for each in self.streams)
+        return patterns or len(self.streams) > 1 or bool(self.super_streams)
+
+    @property
+    def asked(self) -> str:
+        """What was asked for, in words."""
+        return ", ".join((*self.streams, *self.super_streams))
 
 
 def is_pattern(text: str) -> bool:
@@ -169,12 +187,20 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
             raise InvalidInputError("option rows: a metadata table says itself what its rows are")
     first: OffsetSpec = First()
     options = Options(
-        streams=read("stream", _list, ())
-        or read("queue", _list, () if metadata is None else (".*",)),
+        streams=read("stream", _list, ()) or read("queue", _list, ()),
         place=_place(found, environment),
+        super_streams=read("superStream", _list, ()),
         vhost=found.get("vhost", ""),
         columns=read("columns", _list, None),
         body_format=read("bodyFormat", parse_body_format, BodyFormat.AUTO),
+        steps=BodySteps(
+            inflate=read("contentEncoding", _content_encoding, False),
+            max_bytes=read("maxBodyBytes", size, MAX_BODY_BYTES),
+            kind=read("bodyType", _body_type, BodyType.AS_IT_IS),
+            schema=found.get("bodySchema", ""),
+            message=found.get("bodyMessage", ""),
+            registry=found.get("schemaRegistry", ""),
+        ),
         rows=metadata or read("rows", _rows, Rows.MESSAGES),
         starting=read("startingOffset", _spec, first),
         ending=read("endingOffset", _spec, None),
@@ -190,11 +216,13 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
     )
     if found.get("stream") and found.get("queue"):
         raise InvalidInputError("options stream and queue mean the same: give one of them")
-    if not options.streams:
-        raise InvalidInputError(
-            "option stream is missing: a queue name, a directory, several of them separated by "
-            "commas, or a pattern such as orders-.*"
-        )
+    if not options.asked:
+        if metadata is None:
+            raise InvalidInputError(
+                "option stream is missing: a queue name, a directory, several of them separated by "
+                "commas, or a pattern such as orders-.*; or option superStream"
+            )
+        options = replace(options, streams=(".*",))
     if options.as_of is not None and options.several:
         raise InvalidInputError(
             "option asOfVersion: every stream has versions of its own, so name one"
@@ -277,6 +305,18 @@ def _rows(text: str) -> Rows:
     if text.lower() not in _ROWS:
         raise InvalidInputError(f"expected {', '.join(_ROWS)}, not {text[:80]!r}")
     return Rows(text.lower())
+
+
+def _content_encoding(text: str) -> bool:
+    return _word(text, {"keep": False, "decode": True})
+
+
+def _body_type(text: str) -> BodyType:
+    # Spark itself reads lines and CSV.
+    words = (BodyType.AVRO, BodyType.PROTOBUF, BodyType.JSON)
+    if text.lower() not in words:
+        raise InvalidInputError(f"expected {', '.join(words)}, not {text[:80]!r}")
+    return BodyType(text.lower())
 
 
 def _on_corrupt(text: str) -> bool:

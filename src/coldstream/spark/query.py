@@ -11,7 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coldstream.adapters.documents import read_document
 from coldstream.adapters.place import Place, Remote
+from coldstream.bodies.load import loaded
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.schema import Origin
 from coldstream.errors import InvalidInputError, LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
@@ -65,7 +68,7 @@ class PlannedStream:
     @property
     def origin(self) -> Origin:
         """What its rows say of it."""
-        return Origin(self.stream, self.name.vhost, self.name.queue)
+        return Origin(self.stream, *self.name.of_queue)
 
     @property
     def alive(self) -> Window:
@@ -101,6 +104,7 @@ class QueryTask:
         fail_on_corrupt: whether damaged chunks stop the query.
         gaps: offsets of the first stream that were gone before the task began.
         body_format: how messages are read.
+        steps: what is made of their bodies.
         items: the rows of the table of streams.
     """
 
@@ -112,6 +116,7 @@ class QueryTask:
     fail_on_corrupt: bool = False
     gaps: tuple[Gap, ...] = ()
     body_format: BodyFormat = BodyFormat.AUTO
+    steps: BodySteps = NO_STEPS
     items: tuple[CatalogItem, ...] = ()
 
 
@@ -159,12 +164,18 @@ def plan_query(
         options.fail_on_data_loss,
         options.fail_on_corrupt,
         body_format=options.body_format,
+        steps=steps_of(options),
     )
     for attempt in range(_TRIES):
         try:
-            items = meant(remote.catalog, options.streams, vhost=options.vhost)
+            items = meant(
+                remote.catalog,
+                options.streams,
+                super_streams=options.super_streams,
+                vhost=options.vhost,
+            )
             if not items:
-                logger.warning("no stream matches %s: no rows", ", ".join(options.streams))
+                logger.warning("no stream matches %s: no rows", options.asked)
             if options.rows is Rows.STREAMS:
                 return [TaskWork(replace(task, items=tuple(items)), b"")]
             streams = []
@@ -177,6 +188,18 @@ def plan_query(
             if error.key is None or options.as_of is not None or attempt + 1 == _TRIES:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def steps_of(options: Options) -> BodySteps:
+    """What a query makes of bodies; reads the schema if it is in a file.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has no schema.
+        NotFoundError, UnavailableError, PermissionDeniedError: its bucket.
+    """
+    if not options.steps.any:
+        return options.steps
+    return loaded(options.steps, "", lambda source: read_document(source, options.place))
 
 
 def _sizes(options: Options, items: Sequence[CatalogItem]) -> Sizes:

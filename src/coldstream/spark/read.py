@@ -11,6 +11,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from coldstream.adapters.place import Remote, connect
+from coldstream.bodies.apply import BodyMaker, needed
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import Origin, Selection, select
@@ -62,7 +63,7 @@ def read_split(task: QueryTask, split: Split, remote: Remote) -> Iterator[pa.Rec
         lost = (Lost(gap, planned.first_timestamp, gap) for gap in task.gaps)
         yield from messages(
             judged(lost, task, planned.stream),
-            select(task.columns, task.body_format),
+            task,
             planned.origin,
         )
     for number, group in groupby(split.parts, key=lambda part: part.stream):
@@ -83,20 +84,30 @@ def _rows(task: QueryTask, stream: StreamRead, parts: list[EntryPart]) -> Iterat
     by_index = task.rows is Rows.MESSAGES and not task.fail_on_corrupt and enough(task.columns)
     found = judged(stream.found(parts, by_index=by_index), task, planned.stream)
     if task.rows is Rows.MESSAGES:
-        yield from messages(found, select(task.columns, task.body_format), planned.origin)
+        yield from messages(found, task, planned.origin)
     elif task.rows is Rows.CHUNKS:
         yield from chunk_rows(found, planned, task.columns)
     else:
         yield from tracking_rows(found, planned, task.columns)
 
 
-def messages(
-    found: Iterator[Found], selection: Selection, origin: Origin
-) -> Iterator[pa.RecordBatch]:
+def messages(found: Iterator[Found], task: QueryTask, origin: Origin) -> Iterator[pa.RecordBatch]:
     """A row for each message; for each offset that is damaged; for each gap.
 
     A batch is valid until the next one is asked for.
     """
+    if not task.steps.any:
+        yield from _messages(found, select(task.columns, task.body_format), origin)
+        return
+    maker, wanted = BodyMaker(task.steps), select(task.columns).schema
+    selection = select(needed(task.steps, task.columns), task.body_format)
+    for batch in _messages(found, selection, origin):
+        yield from maker.made(batch, wanted)
+
+
+def _messages(
+    found: Iterator[Found], selection: Selection, origin: Origin
+) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(selection, origin=origin)
     for each in found:
         if isinstance(each, Lost):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coldstream.columns.schema import COLUMNS, DEFAULT, OF_STREAM, PROPERTIES, select
+from coldstream.columns.schema import ALL, DEAR, DEFAULT, PROPERTIES, WHICH_STREAM, select
 from coldstream.errors import InvalidInputError
 from coldstream.spark.options import Options, Rows
 from coldstream.spark.views import view_schema
@@ -15,8 +15,8 @@ from coldstream.spark.views import view_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-#: What asks for all columns there are.
-ALL = "*"
+#: What asks for all columns but those that are dear.
+STAR = "*"
 
 
 def default_columns(options: Options) -> tuple[str, ...]:
@@ -26,13 +26,13 @@ def default_columns(options: Options) -> tuple[str, ...]:
         InvalidInputError: there is no such column.
     """
     if options.rows is not Rows.MESSAGES:
-        chosen = None if options.columns == (ALL,) else options.columns
+        chosen = None if options.columns == (STAR,) else options.columns
         return tuple(view_schema(options.rows, chosen).names)
     names = options.columns
     if names is None:
-        names = (*OF_STREAM, *DEFAULT) if options.several else DEFAULT
-    if names == (ALL,):
-        names = tuple(COLUMNS)
+        names = (*WHICH_STREAM, *DEFAULT) if options.several else DEFAULT
+    if names == (STAR,):
+        names = ALL
     select(names)
     return names
 
@@ -43,9 +43,18 @@ def arrow_schema(rows: Rows, columns: Sequence[str]) -> pa.Schema:
 
 
 def spark_schema(rows: Rows, columns: Sequence[str]) -> StructType:
-    """The Spark schema of columns."""
+    """The Spark schema of columns.
+
+    Raises:
+        InvalidInputError: one is a VARIANT, and this Spark has none.
+    """
+    from pyspark.sql import types
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    variants = [name for name in columns if DEAR.get(name, ("", False))[1]]
+    if variants and rows is Rows.MESSAGES and not hasattr(types, "VariantType"):
+        (name, _), column = DEAR[variants[0]], variants[0]
+        raise InvalidInputError(f"{column} is a VARIANT, which needs Spark 4: use {name}_json")
     return from_arrow_schema(arrow_schema(rows, columns))
 
 

@@ -41,6 +41,7 @@ from coldstream.spark.query import (
     check_start,
     lost_work,
     splits_of,
+    steps_of,
     works,
 )
 from coldstream.spark.read import read
@@ -129,6 +130,7 @@ class MicroBatchReader(DataSourceStreamReader):
             fail_on_data_loss=self._options.fail_on_data_loss,
             fail_on_corrupt=self._options.fail_on_corrupt,
             body_format=self._options.body_format,
+            steps=steps_of(self._options),
         )
         planned: list[Planned] = []
         lost: list[TaskWork] = []
@@ -210,7 +212,13 @@ class MicroBatchReader(DataSourceStreamReader):
             LostRangeError: one was not read to its end (failOnDataLoss).
         """
         options, catalog = self._options, self._remote.catalog
-        found = meant(catalog, options.streams, vhost=options.vhost, known=read)
+        found = meant(
+            catalog,
+            options.streams,
+            super_streams=options.super_streams,
+            vhost=options.vhost,
+            known=read,
+        )
         items = {item.stream: item for item in found}
         gone: dict[str, CatalogItem | None] = {}
         for stream in read.keys() - items.keys():

@@ -1,11 +1,11 @@
-"""Which streams a query means: directories, queues, or patterns over names of queues.
+"""Which streams a query means: directories, queues, super streams, or patterns over their names.
 
 And what is left to say of a stream that a query has begun to read and that is gone (`Gone`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,10 +20,16 @@ from coldstream.reader.gap import Gap
 from coldstream.spark.options import is_pattern
 
 _SHOWN = 10
+_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
 
 
 def meant(
-    catalog: Catalog, wanted: Sequence[str], *, vhost: str = "", known: Collection[str] = ()
+    catalog: Catalog,
+    wanted: Sequence[str],
+    *,
+    super_streams: Sequence[str] = (),
+    vhost: str = "",
+    known: Collection[str] = (),
 ) -> list[CatalogItem]:
     """The items of all streams that are meant, sorted by directory, none twice.
 
@@ -34,6 +40,8 @@ def meant(
         wanted: directories, QUEUE or VHOST/QUEUE, or patterns (`plans.name_pattern`) that the name
             of a queue, or of a directory where nobody has recorded the queue, must match as a
             whole.
+        super_streams: SUPER_STREAM or VHOST/SUPER_STREAM, or patterns; all partitions that live are
+            meant.
         vhost: of the queues; "" for any.
         known: directories that a query has read before; a name may stand for one of them that is
             gone, and then for no item.
@@ -52,11 +60,13 @@ def meant(
             names.append(text)
         else:
             found[item.stream] = _readable(item)
-    if names:
+    if names or super_streams:
         items = [item for item in catalog.streams() if not vhost or item.name.vhost == vhost]
         for text in names:
             chosen = _matching(items, text) if is_pattern(text) else _queue(items, text, known)
             found.update((item.stream, item) for item in chosen)
+        for text in super_streams:
+            found.update((item.stream, item) for item in _partitions(items, text, known))
     return [found[stream] for stream in sorted(found)]
 
 
@@ -74,18 +84,52 @@ def _readable(item: CatalogItem) -> CatalogItem:
 
 
 def _matching(items: Iterable[CatalogItem], pattern: str) -> list[CatalogItem]:
-    trouble = name_pattern.problem(pattern)
-    if trouble is not None:
-        raise InvalidInputError(f"the pattern {pattern[:80]!r} {trouble}")
-    matches = name_pattern.compiled(pattern).fullmatch
-    tombstones = (StreamState.DELETING, StreamState.DELETED)
+    matches = _matcher(pattern)
     return [
         item
         for item in items
-        if item.state not in tombstones
+        if item.state not in _TOMBSTONES
         and not is_probe(item.stream)
         and matches(item.name.queue or item.stream)
     ]
+
+
+def _matcher(pattern: str) -> Callable[[str], object | None]:
+    trouble = name_pattern.problem(pattern)
+    if trouble is not None:
+        raise InvalidInputError(f"the pattern {pattern[:80]!r} {trouble}")
+    return name_pattern.compiled(pattern).fullmatch
+
+
+def _partitions(
+    items: Iterable[CatalogItem], text: str, known: Collection[str]
+) -> list[CatalogItem]:
+    """The partitions of the super streams that a name or a pattern means.
+
+    None at all where the query has read partitions before, and a name has none any more.
+    """
+    every = [item for item in items if item.name.super_stream]
+    if is_pattern(text):
+        matches = _matcher(text)
+        meant = [item for item in every if matches(item.name.super_stream)]
+    else:
+        meant = [
+            item
+            for item in every
+            if text in (item.name.super_stream, f"{item.name.vhost}/{item.name.super_stream}")
+        ]
+        hosts = sorted({item.name.vhost for item in meant})
+        if len(hosts) > 1:
+            raise InvalidInputError(
+                f"{text!r} names a super stream in each of {', '.join(hosts[:_SHOWN])}: write"
+                f" {hosts[0]}/{text}, or give option vhost"
+            )
+        if not meant and not known:
+            raise NotFoundError(
+                f"no stream is recorded as a partition of a super stream {text[:300]!r}: the agent"
+                " learns it from the broker's management API when it claims a partition"
+            )
+    return [item for item in meant if item.state not in _TOMBSTONES]
 
 
 def _queue(
@@ -106,6 +150,8 @@ def _queue(
     if matches and not alive:
         return []
     if not alive:
+        if any(item.name.super_stream == text for item in items):
+            raise NotFoundError(f"{text!r} is a super stream: read it by option superStream")
         raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
     if len(alive) > 1:
         names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in alive)

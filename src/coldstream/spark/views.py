@@ -75,6 +75,8 @@ STREAMS: Mapping[str, pa.DataType] = MappingProxyType(
         "cluster": pa.string(),
         "vhost": pa.string(),
         "queue": pa.string(),
+        "super_stream": pa.string(),
+        "routing_key": pa.string(),
         "state": pa.string(),
         "first_offset": pa.int64(),
         "next_offset": pa.int64(),

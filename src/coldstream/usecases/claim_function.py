@@ -158,7 +158,8 @@ def _name(context: Context, request: Open, *, renames: bool) -> None:
     item = context.catalog.get(request.stream)
     if item is None or not request.name.queue:
         return
-    name = request.name if renames else item.name.filled(request.name)
+    first, other = (request.name, item.name) if renames else (item.name, request.name)
+    name = first.filled(other)
     if name != item.name:
         context.catalog.set_name(request.stream, name)
 

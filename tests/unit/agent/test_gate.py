@@ -14,7 +14,7 @@ from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
 from coldstream.broker.answers import NoMemberError
 from coldstream.broker.limits import Limits
-from coldstream.broker.management import StreamQueue
+from coldstream.broker.management import Partition, StreamQueue
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.chunk import ChunkType
@@ -32,7 +32,7 @@ class Scripted:
     headers: dict[StreamQueue, bytes | Exception | None] = field(default_factory=dict)
     number: int = 0
     leader: bool | None = None
-    supers: dict[tuple[str, str], str] = field(default_factory=dict)
+    supers: dict[tuple[str, str], Partition] = field(default_factory=dict)
     asked: int = 0
 
     def last_header(self, vhost: str, queue: str) -> bytes | None:
@@ -51,7 +51,7 @@ class Scripted:
     def streams(self) -> Sequence[StreamQueue]:
         return self.queues
 
-    def super_streams(self) -> dict[tuple[str, str], str]:
+    def super_streams(self) -> dict[tuple[str, str], Partition]:
         return self.supers
 
     def generation(self) -> int:
@@ -332,7 +332,7 @@ def test_where_another_node_uploads_the_broker_is_asked_less_often(scene: Scene)
 def test_what_local_retention_keeps_follows_the_policies(scene: Scene) -> None:
     scene.delivers(scene.write(100), 60)
     scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, None))]
-    scene.broker.supers = {("/", "orders"): "all-orders"}
+    scene.broker.supers = {("/", "orders"): Partition("all-orders", "eu")}
     scene.look()
 
     known = scene.gate.known(STREAM)
@@ -341,6 +341,18 @@ def test_what_local_retention_keeps_follows_the_policies(scene: Scene) -> None:
     scene.broker.queues = [StreamQueue("/", "orders", Limits(5000, 60_000))]
     scene.look(after=301)
     assert scene.gate.known(STREAM).max_age_ms == 60_000
+
+
+def test_the_name_of_a_new_partition_says_its_super_stream_at_once(scene: Scene) -> None:
+    scene.broker.queues = [StreamQueue("/", "other")]
+    scene.look()
+    scene.delivers(scene.write(100), 60)
+    scene.broker.queues = [StreamQueue("/", "other"), StreamQueue("/", "orders")]
+    scene.broker.supers = {("/", "orders"): Partition("all-orders", "eu")}
+
+    scene.look(after=10)
+
+    assert scene.gate.name(STREAM) == QueueName("c", "/", "orders", "all-orders", "eu")
 
 
 def test_a_management_api_that_hangs_keeps_only_the_one_waiting_who_asks_it(scene: Scene) -> None:

@@ -152,7 +152,7 @@ def test_a_body_is_its_bytes_or_json(body: bytes, kind: str, expected: bytes) ->
         (b"\x40", None),
         (b"\xa0\x02ab", '"ab"'),
         (b"\xa0\x01\xff", '{"base64":"/w=="}'),
-        (b"\x74\x01\x02\x03\x04", '{"decimal":"01020304"}'),
+        (b"\x74\xb1\x80\x07\xcf", "-19.99"),
         (listed(b"\x54\x01", b"\x42"), "[1,false]"),
     ],
 )

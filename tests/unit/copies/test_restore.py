@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -245,6 +246,30 @@ def test_an_earlier_run_with_other_bounds_is_not_gone_on_with(tmp_path: Path) ->
 
     with pytest.raises(ForeignFilesError, match="asked for otherwise"):
         copies.restore(reader, {"from": "5"}, lambda: Target(5, 9), tmp_path, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        {"first": "x", "end": 9, "holes": []},
+        {"first": 0, "end": None, "holes": []},
+        {"first": 0, "end": 9, "holes": [["a", 1]]},
+        {"first": 0, "end": 9, "of": 1},
+    ],
+)
+def test_a_state_that_nobody_wrote_is_told_and_not_gone_on_with(
+    said: object, tmp_path: Path
+) -> None:
+    tier = Tier()
+    stream = tier.add_fixture("plain-3.10.8", chunks=3)
+    with pytest.raises(KilledError):
+        restored(tier.reader(stream), tmp_path, tell=killed_after(5))
+    (state,) = tmp_path.glob("*/state.json")
+    state.write_text(json.dumps({**json.loads(state.read_text()), "target": said}))
+
+    with pytest.raises(ForeignFilesError):
+        restored(tier.reader(stream), tmp_path)
 
 
 def test_two_restores_of_a_stream_do_not_mix(tmp_path: Path) -> None:

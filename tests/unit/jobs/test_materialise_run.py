@@ -631,7 +631,7 @@ def test_a_plan_says_of_every_column_what_and_why_and_makes_nothing() -> None:
     assert not any(site.versions.values())
     assert (plan.table, plan.messages, plan.rows, plan.dead_letters) == ("new", 120, 120, 0)
     told = {each.name: each for each in plan.columns}
-    assert list(told)[:4] == ["_stream", "_vhost", "_queue", "_offset"]
+    assert list(told)[:4] == ["_stream", "_vhost", "_queue", "_super_stream"]
     assert (told["_offset"].action, told["_offset"].why) == ("new", "of the message")
     price, code = told["price"], told["code"]
     assert (price.type, price.action, price.values, price.rescued) == ("double", "new", 120, 0)

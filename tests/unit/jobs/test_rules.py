@@ -37,10 +37,26 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
     assert second.dead_letters == "shop.orders_dead_letters"
 
 
+def test_a_rule_for_a_super_stream_means_its_partitions_and_nothing_called_alike() -> None:
+    rules = parse_rules(
+        _document(
+            {"super_streams": "orders", "table": "shop.orders"},
+            {"streams": "orders-.*", "table": "shop.others"},
+        )
+    )
+    first, second = rules
+    assert rule_for(rules, "orders-0", "orders") is first
+    assert rule_for(rules, "anything", "orders") is first
+    assert rule_for(rules, "orders-7") is second
+    assert rule_for(rules, "orders-7", "all-orders") is second
+    assert rule_for(rules, "orders") is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "no JSON"),
+        (_document({"super_streams": "(a", "table": "a.b"}), "rule 1: the pattern"),
         ("[]", "begin with"),
         ('{"version": 2, "tables": []}', "begin with"),
         (_document(), "no tables"),
@@ -49,7 +65,10 @@ def test_a_stream_goes_into_the_table_of_the_first_rule_that_means_it() -> None:
         (_document({"streams": "a", "table": "ab"}), "is no name of a table"),
         (_document({"streams": "a", "table": "a.b_dead_letters"}), "is no name of a table"),
         (_document({"streams": "(a", "table": "a.b"}), "rule 1: the pattern"),
-        (_document({"streams": "a", "table": "a.b", "body": "xml"}), "raw, json or module"),
+        (
+            _document({"streams": "a", "table": "a.b", "body": "xml"}),
+            "raw, json, avro, protobuf, csv, text or module",
+        ),
         (_document({"streams": "a", "table": "a.b", "partition": "week"}), "one of hour, day"),
         (_document({"streams": "a", "table": "a.b", "keep": "0d"}), "at least 1d"),
         (_document({"streams": "a", "table": "a.b", "keep": 7}), "is no text"),

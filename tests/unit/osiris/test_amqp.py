@@ -320,7 +320,7 @@ def test_json_says_everything_and_nothing_ambiguous() -> None:
 
 def test_json_marks_what_it_has_no_type_for() -> None:
     body = (
-        b"\xff", math.inf, 1.5, Decimal(b"\x01\x02"), Described(Symbol("d"), 1),
+        b"\xff", math.inf, 1.5, Decimal(b"\xb1\x80\x07\xcf"), Described(Symbol("d"), 1),
         AmqpMap((("a", 1),)), AmqpMap(((1, "a"),)), AmqpMap((("a", 1), ("a", 2))), (),
     )  # fmt: skip
     found = to_jsonable(AmqpMessage(body_kind=BodyKind.VALUE, body=body))
@@ -328,7 +328,7 @@ def test_json_marks_what_it_has_no_type_for() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == {
         "body_kind": "value",
         "body": [
-            {"base64": "/w=="}, {"float": "inf"}, 1.5, {"decimal": "0102"},
+            {"base64": "/w=="}, {"float": "inf"}, 1.5, {"decimal": "-19.99"},
             {"descriptor": "d", "value": 1}, {"a": 1}, {"map": [[1, "a"]]},
             {"map": [["a", 1], ["a", 2]]}, [],
         ],

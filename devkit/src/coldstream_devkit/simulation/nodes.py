@@ -13,7 +13,7 @@ from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.strangers import ForgedError
 from coldstream.broker.answers import NoMemberError
-from coldstream.broker.management import StreamQueue
+from coldstream.broker.management import Partition, StreamQueue
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
@@ -45,7 +45,7 @@ class SimBroker:
         """As `Lists` says: of all of them, members that are down too."""
         return [StreamQueue("/", queue_of(stream)) for stream in self._replicas]
 
-    def super_streams(self) -> Mapping[tuple[str, str], str]:
+    def super_streams(self) -> Mapping[tuple[str, str], Partition]:
         """None."""
         return {}
 

@@ -158,8 +158,14 @@ def names(scene: Scene) -> None:
     name = scene.pick().name
     scene.spawn(
         "name",
-        lambda: scene.catalog.set_name(name, QueueName("c", "/", f"{name}.{scene.new_uid() % 9}")),
+        lambda: scene.catalog.set_name(name, _any_name(name, scene.new_uid())),
     )
+
+
+def _any_name(stream: str, drawn: int) -> QueueName:
+    """One of a few names, some of them of partitions."""
+    queue = f"{stream}.{drawn % 9}"
+    return QueueName("c", "/", queue, "all", queue) if drawn % 2 else QueueName("c", "/", queue)
 
 
 def _in_state(scene: Scene, state: StreamState) -> Stream | None:

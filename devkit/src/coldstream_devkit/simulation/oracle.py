@@ -9,7 +9,7 @@ by `reading`, which shares no code with the product; what the product reads must
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
@@ -301,7 +301,7 @@ class Oracle:
             ]
         except (ColdstreamError, MisreadError, KeyError) as exc:
             raise self.broken(Invariant.PUBLISH_BEFORE_DELETE, f"no tree: {exc!r}") from exc
-        name = (root.name.cluster, root.name.vhost, root.name.queue)
+        name = astuple(root.name)
         if ours != theirs or (root.first_offset, root.next_offset, root.total_size, name) != (
             manifest.first, manifest.next, manifest.size, manifest.name,
         ):  # fmt: skip
@@ -325,7 +325,7 @@ class Oracle:
 
     def _adopted_by_name(self, item: CatalogItem, after: Manifest) -> None:
         """An adopted root and its item say the same name, and none that was known is forgotten."""
-        if (item.name.cluster, item.name.vhost, item.name.queue) != after.name:
+        if astuple(item.name) != after.name:
             raise self.broken(Invariant.AGREEMENT, f"{item.name} in the item, not {after.name}")
         before = self.current
         if before and self._certain(before) and before.manifest.name[2] and not after.name[2]:

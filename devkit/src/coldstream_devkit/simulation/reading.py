@@ -13,7 +13,8 @@ from zlib import crc32
 
 _HEADER = Struct(">4sIQQqq16sQ")
 _ROOT = Struct(">QQQIIII")
-_NAMES = Struct(">HHHH")
+#: By version of the root: lengths of its names, and 0.
+_NAMES = {2: Struct(">HHHH"), 3: Struct(">HHHHHH")}
 _CLAIM = Struct(">QQ")
 _GROUP = Struct(">IIQ")
 _ENTRY = Struct(">QQqqB7sIIQ")
@@ -54,7 +55,8 @@ class Manifest:
         quarantine: key of the record, "" if there is none.
         leaves: live fragments and holes, in order.
         nodes: keys of the groups that hold them.
-        name: cluster, virtual host and queue; "" where the root does not say it.
+        name: cluster, virtual host, queue, super stream and routing key; "" where the root does not
+            say it.
     """
 
     first: int
@@ -67,7 +69,7 @@ class Manifest:
     quarantine: str
     leaves: tuple[Leaf, ...]
     nodes: tuple[str, ...]
-    name: tuple[str, str, str] = ("", "", "")
+    name: tuple[str, ...] = ("",) * 5
 
 
 class MisreadError(Exception):
@@ -92,23 +94,24 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
     Raises:
         MisreadError: it contradicts the format, or itself.
     """
-    magic, first, next_offset, low, high, size, version = _header(root, newest=2)
+    magic, first, next_offset, low, high, size, version = _header(root, newest=3)
     if magic != b"OSIR":
         raise MisreadError(f"a root with the magic {magic!r}")
     at = _HEADER.size
     epoch, last_id, last_epoch, claims, length, count, _ = _ROOT.unpack_from(root, at)
     at += _ROOT.size
-    lengths = [0, 0, 0]
-    if int.from_bytes(root[4:8], "big") == 2:
-        *lengths, reserved = _NAMES.unpack_from(root, at)
+    lengths: list[int] = []
+    layout = _NAMES.get(int.from_bytes(root[4:8], "big"))
+    if layout is not None:
+        *lengths, reserved = layout.unpack_from(root, at)
         if reserved:
             raise MisreadError("bytes that are reserved are not 0")
-        at += _NAMES.size
+        at += layout.size
     ledger = tuple(_CLAIM.iter_unpack(root[at : at + claims * _CLAIM.size]))
     at += claims * _CLAIM.size
     quarantine = root[at : at + length].decode()
     at += length
-    cluster, vhost, queue = _names(root, at, lengths)
+    names = _names(root, at, lengths)
     entries = _entries(root, at + sum(lengths), count)
     leaves: list[Leaf] = []
     nodes: list[str] = []
@@ -131,7 +134,7 @@ def read_manifest(root: bytes, folder: str, get: Callable[[str], bytes]) -> Mani
     last = None if last_id == _NONE else (last_id, last_epoch)
     return Manifest(
         first, next_offset, size, epoch, version, ledger, last, quarantine, live, tuple(nodes),
-        (cluster, vhost, queue),
+        tuple([*names, "", "", "", "", ""][:5]),
     )  # fmt: skip
 
 

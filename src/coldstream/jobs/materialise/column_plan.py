@@ -138,7 +138,7 @@ def plan_columns(
     Raises:
         InvalidInputError: the rule does not fit the table.
     """
-    first = first_schema(rule.body, rule.schema)
+    first = first_schema(rule.body, rule.schema, rule.columns)
     after = with_rule(rule, first if present is None else present, first)
     if grows(rule) and sample:
         learnt = engine.perform(sample, _rules(rule, after), sample_rows)
@@ -161,7 +161,17 @@ def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskR
     """For tasks that only look: nothing is written, so nowhere is good enough."""
     rows = FileLayout("", schema, rule.partition, columns_of(rule.body))
     dead = FileLayout("", dead_schema(), rule.partition, KEY_COLUMNS)
-    return TaskRules(rule.body, rows, dead, rule.body_format, rule.schema, rule.misfits, survey)
+    return TaskRules(
+        rule.body,
+        rows,
+        dead,
+        rule.body_format,
+        rule.schema,
+        rule.misfits,
+        survey,
+        rule.steps,
+        rule.columns,
+    )
 
 
 def _columns(

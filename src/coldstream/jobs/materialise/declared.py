@@ -49,6 +49,17 @@ def parse_declared(text: str) -> pa.Schema:
     return of_document(document)
 
 
+def avro_fields(document: Mapping[str, Any]) -> pa.Schema:
+    """The fields of an Avro schema of bodies that are Avro; `bodies.avro` makes JSON of them.
+
+    Raises:
+        InvalidInputError: it is no record, or a field can be no column; names the field.
+    """
+    if not isinstance(document, Mapping) or document.get("type") != "record":
+        raise InvalidInputError("an Avro schema of bodies is a record")
+    return checked(AvroSchema(with_bytes=True).fields(document, "", MAX_DEPTH))
+
+
 def of_document(document: Mapping[str, Any]) -> pa.Schema:
     """A JSON Schema or an Avro schema, as `parse_declared` takes it, read already."""
     if document.get("type") == "record":

@@ -24,9 +24,14 @@ _AVRO_LOGICAL = {
 
 
 class AvroSchema:
-    """Types of an Avro schema, and those that were named on the way."""
+    """Types of an Avro schema, and those that were named on the way.
 
-    def __init__(self) -> None:
+    Args:
+        with_bytes: whether there may be bytes, which become text in base64.
+    """
+
+    def __init__(self, *, with_bytes: bool = False) -> None:
+        self._types = _AVRO_TYPES | ({"bytes": "string", "fixed": "string"} if with_bytes else {})
         self._named: dict[str, Any] = {}
 
     def fields(self, record: Mapping[str, Any], path: str, depth: int) -> list[pa.Field]:
@@ -76,7 +81,7 @@ class AvroSchema:
         if isinstance(name, Mapping | list):
             return self._kind(name, path, deeper(depth, path))[0]
         self._name(given)
-        word = _AVRO_LOGICAL.get((str(name), str(logical))) or _AVRO_TYPES.get(str(name))
+        word = _AVRO_LOGICAL.get((str(name), str(logical))) or self._types.get(str(name))
         if word is None:
             raise InvalidInputError(
                 f"{path}: {str(name)[:80]!r} is no type that a body of JSON has"

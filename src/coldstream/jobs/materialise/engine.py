@@ -42,6 +42,7 @@ class StreamNow:
         ledger: of the manifest.
         erased: offsets whose rows no table may have.
         deleted: nothing of it can be read any more; then it holds nothing up to `next_offset`.
+        super_stream: of which it is a partition; "" if of none, or nobody knows.
     """
 
     stream: str
@@ -52,6 +53,7 @@ class StreamNow:
     ledger: Ledger = field(default_factory=Ledger)
     erased: OffsetSet = field(default_factory=OffsetSet)
     deleted: bool = False
+    super_stream: str = ""
 
 
 class Engine(Protocol):

@@ -12,10 +12,10 @@ import time
 import traceback
 from collections import defaultdict
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldstream import names
+from coldstream.adapters.documents import read_document
 from coldstream.adapters.place import Place, connect
 from coldstream.errors import (
     ColdstreamError,
@@ -40,13 +40,14 @@ from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
+from coldstream.jobs.materialise.rule_bodies import rule_body
 from coldstream.jobs.materialise.rules import (
     TablePartition,
     TableRule,
     check_rules,
+    names_in,
     parse_rules,
     rule_for,
-    schema_of,
 )
 from coldstream.jobs.materialise.run import Runner, RunSettings, TableReport, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
@@ -80,13 +81,44 @@ def old_enough(value: str) -> int:
 
 
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
+SUPER_STREAMS = Argument(
+    "super-streams", text, "Pattern over names of super streams: all their partitions.", ""
+)
 INTO = Argument("into", text, "The table, or database.table, in the Glue Data Catalog.", "")
-BODY = Argument("body", text, "raw, json (fields as columns), or module:function.", "raw")
+BODY = Argument(
+    "body",
+    text,
+    "raw, json, avro, protobuf, csv, text (fields as columns), or module:function.",
+    "raw",
+)
+CONTENT_ENCODING = Argument(
+    "content-encoding",
+    one_of("keep", "decode"),
+    "decode inflates bodies whose content encoding is gzip, deflate or zstd.",
+    "keep",
+)
+REGISTRY = Argument(
+    "registry",
+    text,
+    "Where the schemas are that bodies of avro, protobuf or json name by id: the URL of a schema"
+    " registry, or glue.",
+    "",
+)
+SUBJECT = Argument(
+    "subject", text, "With --registry, in the place of --schema: its newest schema.", ""
+)
+MESSAGE = Argument("message", text, "With --body protobuf: the full name of the message.", "")
 BODY_FORMAT = Argument(
     "body-format",
     one_of(*BodyFormat),
     "auto (what is no AMQP 1.0 is plain bytes), amqp (it is a dead letter), bytes (nothing is).",
     "auto",
+)
+COLUMNS = Argument(
+    "columns",
+    text,
+    "Columns that the table has beside the usual ones, with commas, such as header.",
+    "",
 )
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
@@ -98,8 +130,9 @@ KEEP: Argument[int | None] = Argument(
 SCHEMA = Argument(
     "schema",
     text,
-    "With --body json: the fields of bodies, as lines of `name: type`, a JSON Schema, an Avro"
-    " schema, or the path or s3:// URL of a file with one of these.",
+    "With --body json or csv: the fields of bodies, as lines of `name: type`, a JSON Schema, an"
+    " Avro schema, or the path or s3:// URL of a file with one of these. With avro: its schema."
+    " With protobuf: the file of a descriptor set.",
     "",
 )
 MISFITS = Argument(
@@ -129,9 +162,9 @@ PLAN = Argument(
 )
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
-    WAREHOUSE, DATABASE, STREAMS, INTO, BODY, BODY_FORMAT, SCHEMA, MISFITS, PARTITION, START, KEEP,
-    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
-    DRY_RUN, PLAN,
+    WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
+    MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, PARTITION, START, KEEP, RULES, FROM, TO,
+    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -141,28 +174,40 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
     Raises:
         InvalidInputError: none, two kinds, or malformed ones.
     """
-    one = given[STREAMS] or given[INTO]
-    if bool(one) == bool(given[RULES]):
-        raise InvalidInputError("give --streams and --into, or --rules")
+    wanted = given[STREAMS] or given[SUPER_STREAMS]
+    if bool(wanted or given[INTO]) == bool(given[RULES]):
+        raise InvalidInputError("give --streams or --super-streams, and --into; or --rules")
 
     def read(source: str) -> str:
         return _document(source, place)
 
     if given[RULES]:
         return parse_rules(read(given[RULES]), read)
-    if not (given[STREAMS] and given[INTO]):
-        raise InvalidInputError("--streams and --into belong together")
+    if not (wanted and given[INTO]):
+        raise InvalidInputError("--streams (or --super-streams) and --into belong together")
+    of_bodies = {
+        "body": given[BODY],
+        "schema": given[SCHEMA],
+        "content_encoding": given[CONTENT_ENCODING],
+        "message": given[MESSAGE],
+        "registry": given[REGISTRY],
+        "subject": given[SUBJECT],
+    }
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
+    made = rule_body({word: text for word, text in of_bodies.items() if text}, read)
     rule = TableRule(
-        given[STREAMS],
+        given[STREAMS] or ".*",
         table,
-        given[BODY],
+        made.body,
         TablePartition(given[PARTITION]),
         given[START],
         given[KEEP],
         BodyFormat(given[BODY_FORMAT]),
-        schema_of(given[SCHEMA], read) if given[SCHEMA] else None,
+        made.schema,
         Misfits(given[MISFITS]),
+        given[SUPER_STREAMS],
+        made.steps,
+        names_in(given[COLUMNS]),
     )
     return check_rules([rule])
 
@@ -170,16 +215,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
 def _document(source: str, place: Place) -> str:
     if source.lstrip().startswith("{"):
         return source
-    if source.startswith("s3://"):
-        from coldstream.adapters.s3 import S3ObjectStore
-
-        bucket, _, key = source.removeprefix("s3://").partition("/")
-        store = S3ObjectStore(bucket=bucket, region=place.region, endpoint=place.endpoint)
-        return store.get_all(key, limit=2**20).decode()
-    path = Path(source)
-    if not path.is_file():
-        raise InvalidInputError(f"there is no file {source[:200]!r}")
-    return path.read_text()
+    return read_document(source, place).decode(errors="surrogateescape")
 
 
 def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> None:
@@ -269,7 +305,7 @@ def _streams(
     chosen: dict[str, list[StreamNow]] = defaultdict(list)
     unread: dict[str, ColdstreamError] = {}
     for item in remote.catalog.streams():
-        rule = rule_for(rules, item.name.queue or item.stream)
+        rule = rule_for(rules, item.name.queue or item.stream, item.name.super_stream)
         if rule is None or is_probe(item.stream):
             continue
         if item.state is StreamState.DELETED:
@@ -295,7 +331,7 @@ def _fill(
     """Streams of one table may have rules of their own, which differ in `start` only."""
     by_rule: dict[TableRule, list[StreamNow]] = defaultdict(list)
     for now in streams:
-        rule = rule_for(rules, now.name)
+        rule = rule_for(rules, now.name, now.super_stream)
         assert rule is not None
         by_rule[rule].append(now)
     reports = [runner.fill(rule, pair, mine, settings) for rule, mine in by_rule.items()]
@@ -337,7 +373,9 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
         return done
 
     return {
-        "rows": kept(pair.rows, first_schema(rule.body, rule.schema), columns_of(rule.body)),
+        "rows": kept(
+            pair.rows, first_schema(rule.body, rule.schema, rule.columns), columns_of(rule.body)
+        ),
         "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS),
     }
 

@@ -51,7 +51,15 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
             f"the table {rule.table} has no column {lacking[0]}: it was filled with another body"
             f" than {rule.body}. Fill a table of another name, or go back to that body"
         )
-    present = grown(present, pa.schema([each for each in first if each.name in NAME_COLUMNS]))
+    ours = {*NAME_COLUMNS, *rule.columns, *(f"_{name}" for name in rule.columns)}
+    present = grown(present, pa.schema([each for each in first if each.name in ours]))
+    for name in (name for name in first.names if name in ours and name not in NAME_COLUMNS):
+        kind, right = present.field(name).type, first.field(name).type
+        if kind != right:
+            raise InvalidInputError(
+                f"the column {name} of {rule.table} is {name_of(kind)}, and not {name_of(right)}:"
+                " a field of its bodies was called so. Fill a table of another name"
+            )
     if rule.body in _REST and rule.schema is None:
         return present
     maker, way_out = rule.body, "give the new one another name"

@@ -20,9 +20,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.declared import of_document, parse_declared
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
+from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
+from coldstream.jobs.materialise.schema import EXTRA_COLUMNS
 from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.plans import name_pattern
 from coldstream.quantities import parse_duration
@@ -52,8 +55,11 @@ class TableRule:
 
     Attributes:
         streams: pattern over names of queues; the whole name must match.
+        super_streams: pattern over names of super streams, of which a stream must be a partition;
+            "" for any stream.
         table: `database.table` in the Glue catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
+            What a rule calls avro, protobuf, csv or text is json here, with steps before.
         partition: of the table's files.
         start: where a stream that the table has nothing of begins: first, next, or an offset.
         keep_seconds: rows of chunks older than this are removed; None keeps all.
@@ -61,6 +67,8 @@ class TableRule:
         schema: with a body of "json": the fields that it has, as `declared` makes them; None where
             the bodies themselves say so.
         misfits: what becomes of a body that does not fit `schema`.
+        steps: what is done to bodies first.
+        columns: some of `schema.EXTRA_COLUMNS`, which the table has beside the usual ones.
     """
 
     streams: str
@@ -72,18 +80,29 @@ class TableRule:
     body_format: BodyFormat = BodyFormat.AUTO
     schema: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
+    super_streams: str = ""
+    steps: BodySteps = NO_STEPS
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        trouble = name_pattern.problem(self.streams)
-        if trouble is not None:
-            raise InvalidInputError(f"the pattern {self.streams!r} {trouble}")
+        for pattern in (self.streams, self.super_streams):
+            trouble = name_pattern.problem(pattern)
+            if trouble is not None:
+                raise InvalidInputError(f"the pattern {pattern!r} {trouble}")
         if not _TABLE.fullmatch(self.table) or self.table.endswith(DEAD_LETTERS):
             raise InvalidInputError(
                 f"{self.table!r} is no name of a table: write database.table in lower case, "
                 f"letters, digits and _, not ending in {DEAD_LETTERS}"
             )
         if self.body not in ("raw", "json") and not _FUNCTION.fullmatch(self.body):
-            raise InvalidInputError(f"body is raw, json or module:function, not {self.body!r}")
+            raise InvalidInputError(
+                f"body is raw, json, {', '.join(DECODED)} or module:function, not {self.body!r}"
+            )
+        for name in self.columns:
+            if name not in EXTRA_COLUMNS or self.columns.count(name) > 1:
+                raise InvalidInputError(
+                    f"columns: {name[:80]!r} is named twice, or none of {', '.join(EXTRA_COLUMNS)}"
+                )
         if self.start not in ("first", "next") and not self.start.isdecimal():
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
         if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
@@ -103,8 +122,13 @@ class TableRule:
         """Name of the table of what could not go into this one."""
         return self.table + DEAD_LETTERS
 
-    def matches(self, name: str) -> bool:
-        """Whether a queue of this name is meant."""
+    def matches(self, name: str, super_stream: str = "") -> bool:
+        """Whether a queue of this name, a partition of that super stream or none, is meant."""
+        pattern = self.super_streams
+        if pattern and not (
+            super_stream and name_pattern.compiled(pattern).fullmatch(super_stream)
+        ):
+            return False
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
@@ -150,46 +174,36 @@ def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
     by_table: dict[str, TableRule] = {}
     for rule in rules:
         other = by_table.setdefault(rule.table, rule)
-        if replace(rule, streams=other.streams, start=other.start) != other:
+        alike = replace(
+            rule, streams=other.streams, super_streams=other.super_streams, start=other.start
+        )
+        if alike != other:
             raise InvalidInputError(f"two rules describe the table {rule.table} differently")
     return tuple(rules)
 
 
-def rule_for(rules: Sequence[TableRule], name: str) -> TableRule | None:
-    """The first rule that means a queue of this name."""
-    return next((rule for rule in rules if rule.matches(name)), None)
+def rule_for(rules: Sequence[TableRule], name: str, super_stream: str = "") -> TableRule | None:
+    """The first rule that means a queue of this name, a partition of that super stream or none."""
+    return next((rule for rule in rules if rule.matches(name, super_stream)), None)
 
 
 _WORDS = {
     "streams": "streams",
+    "super_streams": "super_streams",
     "table": "table",
-    "body": "body",
+    **dict.fromkeys(BODY_WORDS, ""),
     "partition": "partition",
     "start": "start",
     "keep": "keep_seconds",
     "body_format": "body_format",
-    "schema": "schema",
     "misfits": "misfits",
+    "columns": "columns",
 }
 
 
-def schema_of(value: object, read: Callable[[str], str]) -> pa.Schema:
-    """What a rule declares.
-
-    Args:
-        value: a JSON Schema or an Avro schema; or text: either of these, lines of `name: type`, or
-            the path or s3:// URL of a file with one of the three.
-        read: gives what is in a file.
-
-    Raises:
-        InvalidInputError: it is none of them; says why.
-    """
-    if isinstance(value, Mapping):
-        return of_document(value)
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError("schema is no schema, and no name of a file with one")
-    named = value.startswith("s3://") or ":" not in value
-    return parse_declared(read(value) if named else value)
+def names_in(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(each for each in (part.strip() for part in text.split(",")) if each)
 
 
 def one_of(words: type[E], name: str, given: str) -> E:
@@ -209,20 +223,24 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
     unknown = sorted(set(value) - set(_WORDS))
     if unknown:
         raise InvalidInputError(f"{unknown[0]!r} is not known; there are {', '.join(_WORDS)}")
-    for word in ("streams", "table"):
-        if word not in value:
-            raise InvalidInputError(f"{word!r} is missing")
-    arguments: dict[str, Any] = {}
+    if "table" not in value or not {"streams", "super_streams"} & value.keys():
+        word = "table" if "table" not in value else "streams"
+        raise InvalidInputError(f"{word!r} is missing")
+    arguments: dict[str, Any] = {"streams": ".*"}
+    of_bodies: dict[str, Any] = {}
     for word, each in value.items():
-        if word == "schema":
-            arguments["schema"] = schema_of(each, read)
-            continue
-        if type(each) is not str:
+        if type(each) is not str and word != "schema":
             raise InvalidInputError(f"{word} is no text")
+        if word in BODY_WORDS:
+            of_bodies[word] = each
+            continue
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
+    if "columns" in arguments:
+        arguments["columns"] = names_in(arguments["columns"])
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
     for word, words in (("partition", TablePartition), ("misfits", Misfits)):
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])
-    return TableRule(**arguments)
+    made = rule_body(of_bodies, read)
+    return TableRule(body=made.body, schema=made.schema, steps=made.steps, **arguments)

@@ -164,7 +164,7 @@ class Runner:
         if settings.dry_run:
             self._only_told(rule, tables, streams, settings, report)
             return report
-        begin = first_schema(rule.body, rule.schema)
+        begin = first_schema(rule.body, rule.schema, rule.columns)
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
         todo = todo_of(rule, loaded.state, streams, settings.window)
@@ -242,7 +242,7 @@ class Runner:
         """Say what would be done; neither table is made or changed."""
         there = tables.rows.peek()
         if there is not None:
-            with_rule(rule, there.schema, first_schema(rule.body, rule.schema))
+            with_rule(rule, there.schema, first_schema(rule.body, rule.schema, rule.columns))
         state = TableState() if there is None else there.state
         todo = todo_of(rule, state, streams, settings.window)
         self._plan_told(todo, report)
@@ -322,6 +322,8 @@ class Runner:
             rule.body_format,
             rule.schema,
             rule.misfits,
+            steps=rule.steps,
+            columns=rule.columns,
         )
 
     def _commit(

@@ -8,20 +8,25 @@ that has such a name, or one that a catalog or a reader of tables cannot take, b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import COLUMNS, DEAR, select
 from coldstream.jobs.materialise.kinds import common, wider
 
 #: What of the decoder's columns goes into a table of raw bodies, in this order.
 RAW_COLUMNS = (
-    "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "body_kind", "body",
-    "properties", "application_properties", "message_annotations",
+    "stream", "vhost", "queue", "super_stream", "routing_key", "offset", "timestamp", "chunk_id",
+    "epoch", "body_kind", "body", "properties", "application_properties", "message_annotations",
 )  # fmt: skip
 #: What the reader must give for any table.
 READ_COLUMNS = (*RAW_COLUMNS, "raw", "error")
+#: What a rule may ask for beside these.
+EXTRA_COLUMNS = (
+    *("publishers", "header", "delivery_annotations", "footer"),
+    *(name for name, (_, variant) in DEAR.items() if not variant),
+)
 #: What could not go into a table.
 DEAD_COLUMNS = (
     "stream", "vhost", "queue", "offset", "timestamp", "chunk_id", "epoch", "error", "raw",
@@ -31,13 +36,18 @@ ENVELOPE: Mapping[str, str] = {
     "_stream": "stream",
     "_vhost": "vhost",
     "_queue": "queue",
+    "_super_stream": "super_stream",
+    "_routing_key": "routing_key",
     "_offset": "offset",
     "_timestamp": "timestamp",
     "_properties": "properties",
     "_application_properties": "application_properties",
 }
 #: Columns that a table of an older release gets beside those that it has.
-NAME_COLUMNS = ("vhost", "queue", "_vhost", "_queue")
+NAME_COLUMNS = (
+    *("vhost", "queue", "super_stream", "routing_key"),
+    *("_vhost", "_queue", "_super_stream", "_routing_key"),
+)
 #: Columns of the decoder with stream, offset and time.
 KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.
@@ -64,9 +74,9 @@ _MAX_NAME_BYTES = 255
 _UNFIT = re.compile(r"[\x00-\x1f\x7f.`,:;<>\ud800-\udfff\ufffe\uffff]")
 
 
-def raw_schema() -> pa.Schema:
-    """Of a table of raw bodies."""
-    return select(RAW_COLUMNS).schema
+def raw_schema(extra: Sequence[str] = ()) -> pa.Schema:
+    """Of a table of raw bodies; `extra` are some of `EXTRA_COLUMNS`."""
+    return select((*RAW_COLUMNS, *extra)).schema
 
 
 def dead_schema() -> pa.Schema:
@@ -74,13 +84,15 @@ def dead_schema() -> pa.Schema:
     return select(DEAD_COLUMNS).schema
 
 
-def envelope_schema() -> pa.Schema:
-    """Of a table of fields, before it knows any field."""
-    fields = [
-        pa.field(ours, select((theirs,)).schema.field(theirs).type)
-        for ours, theirs in ENVELOPE.items()
-    ]
+def envelope_schema(extra: Sequence[str] = ()) -> pa.Schema:
+    """Of a table of fields, before it knows any field; `extra` are some of `EXTRA_COLUMNS`."""
+    fields = [pa.field(ours, COLUMNS[theirs]) for ours, theirs in envelope(extra).items()]
     return pa.schema([*fields, pa.field(RESCUED, RESCUED_TYPE)])
+
+
+def envelope(extra: Sequence[str]) -> dict[str, str]:
+    """What stands in front of the fields of a body: our names, and the decoder's."""
+    return {**ENVELOPE, **{f"_{name}": name for name in extra}}
 
 
 def columns_of(body: str) -> tuple[str, str, str]:

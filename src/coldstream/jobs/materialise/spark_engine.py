@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coldstream.adapters.place import Place, Remote, connect
+from coldstream.bodies.apply import BodyMaker
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
@@ -62,17 +64,23 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
         NotFoundError, CorruptDataError: as `Snapshots.load` and `erased_now`.
     """
     snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
-    name = snapshot.item.name.queue or item.stream
-    root = snapshot.root
-    erased = erased_now(remote.context(), item.stream, root)
-    first, next_offset = root.first_offset, root.next_offset
-    return StreamNow(item.stream, name, first, next_offset, snapshot, root.ledger, erased)
+    name, root = snapshot.item.name, snapshot.root
+    return StreamNow(
+        item.stream,
+        name.queue or item.stream,
+        root.first_offset,
+        root.next_offset,
+        snapshot,
+        root.ledger,
+        erased_now(remote.context(), item.stream, root),
+        super_stream=name.super_stream,
+    )
 
 
 def stream_deleted(item: CatalogItem) -> StreamNow:
     """A stream of which only the catalog still knows how far it went."""
     name, end = item.name.queue or item.stream, item.next_offset
-    return StreamNow(item.stream, name, end, end, deleted=True)
+    return StreamNow(item.stream, name, end, end, deleted=True, super_stream=item.name.super_stream)
 
 
 class SparkEngine:
@@ -142,7 +150,14 @@ def _working(
                 each = splits[number]
                 result = perform(
                     each.planned.stream,
-                    SplitSource(each.planned, decode_split(each.split), remote, rules.body_format),
+                    SplitSource(
+                        each.planned,
+                        decode_split(each.split),
+                        remote,
+                        rules.body_format,
+                        rules.steps,
+                        rules.columns,
+                    ),
                     rules,
                     files,
                     lambda: secrets.token_hex(8),
@@ -164,6 +179,8 @@ class SplitSource:
         split: of it.
         remote: where it is.
         body_format: how its messages are read.
+        steps: what is made of their bodies.
+        columns: that are wanted beside READ_COLUMNS.
     """
 
     def __init__(
@@ -172,15 +189,28 @@ class SplitSource:
         split: Split,
         remote: Remote,
         body_format: BodyFormat = BodyFormat.AUTO,
+        steps: BodySteps = NO_STEPS,
+        columns: tuple[str, ...] = (),
     ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
         self._body_format = body_format
+        self._steps = steps
+        self._columns = (*READ_COLUMNS, *columns)
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        found = self._decoded(covered, gaps)
+        if not self._steps.any:
+            yield from found
+            return
+        maker, schema = BodyMaker(self._steps), select(self._columns).schema
+        for batch in found:
+            yield from maker.made(batch, schema)
+
+    def _decoded(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(
-            select(READ_COLUMNS, self._body_format),
+            select(self._columns, self._body_format),
             batch_bytes=BATCH_BYTES,
             batch_rows=_BATCH_ROWS,
             origin=self._planned.origin,

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.schema import Origin
 from coldstream.errors import ColdstreamError, InternalError
 from coldstream.jobs.materialise.files import Files
@@ -68,6 +69,8 @@ class TaskRules:
         declared: fields of bodies, as in a rule.
         misfits: as in a rule.
         survey: whether a task that only looks counts what it sees.
+        steps: as in a rule.
+        columns: as in a rule.
     """
 
     body: str
@@ -77,6 +80,8 @@ class TaskRules:
     declared: pa.Schema | None = None
     misfits: Misfits = Misfits.RESCUE
     survey: bool = False
+    steps: BodySteps = NO_STEPS
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

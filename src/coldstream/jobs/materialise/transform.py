@@ -7,7 +7,7 @@ user's leaves out on purpose is the one exception, and it says so by returning f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -20,13 +20,14 @@ from coldstream.jobs.materialise.kinds import stored
 from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (
     DEAD_COLUMNS,
-    ENVELOPE,
+    EXTRA_COLUMNS,
     MAX_FIELDS,
     NAME_COLUMNS,
     RAW_COLUMNS,
     RESCUED,
     body_fields,
     dead_schema,
+    envelope,
     envelope_schema,
     grown,
     raw_schema,
@@ -54,22 +55,25 @@ class Transformed:
     found: pa.Schema
 
 
-def first_schema(body: str, declared: pa.Schema | None = None) -> pa.Schema:
+def first_schema(
+    body: str, declared: pa.Schema | None = None, extra: Sequence[str] = ()
+) -> pa.Schema:
     """The columns of a new table.
 
     Args:
         body: as in a rule.
         declared: fields of bodies, as in a rule.
+        extra: columns that the rule asks for.
 
     Raises:
         InvalidInputError: the user's function cannot be found, or says no schema.
     """
     if body == "raw":
-        return raw_schema()
+        return raw_schema(extra)
     if body == "json":
-        return pa.schema([*envelope_schema(), *columns_declared(declared)])
+        return pa.schema([*envelope_schema(extra), *columns_declared(declared)])
     own = _schema_of(user_function(body), body)
-    return pa.schema([*(f for f in envelope_schema() if f.name != RESCUED), *own])
+    return pa.schema([*(f for f in envelope_schema(extra) if f.name != RESCUED), *own])
 
 
 def columns_declared(declared: pa.Schema | None) -> list[pa.Field]:
@@ -135,11 +139,16 @@ _NOTHING_NEW = pa.schema([])
 def _raw(good: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         good.column(name)
-        if name in RAW_COLUMNS
+        if name in RAW_COLUMNS or name in _extra(good)
         else pa.nulls(good.num_rows, schema.field(name).type)
         for name in schema.names
     ]
     return _batch(columns, schema)
+
+
+def _extra(good: pa.RecordBatch) -> list[str]:
+    """What the rule has asked for beside the usual columns."""
+    return [name for name in good.schema.names if name in EXTRA_COLUMNS]
 
 
 def _json(
@@ -159,7 +168,7 @@ def _json(
         for name, column in zip(known.names, parsed.columns, strict=True)
     }
     made[RESCUED] = parsed.rescued
-    made |= {ours: good.column(theirs) for ours, theirs in ENVELOPE.items()}
+    made |= {ours: good.column(theirs) for ours, theirs in envelope(_extra(good)).items()}
     # A table of an older release may have columns that no field of a body gets any more, even one
     # that is called as one of ours is now, of whatever type.
     columns = [
@@ -225,8 +234,9 @@ def _with_envelope(
     result: pa.RecordBatch, good: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
     at = pc.index_in(result.column("_offset"), value_set=good.column("offset"))
+    ours = envelope(_extra(good))
     columns = [
-        good.column(ENVELOPE[name]).take(at) if name in ENVELOPE else _own(result, name, schema)
+        good.column(ours[name]).take(at) if name in ours else _own(result, name, schema)
         for name in schema.names
     ]
     return _batch(columns, schema)

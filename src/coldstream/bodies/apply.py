@@ -1,0 +1,145 @@
+"""The steps of `BodySteps`, done to the rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldstream.bodies.content import inflated
+from coldstream.bodies.lines import csv_body, text_body
+from coldstream.bodies.registry import open_registry
+from coldstream.bodies.steps import BodySteps, BodyType
+from coldstream.errors import CorruptDataError
+
+_ENCODING = "content_encoding"
+#: Bytes of bodies after which a batch is cut: Arrow's offsets have 31 bits.
+_MAX_BATCH = 256 * 2**20
+
+Transcode = Callable[[bytes], bytes]
+
+
+def needed(steps: BodySteps, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns to decode so that steps can be done: those asked for, and what they need."""
+    if "body" not in columns or not steps.inflate or "properties" in columns:
+        return columns
+    name = f"properties.{_ENCODING}"
+    if name in columns:
+        return columns
+    # Next to its neighbours, because a struct stands where its first field is named.
+    return (*columns, name)
+
+
+class BodyMaker:
+    """Does steps; a batch's rows stay as many, and in order.
+
+    Args:
+        steps: to do.
+
+    Raises:
+        InvalidInputError: a schema is none.
+    """
+
+    def __init__(self, steps: BodySteps) -> None:
+        self._steps = steps
+        self._transcode = transcoder(steps)
+
+    def made(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """A batch with its bodies as they are wanted, in parts if these have become large.
+
+        A body of which nothing can be made is null, and `error` says why; a message that has an
+        error already is left alone.
+
+        Args:
+            batch: with the columns of `needed`.
+            schema: of what is wanted.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: a registry does not answer.
+        """
+        if "body" not in schema.names:
+            yield batch
+            return
+        bodies: list[bytes | None] = batch.column("body").to_pylist()
+        errors, encodings = self._errors(batch), self._encodings(batch)
+        begin = size = 0
+        for row, body in enumerate(bodies):
+            if body is not None and errors[row] is None:
+                encoding = None if encodings is None else encodings[row]
+                try:
+                    bodies[row] = body = self._one(body, encoding)
+                    size += len(body)
+                except CorruptDataError as exc:
+                    bodies[row], errors[row] = None, exc.reason
+            if size > _MAX_BATCH or row + 1 == len(bodies):
+                part = slice(begin, row + 1)
+                yield _assembled(
+                    batch.slice(begin, row + 1 - begin), schema, bodies[part], errors[part]
+                )
+                begin, size = row + 1, 0
+
+    def _one(self, body: bytes, encoding: str | None) -> bytes:
+        if encoding:
+            body = inflated(body, encoding, self._steps.max_bytes)
+        return body if self._transcode is None else self._transcode(body)
+
+    def _errors(self, batch: pa.RecordBatch) -> list[str | None]:
+        if "error" in batch.schema.names:
+            found: list[str | None] = batch.column("error").to_pylist()
+            return found
+        return [None] * batch.num_rows
+
+    def _encodings(self, batch: pa.RecordBatch) -> list[str | None] | None:
+        if not self._steps.inflate:
+            return None
+        properties = batch.column("properties")
+        column = pc.struct_field(properties, _ENCODING)
+        return None if column.null_count == len(column) else column.to_pylist()
+
+
+def _assembled(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    bodies: list[bytes | None],
+    errors: list[str | None],
+) -> pa.RecordBatch:
+    made = {"body": pa.array(bodies, pa.binary()), "error": pa.array(errors, pa.string())}
+    columns = [
+        made[field.name] if field.name in made else _narrowed(batch.column(field.name), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _narrowed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A struct without the fields that only the steps needed."""
+    if column.type == kind:
+        return column
+    children = [pc.struct_field(column, field.name) for field in kind]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
+
+
+def transcoder(steps: BodySteps) -> Transcode | None:
+    """What makes JSON of bodies; None where they stay what they are.
+
+    Raises:
+        InvalidInputError: a schema is none.
+    """
+    registry = open_registry(steps.registry) if steps.registry else None
+    match steps.kind:
+        case BodyType.AVRO:
+            from coldstream.bodies.avro import AvroBodies
+
+            return AvroBodies(steps.schema, registry, steps.max_bytes)
+        case BodyType.PROTOBUF:
+            from coldstream.bodies.protobuf import ProtobufBodies
+
+            return ProtobufBodies(steps.schema, steps.message, registry, steps.max_bytes)
+        case BodyType.JSON if registry is not None:
+            return lambda body: registry.split(body, steps.max_bytes)[1]
+        case BodyType.CSV:
+            return lambda body: csv_body(body, steps.fields)
+        case BodyType.TEXT:
+            return text_body
+    return None

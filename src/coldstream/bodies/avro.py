@@ -1,0 +1,199 @@
+"""Bodies of Avro as JSON, read by fastavro."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from coldstream.bodies.registry import Registry
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+
+_PRIMITIVE = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string", "enum", "fixed"}
+)
+#: Types of which any number takes no byte at all.
+_FREE = frozenset({"null"})
+
+
+class AvroBodies:
+    """Makes JSON of bodies.
+
+    Args:
+        schema: by which they are read, as JSON; what they become, if a registry knows what they
+            were written by. "" for what each was written by.
+        registry: knows the schemas that bodies name; None if they name none.
+        limit: bytes of a body.
+
+    Raises:
+        InvalidInputError: it is no schema, or one that we refuse; see `checked`.
+    """
+
+    def __init__(self, schema: str, registry: Registry | None, limit: int) -> None:
+        self._reader = parsed(schema) if schema else None
+        self._registry = registry
+        self._limit = limit
+        self._writers: dict[str, Any] = {}
+        #: Why there is no schema of an id; nobody asks for it again.
+        self._refused: dict[str, str] = {}
+
+    def __call__(self, body: bytes) -> bytes:
+        """The JSON of a body.
+
+        Raises:
+            CorruptDataError: it cannot be read by its schema, or bytes are left.
+            UnavailableError, PermissionDeniedError: the registry does not answer.
+        """
+        if self._registry is None:
+            return self._read(body, self._reader, None)
+        schema_id, rest = self._registry.split(body, self._limit)
+        return self._read(rest, self._writer(schema_id), self._reader)
+
+    def _writer(self, schema_id: str) -> Any:
+        known = self._writers.get(schema_id)
+        if schema_id in self._refused:
+            raise CorruptDataError(self._refused[schema_id])
+        if known is None:
+            assert self._registry is not None
+            try:
+                found = self._registry.schema(schema_id)
+                known = parsed(found.text, {n: s.text for n, s in found.references.items()})
+            except (InvalidInputError, NotFoundError) as exc:
+                self._refused[schema_id] = f"schema {schema_id}: {exc.reason}"
+                raise CorruptDataError(self._refused[schema_id]) from exc
+            self._writers[schema_id] = known
+        return known
+
+    def _read(self, body: bytes, writer: Any, reader: Any) -> bytes:
+        source = BytesIO(body)
+        try:
+            value = fastavro.schemaless_reader(source, writer, reader)
+        except Exception as exc:  # fastavro raises whatever the bytes lead it to
+            words = f"{type(exc).__name__} {exc}"[:200]
+            raise CorruptDataError(f"the body is no Avro of its schema: {words}") from exc
+        left = len(body) - source.tell()
+        if left:
+            raise CorruptDataError(f"{left} bytes follow the Avro of the body")
+        return json_of(value)
+
+
+def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
+    """A schema as fastavro reads by it, without logical types but decimals.
+
+    Args:
+        text: of the schema.
+        references: schemas that it names, by name.
+
+    Raises:
+        InvalidInputError: it is no schema, refers to itself, or has lists of what takes no bytes.
+    """
+    named: dict[str, Any] = {}
+    try:
+        for each in (references or {}).values():
+            fastavro.parse_schema(_plain(json.loads(each)), named)
+        made = fastavro.parse_schema(_plain(json.loads(text)), named)
+    except Exception as exc:  # as above; a schema may come from anywhere, too
+        words = f"{type(exc).__name__}: {exc}"[:200]
+        raise InvalidInputError(f"this is no Avro schema: {words}") from exc
+    _check(made, named, (), {})
+    return made
+
+
+def _plain(schema: Any) -> Any:
+    """A schema whose times and dates stay the numbers that they are."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _plain(each) if key in _INSIDE else each for key, each in schema.items()}
+    if found.get("logicalType") != "decimal":
+        found.pop("logicalType", None)
+    return found
+
+
+_INSIDE = frozenset({"type", "fields", "items", "values"})
+
+
+def _check(
+    schema: Any, named: Mapping[str, Any], above: tuple[str, ...], known: dict[str, bool]
+) -> bool:
+    """Whether a value of a schema takes at least a byte; `known` says it of records seen before.
+
+    fastavro bounds neither the depth of what refers to itself nor lists of what takes no bytes, so
+    a few bytes could take all stack, or all memory.
+
+    Raises:
+        InvalidInputError: there is such a thing.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _check(each, named, above, known)
+        return True
+    if isinstance(schema, str):
+        if schema in _PRIMITIVE:
+            return schema not in _FREE
+        if schema in above:
+            raise InvalidInputError(f"the Avro schema {schema[:80]!r} refers to itself")
+        if schema not in known:
+            known[schema] = _check(named[schema], named, above, known)
+        return known[schema]
+    kind = schema["type"]
+    if kind in ("array", "map"):
+        inside = _check(schema["items" if kind == "array" else "values"], named, above, known)
+        if kind == "array" and not inside:
+            raise InvalidInputError("an Avro array of what takes no bytes has any length")
+        return True
+    if kind in ("record", "error"):
+        below = (*above, schema["name"])
+        if len(below) > 64:
+            raise InvalidInputError("records lie more than 64 deep in one another")
+        kinds = [each["type"] for each in schema["fields"]]
+        # All fields are looked at, also behind the first one that takes a byte.
+        sizes = [_check(each, named, below, known) for each in kinds]
+        takes = any(sizes)
+        if not takes and any(each not in _FREE for each in kinds if not isinstance(each, dict)):
+            raise InvalidInputError("an Avro record of records that take no bytes has any size")
+        known[schema["name"]] = takes
+        return takes
+    if kind == "fixed":
+        return int(schema["size"]) > 0
+    return _check(kind, named, above, known) if kind not in ("enum",) else True
+
+
+def json_of(value: Any) -> bytes:
+    """A decoded value as JSON: bytes as base64, decimals and what is no number as text."""
+    try:
+        text = json.dumps(
+            value, default=_other, ensure_ascii=False, allow_nan=False, separators=_SEP
+        )
+    except ValueError:
+        text = json.dumps(_finite(value), default=_other, ensure_ascii=False, separators=_SEP)
+    return text.encode(errors="surrogateescape")
+
+
+_SEP = (",", ":")
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"no JSON of a {type(value).__name__}")
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list():
+            return [_finite(each) for each in value]
+    return value

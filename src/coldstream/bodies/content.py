@@ -1,0 +1,85 @@
+"""Bodies that a publisher has compressed, as the property `content_encoding` says.
+
+Nothing grows beyond a limit, whatever is claimed: output is made piece by piece. What is no
+encoding that we know stays as it is, because many clients write a charset there.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+
+import pyarrow as pa
+
+from coldstream.errors import CorruptDataError
+
+_PIECE = 2**20
+_ZLIB_OR_GZIP = 47
+
+
+def inflated(body: bytes, encoding: str, limit: int) -> bytes:
+    """A body as it was before it was compressed.
+
+    Args:
+        body: as it came.
+        encoding: the property: gzip, deflate or zstd, or several with commas in the order in which
+            they were applied. Anything else means that the body is as it is.
+        limit: bytes that it may have at most.
+
+    Raises:
+        CorruptDataError: it is damaged, cut, or has more bytes than that.
+    """
+    names = [each.strip().lower() for each in encoding.split(",")]
+    if not names or not all(name in _DECODERS for name in names):
+        return body
+    if len(names) > len(_DECODERS):
+        raise CorruptDataError(f"the body has {len(names)} content encodings")
+    for name in reversed(names):
+        body = _DECODERS[name](body, name, limit)
+    return body
+
+
+def _gzip(body: bytes, name: str, limit: int) -> bytes:
+    """One member or several, one after the other."""
+    found, rest = bytearray(), body
+    while True:
+        decoder = zlib.decompressobj(_ZLIB_OR_GZIP)
+        try:
+            found += decoder.decompress(rest, limit + 1 - len(found))
+        except zlib.error as exc:
+            raise CorruptDataError(f"the body is no {name}: {exc}") from exc
+        if len(found) > limit:
+            raise _too_large(name, limit)
+        if not decoder.eof:
+            raise CorruptDataError(f"the {name} of the body is cut")
+        rest = decoder.unused_data
+        if not rest:
+            return bytes(found)
+
+
+def _zstd(body: bytes, name: str, limit: int) -> bytes:
+    found = bytearray()
+    try:
+        reader = pa.CompressedInputStream(BytesIO(body), "zstd")
+        while piece := reader.read(min(_PIECE, limit + 1 - len(found))):
+            found += piece
+            if len(found) > limit:
+                raise _too_large(name, limit)
+    except OSError as exc:
+        raise CorruptDataError(f"the body is no {name}, or is cut: {exc}") from exc
+    if not body:
+        raise CorruptDataError(f"the {name} of the body is cut")
+    return bytes(found)
+
+
+def _too_large(name: str, limit: int) -> CorruptDataError:
+    return CorruptDataError(f"the {name} of the body inflates to more than {limit} bytes")
+
+
+_DECODERS: dict[str, Callable[[bytes, str, int], bytes]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _gzip,
+    "zstd": _zstd,
+}

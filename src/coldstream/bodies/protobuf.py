@@ -1,0 +1,234 @@
+"""Bodies of Protobuf as JSON, read by Google's library.
+
+A schema is a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, or
+what a registry gives in its place. Field names stay as they are written in the schema. Numbers are
+numbers, also those of 64 bits, which Protobuf's own JSON has as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from coldstream.bodies.registry import Registry, Schema
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+
+TIMESTAMP = "google.protobuf.Timestamp"
+#: What every schema may import and none brings along.
+_COMMON = (
+    any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+)  # fmt: skip
+_MAX_INDEXES = 64
+
+
+class ProtobufBodies:
+    """Makes JSON of bodies.
+
+    Args:
+        schema: a FileDescriptorSet in base64; "" if a registry knows those of all bodies.
+        message: full name of the message; "" for the first of the last file.
+        registry: knows the schemas that bodies name; None if they name none.
+        limit: bytes of a body.
+
+    Raises:
+        InvalidInputError: it is no such schema, or has no such message.
+    """
+
+    def __init__(self, schema: str, message: str, registry: Registry | None, limit: int) -> None:
+        self._message = message_of(schema, message) if schema else None
+        self._registry = registry
+        self._limit = limit
+        self._files: dict[str, Any] = {}
+        #: Why there is no schema of an id; nobody asks for it again.
+        self._refused: dict[str, str] = {}
+
+    def __call__(self, body: bytes) -> bytes:
+        """The JSON of a body.
+
+        Raises:
+            CorruptDataError: it cannot be read by its schema.
+            UnavailableError, PermissionDeniedError: the registry does not answer.
+        """
+        descriptor = self._message
+        if self._registry is not None:
+            schema_id, body = self._registry.split(body, self._limit)
+            if self._registry.indexed:
+                indexes, body = message_indexes(body)
+                descriptor = descriptor or self._written_by(schema_id, indexes)
+        assert descriptor is not None
+        made = message_factory.GetMessageClass(descriptor)()
+        try:
+            made.ParseFromString(body)
+        except DecodeError as exc:
+            raise CorruptDataError(f"the body is no Protobuf of its schema: {exc}") from exc
+        return json.dumps(_object(made), ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _written_by(self, schema_id: str, indexes: list[int]) -> Descriptor:
+        assert self._registry is not None
+        if schema_id in self._refused:
+            raise CorruptDataError(self._refused[schema_id])
+        file = self._files.get(schema_id)
+        try:
+            if file is None:
+                file = self._files[schema_id] = file_of(self._registry.schema(schema_id))
+            found = list(file.message_types_by_name.values())[indexes[0]]
+            for index in indexes[1:]:
+                found = found.nested_types[index]
+        except (InvalidInputError, NotFoundError) as exc:
+            self._refused[schema_id] = f"schema {schema_id}: {exc.reason}"
+            raise CorruptDataError(self._refused[schema_id]) from exc
+        except IndexError as exc:
+            raise CorruptDataError(f"schema {schema_id} has no message {indexes}") from exc
+        return found
+
+
+def message_of(schema: str, name: str) -> Descriptor:
+    """The message of a FileDescriptorSet in base64.
+
+    Raises:
+        InvalidInputError: it is none, or has no such message.
+    """
+    found = descriptor_pb2.FileDescriptorSet()
+    try:
+        found.ParseFromString(base64.b64decode(schema))
+        pool = _pool()
+        for file in found.file:
+            _add(pool, file)
+        if name:
+            return pool.FindMessageTypeByName(name)
+        last = pool.FindFileByName(found.file[-1].name)
+        return next(iter(last.message_types_by_name.values()))
+    except (DecodeError, ValueError, TypeError, IndexError, StopIteration) as exc:
+        raise InvalidInputError(f"this is no Protobuf descriptor set: {exc}"[:300]) from exc
+    except KeyError as exc:
+        raise InvalidInputError(f"the Protobuf schema has no message {name[:200]!r}") from exc
+
+
+def file_of(schema: Schema) -> Any:
+    """The descriptor of a file that a registry gave, and of what it imports.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    pool = _pool()
+    try:
+        return pool.FindFileByName(_added(pool, schema, "schema.proto"))
+    except (DecodeError, ValueError, TypeError, KeyError) as exc:
+        raise InvalidInputError(f"this is no Protobuf descriptor: {exc}"[:300]) from exc
+
+
+def _added(pool: descriptor_pool.DescriptorPool, schema: Schema, name: str) -> str:
+    if schema.kind != "PROTOBUF":
+        raise InvalidInputError(f"it is a schema of {schema.kind}")
+    for imported, each in schema.references.items():
+        _added(pool, each, imported)
+    file = descriptor_pb2.FileDescriptorProto()
+    file.ParseFromString(base64.b64decode(schema.text))
+    file.name = name
+    _add(pool, file)
+    return name
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for module in _COMMON:
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        pool.Add(file)
+    return pool
+
+
+def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescriptorProto) -> None:
+    if file.name not in {module.DESCRIPTOR.name for module in _COMMON}:
+        pool.Add(file)
+
+
+def message_indexes(body: bytes) -> tuple[list[int], bytes]:
+    """Which message of its file a body is, and what follows: zigzag varints, their count first.
+
+    Raises:
+        CorruptDataError: they are cut, or no path to a message.
+    """
+    count, at = _varint(body, 0)
+    if not count:
+        return [0], body[at:]
+    if not 0 < count <= _MAX_INDEXES:
+        raise CorruptDataError(f"the body has {count} message indexes")
+    found = []
+    for _ in range(count):
+        index, at = _varint(body, at)
+        if index < 0:
+            raise CorruptDataError(f"the body has the message index {index}")
+        found.append(index)
+    return found, body[at:]
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for number, byte in enumerate(body[at : at + 5]):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + number + 1
+    raise CorruptDataError("the message indexes of the body are cut")
+
+
+def _object(message: Message) -> dict[str, Any] | str:
+    """The fields of a message; those without presence always, the others if they are there."""
+    if message.DESCRIPTOR.full_name == TIMESTAMP:
+        try:
+            return str(message.ToJsonString())
+        except ValueError:
+            return str(message)[:100]  # beyond the year 9999: a misfit, and to be seen as such
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            inner = field.message_type.fields_by_name["value"]
+            found[field.name] = {_key(key): _value(inner, value[key]) for key in value}
+        elif _repeated(field):
+            found[field.name] = [_value(field, each) for each in value]
+        else:
+            found[field.name] = _value(field, value)
+    return found
+
+
+def _repeated(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated)
+
+
+def _key(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, Message):
+        return _object(value)
+    if field.enum_type is not None:
+        known: Mapping[int, Any] = field.enum_type.values_by_number
+        return known[value].name if value in known else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,165 @@
+"""Bodies of Avro become JSON, by their own schema or by what a registry knows."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+
+from coldstream.bodies.avro import AvroBodies, parsed
+from coldstream.bodies.registry import GlueRegistry, HttpRegistry
+from coldstream.errors import CorruptDataError, InvalidInputError
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal",
+                                   "precision": 12, "scale": 2}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "key", "type": "bytes"},
+        {"name": "rate", "type": "double"},
+        {"name": "lines", "type": {"type": "array", "items": {
+            "type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}}},
+    ],
+}  # fmt: skip
+VALUE = {
+    "id": 7, "price": Decimal("19.99"), "placed": 1_790_000_000_123, "note": None,
+    "key": b"\xff\x00", "rate": float("nan"), "lines": [{"sku": "ä"}],
+}  # fmt: skip
+AS_JSON = {
+    "id": 7, "price": "19.99", "placed": 1_790_000_000_123, "note": None, "key": "/wA=",
+    "rate": "NaN", "lines": [{"sku": "ä"}],
+}  # fmt: skip
+
+
+def encoded(value: Any, schema: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def test_a_body_is_read_by_its_schema_with_decimals_bytes_and_times_that_json_can_hold() -> None:
+    bodies = AvroBodies(json.dumps(ORDER), None, 2**20)
+
+    assert json.loads(bodies(encoded(VALUE, ORDER))) == AS_JSON
+
+
+@pytest.mark.parametrize("change", ["cut", "longer", "nothing", "hostile"])
+def test_a_body_that_is_not_of_its_schema_says_so(change: str) -> None:
+    body = encoded(VALUE, ORDER)
+    wrong = {
+        "cut": body[:-2],
+        "longer": body + b"\x00",
+        "nothing": b"",
+        "hostile": b"\x0e" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f" * 9,
+    }[change]
+
+    with pytest.raises(CorruptDataError, match="Avro"):
+        AvroBodies(json.dumps(ORDER), None, 2**20)(wrong)
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (NODE, "refers to itself"),
+        ({"type": "array", "items": "null"}, "any length"),
+        ({"type": "array", "items": EMPTY}, "any length"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "any length"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": EMPTY},
+                                                    {"name": "b", "type": "Empty"}]}, "any size"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "lung"}]}, "no Avro"),
+        ("{", "no Avro"),
+    ],
+)  # fmt: skip
+def test_a_schema_by_which_few_bytes_take_all_memory_or_stack_is_refused(
+    schema: Any, words: str
+) -> None:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+
+    with pytest.raises(InvalidInputError, match=words):
+        parsed(text)
+
+
+NEWER = {**ORDER, "fields": [*ORDER["fields"], {"name": "country", "type": "string"}]}
+
+
+class Answers:
+    """A registry's answers by path, and what was asked for."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, path: str) -> Any:
+        self.asked.append(path)
+        return self.answers[path]
+
+
+def framed(number: int, body: bytes) -> bytes:
+    return b"\x00" + number.to_bytes(4, "big") + body
+
+
+def test_a_body_is_read_by_the_schema_that_it_names_and_becomes_what_the_table_has() -> None:
+    answers = Answers(
+        {f"/schemas/ids/{n}": {"schema": json.dumps(s)} for n, s in ((1, ORDER), (2, NEWER))}
+    )
+    bodies = AvroBodies(json.dumps(ORDER), HttpRegistry("http://r", answers), 2**20)
+
+    newer = {**VALUE, "country": "DE"}
+    for _ in range(3):
+        assert json.loads(bodies(framed(1, encoded(VALUE, ORDER)))) == AS_JSON
+        assert json.loads(bodies(framed(2, encoded(newer, NEWER)))) == AS_JSON
+    assert answers.asked == ["/schemas/ids/1", "/schemas/ids/2"]
+
+
+def test_a_body_without_the_head_or_of_a_schema_that_is_none_is_told() -> None:
+    answers = Answers({"/schemas/ids/3": {"schema": json.dumps(NODE)}})
+    bodies = AvroBodies("", HttpRegistry("http://r", answers), 2**20)
+
+    with pytest.raises(CorruptDataError, match="id of a schema"):
+        bodies(encoded(VALUE, ORDER))
+    for _ in range(2):
+        with pytest.raises(CorruptDataError, match=r"schema 3: .* refers to itself"):
+            bodies(framed(3, b"\x00"))
+    assert len(answers.asked) == 1
+
+
+class Glue:
+    """What of boto3's client is used."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def get_schema_version(self, **which: Any) -> dict[str, Any]:
+        self.asked.append(which)
+        return {"DataFormat": "AVRO", "SchemaDefinition": json.dumps(ORDER)}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_body_with_the_head_of_glue_is_read_by_the_version_that_it_names(packed: bool) -> None:
+    import zlib
+
+    client = Glue()
+    bodies = AvroBodies("", GlueRegistry(client), 2**20)
+    rest = encoded(VALUE, ORDER)
+    head = bytes([3, 5 if packed else 0]) + bytes(15) + b"\x09"
+
+    for _ in range(2):
+        assert json.loads(bodies(head + (zlib.compress(rest) if packed else rest))) == AS_JSON
+    assert client.asked == [{"SchemaVersionId": "00000000-0000-0000-0000-000000000009"}]
+    with pytest.raises(CorruptDataError, match="head of Glue's"):
+        bodies(framed(1, rest))
+    with pytest.raises(CorruptDataError, match="more than 100 bytes"):
+        GlueRegistry(client).split(bytes([3, 5]) + bytes(16) + zlib.compress(bytes(101)), 100)

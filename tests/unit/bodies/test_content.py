@@ -1,0 +1,77 @@
+"""Compressed bodies are inflated, and none grows beyond its limit."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import cramjam
+import pytest
+
+from coldstream.bodies.content import inflated
+from coldstream.errors import CorruptDataError
+
+BODY = b'{"order": 1}' * 500
+
+
+def zstd(body: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(body))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(BODY)),
+        ("GZIP", gzip.compress(BODY[:70]) + gzip.compress(BODY[70:])),
+        ("x-gzip", gzip.compress(BODY)),
+        ("deflate", zlib.compress(BODY)),
+        ("zstd", zstd(BODY)),
+        ("gzip, zstd", zstd(gzip.compress(BODY))),
+        ("identity", BODY),
+        ("utf-8", BODY),
+        ("br", BODY),
+        ("gzip, br", BODY),
+        ("", BODY),
+    ],
+)
+def test_a_body_is_what_it_was_and_what_no_encoding_says_stays(encoding: str, body: bytes) -> None:
+    assert inflated(body, encoding, len(BODY)) == BODY
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("size", [1001, 50_000_000])
+def test_a_bomb_is_refused_with_its_limit_before_it_grows(pack: object, size: int) -> None:
+    name = "zstd" if pack is zstd else "gzip"
+    bomb = pack(bytes(size))  # type: ignore[operator]
+
+    with pytest.raises(CorruptDataError, match=f"the {name} .* more than 1000 bytes"):
+        inflated(bomb, name, 1000)
+    assert inflated(pack(bytes(1000)), name, 1000) == bytes(1000)  # type: ignore[operator]
+
+
+def test_a_bomb_within_another_or_in_many_members_is_refused() -> None:
+    nested = gzip.compress(gzip.compress(bytes(10_000)))
+    with pytest.raises(CorruptDataError, match="more than 1000 bytes"):
+        inflated(nested, "gzip, gzip", 1000)
+    with pytest.raises(CorruptDataError, match="more than 1000 bytes"):
+        inflated(gzip.compress(bytes(600)) * 2, "gzip", 1000)
+    with pytest.raises(CorruptDataError, match="9 content encodings"):
+        inflated(BODY, ",".join(["gzip"] * 9), 1000)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", b""),
+        ("gzip", b"plain"),
+        ("gzip", gzip.compress(BODY)[:-3]),
+        ("gzip", gzip.compress(BODY) + b"more"),
+        ("zstd", b""),
+        ("zstd", b"plain"),
+        ("zstd", zstd(BODY)[:-3]),
+        ("zstd", zstd(BODY) + b"more"),
+    ],
+)
+def test_what_is_damaged_or_cut_says_so(encoding: str, body: bytes) -> None:
+    with pytest.raises(CorruptDataError, match=encoding):
+        inflated(body, encoding, 2**20)

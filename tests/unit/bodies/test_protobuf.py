@@ -1,0 +1,165 @@
+"""Bodies of Protobuf become JSON, by a descriptor set or by what a registry knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
+from coldstream.bodies.protobuf import ProtobufBodies, message_indexes
+from coldstream.bodies.registry import HttpRegistry
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
+from coldstream.jobs.materialise.kinds import TIMESTAMP
+from tests.unit.bodies.test_avro import Answers, framed
+
+TYPE = descriptor_pb2.FieldDescriptorProto
+FIELDS = (
+    ("id", 1, TYPE.TYPE_INT64, TYPE.LABEL_OPTIONAL, ""),
+    ("big", 2, TYPE.TYPE_UINT64, TYPE.LABEL_OPTIONAL, ""),
+    ("name", 3, TYPE.TYPE_STRING, TYPE.LABEL_OPTIONAL, ""),
+    ("key", 4, TYPE.TYPE_BYTES, TYPE.LABEL_OPTIONAL, ""),
+    ("state", 5, TYPE.TYPE_ENUM, TYPE.LABEL_OPTIONAL, ".shop.State"),
+    ("placed", 6, TYPE.TYPE_MESSAGE, TYPE.LABEL_OPTIONAL, ".google.protobuf.Timestamp"),
+    ("lines", 7, TYPE.TYPE_MESSAGE, TYPE.LABEL_REPEATED, ".shop.Line"),
+    ("counts", 8, TYPE.TYPE_MESSAGE, TYPE.LABEL_REPEATED, ".shop.Order.CountsEntry"),
+    ("rate", 9, TYPE.TYPE_DOUBLE, TYPE.LABEL_OPTIONAL, ""),
+)
+
+
+def add_fields(message: Any, fields: Any) -> None:
+    for name, number, kind, label, named in fields:
+        message.field.add(name=name, number=number, type=kind, label=label, type_name=named or None)
+
+
+def order_file(*, imports: str = "") -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    state = file.enum_type.add(name="State")
+    state.value.add(name="NEW", number=0)
+    state.value.add(name="PAID", number=1)
+    if imports:
+        file.dependency.append(imports)
+    else:
+        add_fields(file.message_type.add(name="Line"), LINE)
+    order = file.message_type.add(name="Order")
+    add_fields(order, FIELDS)
+    entry = order.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    add_fields(
+        entry,
+        [
+            ("key", 1, TYPE.TYPE_STRING, TYPE.LABEL_OPTIONAL, ""),
+            ("value", 2, TYPE.TYPE_INT32, TYPE.LABEL_OPTIONAL, ""),
+        ],
+    )
+    return file
+
+
+LINE = [("sku", 1, TYPE.TYPE_STRING, TYPE.LABEL_OPTIONAL, "")]
+FILE = order_file()
+SCHEMA = base64.b64encode(
+    descriptor_pb2.FileDescriptorSet(file=[FILE]).SerializeToString()
+).decode()
+NAME = "shop.Order"
+
+
+def an_order() -> bytes:
+    pool = descriptor_pool.DescriptorPool()
+    stamp = descriptor_pb2.FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
+    pool.Add(stamp)
+    pool.Add(FILE)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName(NAME))(
+        id=2**62, big=2**64 - 1, name="ä", key=b"\xff\x00", state=1, lines=[{"sku": "a"}],
+        counts={"x": 3}, rate=float("inf"),
+    )  # fmt: skip
+    made.placed.FromMilliseconds(1_790_000_000_123)
+    data: bytes = made.SerializeToString()
+    return data
+
+
+AS_JSON = {
+    "id": 2**62, "big": 2**64 - 1, "name": "ä", "key": "/wA=", "state": "PAID",
+    "placed": "2026-09-21T14:13:20.123Z", "lines": [{"sku": "a"}], "counts": {"x": 3},
+    "rate": "Infinity",
+}  # fmt: skip
+
+
+def test_a_body_is_read_by_a_descriptor_set() -> None:
+    bodies = ProtobufBodies(SCHEMA, NAME, None, 2**20)
+
+    assert json.loads(bodies(an_order())) == AS_JSON
+    empty = json.loads(bodies(b""))
+    assert (empty["id"], empty["state"], empty["lines"]) == (0, "NEW", [])
+    assert "placed" not in empty
+    with pytest.raises(CorruptDataError, match="no Protobuf"):
+        bodies(an_order()[:-1])
+
+
+def test_the_table_has_a_column_for_each_field() -> None:
+    found = protobuf_fields(SCHEMA, NAME)
+
+    assert {field.name: field.type for field in found} == {
+        "id": pa.int64(),
+        "big": pa.decimal128(20, 0),
+        "name": pa.string(),
+        "key": pa.string(),
+        "state": pa.string(),
+        "placed": TIMESTAMP,
+        "lines": pa.list_(pa.struct([("sku", pa.string())])),
+        "counts": pa.map_(pa.string(), pa.int32()),
+        "rate": pa.float64(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "words"),
+    [
+        (SCHEMA, "shop.Payment", "no message 'shop.Payment'"),
+        ("AAAA", "", "no Protobuf descriptor set"),
+        ("", "x", "no Protobuf|no message"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(schema: str, name: str, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        protobuf_fields(schema, name)
+
+
+def serialized(file: descriptor_pb2.FileDescriptorProto) -> str:
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_a_body_is_the_message_that_its_indexes_say_of_the_schema_that_it_names() -> None:
+    lines = descriptor_pb2.FileDescriptorProto(name="x", package="shop", syntax="proto3")
+    add_fields(lines.message_type.add(name="Line"), LINE)
+    answers = Answers(
+        {
+            "/schemas/ids/5": {"schemaType": "PROTOBUF", "schema": "source text"},
+            "/schemas/ids/5?format=serialized": {
+                "schema": serialized(order_file(imports="lines.proto")),
+                "references": [{"name": "lines.proto", "subject": "a/b", "version": 2}],
+            },
+            "/subjects/a%2Fb/versions/2": {"schemaType": "PROTOBUF", "schema": "more"},
+            "/subjects/a%2Fb/versions/2?format=serialized": {"schema": serialized(lines)},
+        }
+    )
+    bodies = ProtobufBodies("", "", HttpRegistry("http://r", answers), 2**20)
+
+    for _ in range(2):
+        assert json.loads(bodies(framed(5, b"\x00" + an_order()))) == AS_JSON
+    entry = b"\x04\x00\x00" + b"\x0a\x01k\x10\x07"  # the first message within the first one
+    assert json.loads(bodies(framed(5, entry))) == {"key": "k", "value": 7}
+    with pytest.raises(CorruptDataError, match=r"schema 5 has no message \[3\]"):
+        bodies(framed(5, b"\x02\x06"))
+    assert len(answers.asked) == 4
+
+
+@pytest.mark.parametrize("head", [b"", b"\x80", b"\xff" * 9, b"\x01", b"\x02\x01", b"\xfe\x01"])
+def test_indexes_that_are_cut_or_lead_nowhere_are_told(head: bytes) -> None:
+    with pytest.raises(CorruptDataError, match="message index"):
+        message_indexes(head)
