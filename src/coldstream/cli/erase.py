@@ -128,7 +128,8 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     Without any condition it finishes what was begun, and looks for old objects once more.
 
     It exits with 65 if a fragment must be repaired first, and with 75 if old objects are left: run
-    it again, later. The broker's own files, tables and copies elsewhere are not touched.
+    it again, later. Tables lose the rows at the next run of `materialise`. The
+    broker's own files and copies elsewhere are not touched.
 
     Examples: coldstream erase //orders --where customer=4711 --reason ticket-12 --dry-run
 
