@@ -52,7 +52,7 @@ from coldstream_devkit.suites.heartbeats import TWO as OTHER_BEAT
 from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import StoreFixtures
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite
-from coldstream_devkit.suites.offsets import OffsetsSuite
+from coldstream_devkit.suites.offsets import MOST, OffsetsSuite
 from coldstream_devkit.suites.policies import ONE, LostSaveAnswerSuite, PoliciesSuite
 from coldstream_devkit.suites.state import (
     LostChangeAnswerSuite,
@@ -176,7 +176,7 @@ class DynamoOffsetsRules(OffsetsSuite):
 
     @pytest.fixture
     def offsets(self, dynamodb: Any, prefix: str) -> ConsumerOffsets:
-        return DynamoOffsets(client=dynamodb, table=TABLE, prefix=prefix)
+        return DynamoOffsets(client=dynamodb, table=TABLE, prefix=prefix, most=MOST)
 
     @pytest.mark.parametrize("stored", [{"N": "-1"}, {"N": str(2**70)}, {"S": "7"}, {"N": "1.5"}])
     def test_what_is_no_offset_is_an_error(

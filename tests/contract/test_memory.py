@@ -37,7 +37,7 @@ from coldstream_devkit.suites.delete import DeleterSuite
 from coldstream_devkit.suites.heartbeats import HeartbeatsSuite
 from coldstream_devkit.suites.object_store import ObjectStoreRaceSuite, ObjectStoreSuite
 from coldstream_devkit.suites.odd_keys import OddKeysDeleteSuite, OddKeysSuite
-from coldstream_devkit.suites.offsets import OffsetsSuite
+from coldstream_devkit.suites.offsets import MOST, OffsetsSuite
 from coldstream_devkit.suites.policies import PoliciesRaceSuite, PoliciesSuite
 from coldstream_devkit.suites.state import RulesSuite, StateRaceSuite, StateSuite
 from coldstream_devkit.suites.versions import VersionDeleterSuite
@@ -97,7 +97,7 @@ class TestMemoryHeartbeats(HeartbeatsSuite):
 class TestMemoryOffsets(OffsetsSuite):
     @pytest.fixture
     def offsets(self) -> ConsumerOffsets:
-        return MemoryOffsets()
+        return MemoryOffsets(most=MOST)
 
 
 class TestMemoryWorkflows(WorkflowsSuite):

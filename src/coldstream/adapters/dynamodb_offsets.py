@@ -35,10 +35,13 @@ class DynamoOffsets:
         client: a boto3 DynamoDB client with standard retries.
         table: name.
         prefix: of the cluster, ends in "/".
+        most: references that a stream may have.
     """
 
-    def __init__(self, *, client: DynamoDBClient, table: str, prefix: str) -> None:
-        self._client = client
+    def __init__(
+        self, *, client: DynamoDBClient, table: str, prefix: str, most: int = MAX_REFERENCES
+    ) -> None:
+        self._client, self._most = client, most
         self._table = table
         self._prefix = check_prefix(prefix)
 
@@ -129,16 +132,16 @@ class DynamoOffsets:
                 ExpressionAttributeValues={
                     ":partition": {"S": offsets_partition(self._prefix, stream)}
                 },
-                Limit=2 * MAX_REFERENCES,
+                Limit=2 * self._most,
             )
         )
         items = answer["Items"]
-        room = len(items) < MAX_REFERENCES
+        room = len(items) < self._most
         for item in items if not room else ():
             room = self._remove(item, first) or room
         if not room:
             raise InvalidInputError(
-                f"{MAX_REFERENCES} consumers have stored offsets; there is no room for another",
+                f"{self._most} consumers have stored offsets; there is no room for another",
                 stream=stream,
             )
 

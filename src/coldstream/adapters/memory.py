@@ -327,9 +327,14 @@ class MemoryHeartbeats:
 
 
 class MemoryOffsets:
-    """Stored offsets in a dict, by stream and reference."""
+    """Stored offsets in a dict, by stream and reference.
 
-    def __init__(self) -> None:
+    Args:
+        most: references that a stream may have.
+    """
+
+    def __init__(self, most: int = MAX_REFERENCES) -> None:
+        self._most = most
         self._offsets: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 
@@ -344,12 +349,12 @@ class MemoryOffsets:
         with self._lock:
             kept = self._offsets.setdefault(check_stream(stream), {})
             found = kept.get(reference)
-            if found is None and len(kept) >= MAX_REFERENCES:
+            if found is None and len(kept) >= self._most:
                 for each in [name for name, stored in kept.items() if stored < first]:
                     del kept[each]
-                if len(kept) >= MAX_REFERENCES:
+                if len(kept) >= self._most:
                     raise InvalidInputError(
-                        f"{MAX_REFERENCES} consumers have stored offsets", stream=stream
+                        f"{self._most} consumers have stored offsets", stream=stream
                     )
             if found is None or found <= offset or found == seen:
                 kept[reference] = offset

@@ -8,7 +8,12 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 from coldstream.broker.frames import Code, FrameError, Key
-from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
+from coldstream.errors import (
+    ColdstreamError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.gateway import answers
 from coldstream.gateway.delivery import Delivery
 from coldstream.gateway.inbox import FrameTooLargeError, Inbox
@@ -300,9 +305,10 @@ class Connection:
     async def _leave(self) -> None:
         try:
             await asyncio.gather(*map(self._stop, list(self._deliveries)))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LEAVE_SECONDS):
-                    await self._bookmarks.close()
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._bookmarks.close()
+        except TimeoutError:
+            self._lost(UnavailableError("the table does not answer in time"))
         finally:  # also where the server's end comes between
             await self._outbox.close()
 

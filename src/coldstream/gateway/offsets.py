@@ -119,8 +119,8 @@ class Bookmarks:
 
     async def _write(self) -> None:
         async with self._writing:
-            waiting, self._waiting = self._waiting, {}
-            for key, (offset, first) in waiting.items():
+            for key in list(self._waiting):  # who is stopped here leaves the others waiting
+                offset, first = self._waiting.pop(key)
                 try:
                     await self._write_one(key, offset, first)
                 except ColdstreamError as error:
