@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import aclosing
+from typing import Any
 
 import pytest
 import rbfly.streams as rbs
@@ -16,9 +18,11 @@ async def consumed(port: int, stream: str, offset: rbs.Offset, count: int) -> li
     """The first `count` bodies."""
     client = rbs.streams_client(f"rabbitmq-stream://guest:guest@127.0.0.1:{port}")
     found = []
+    # A generator; left to itself, it would unsubscribe while the client says goodbye.
+    messages: Any = client.subscribe(stream, offset=offset, amqp=False)
     try:
-        async with asyncio.timeout(60):
-            async for message in client.subscribe(stream, offset=offset, amqp=False):
+        async with asyncio.timeout(60), aclosing(messages):
+            async for message in messages:
                 found.append(bytes(message))
                 if len(found) == count:
                     break

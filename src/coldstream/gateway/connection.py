@@ -67,6 +67,8 @@ class Connection:
     def __init__(
         self, site: Site, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        # A client without heartbeats may vanish with its machine.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._site, self._reader = site, reader
         self._inbox, self._outbox = Inbox(), outbox_of(writer)
         self._session = Session(version=site.version)
@@ -79,8 +81,6 @@ class Connection:
         self._untaken = 0
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
-        # A client without heartbeats may vanish with its machine.
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def serve(self) -> None:
         """Until the client leaves, breaks the protocol, or falls silent."""

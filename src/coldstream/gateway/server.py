@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from coldstream.errors import InvalidInputError
 from coldstream.gateway.connection import LOGIN_SECONDS, Connection
@@ -14,8 +15,8 @@ from coldstream.gateway.site import Site
 #: Bytes of a client's frames that are read ahead of their turn.
 _READ_AHEAD = 2**16
 _ALIVE_SECONDS = 1.0
-#: The event loop closes sockets of transports in its next rounds.
-_SOCKETS_SECONDS = 0.01
+#: How long clients may take to leave at the end, and the event loop to close their sockets.
+_LEAVE_SECONDS, _SOCKETS_SECONDS = 5.0, 1.0
 
 
 class Server:
@@ -29,6 +30,7 @@ class Server:
     def __init__(self, site: Site, most: int) -> None:
         self._site, self._most = site, most
         self._clients: set[asyncio.Task[None]] = set()
+        self._ending = False
 
     @asynccontextmanager
     async def listening(
@@ -55,39 +57,61 @@ class Server:
         try:
             yield int(server.sockets[0].getsockname()[1])
         finally:
-            server.close()
             alive.cancel()
-            for client in list(self._clients):
-                client.cancel()
-            if self._clients:
-                await asyncio.wait(self._clients, timeout=5.0)
-            await server.wait_closed()
-            await asyncio.sleep(_SOCKETS_SECONDS)
+            await self._end(server)
             if self._site.streams.broker is not None:
                 await self._site.streams.broker.close()
 
-    async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _end(self, server: asyncio.Server) -> None:
+        """Take nobody any more, and leave no socket of a client behind."""
+        self._ending = True
+        loop = asyncio.get_running_loop()
+        for each in server.sockets:
+            loop.remove_reader(each.fileno())
+        # Asked before `close`: afterwards Python 3.11 says at once that all are closed.
+        closed = asyncio.create_task(server.wait_closed())
+        # Who was accepted just now has no transport yet; a closed server refuses it one, and its
+        # socket would stay open.
+        await asyncio.sleep(0)
+        server.close()
+        if self._clients:
+            for client in self._clients:
+                client.cancel()
+            await asyncio.wait(self._clients, timeout=_LEAVE_SECONDS)
+        # Who still shakes hands is not waited for: the end of the event loop ends that.
+        await asyncio.wait({closed}, timeout=_SOCKETS_SECONDS)
+        closed.cancel()
+
+    def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client has come. No coroutine: the end must know of it before its first step."""
         metrics = self._site.metrics
         metrics.accepted += 1
+        if self._ending:
+            writer.transport.abort()
+            return
         if len(self._clients) >= self._most:
             metrics.turned_away += 1
             self._site.say(f"more than {self._most} clients; one is hung up on")
             writer.transport.abort()
             return
-        task = asyncio.current_task()
-        assert task is not None
+        task = asyncio.create_task(self._serve(reader, writer))
         self._clients.add(task)
         metrics.connections += 1
+        task.add_done_callback(partial(self._left, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(asyncio.CancelledError):  # the server ends
                 await Connection(self._site, reader, writer).serve()
         except Exception as exc:
             self._site.say(f"the connection of a client ends: {exc!r}"[:500])
-            writer.close()
             raise
-        finally:
-            metrics.connections -= 1
-            self._clients.discard(task)
+
+    def _left(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._site.metrics.connections -= 1
+        self._clients.discard(task)
+        if not writer.transport.is_closing():  # it failed, or was cancelled before its first step
+            writer.transport.abort()
 
     async def _alive(self) -> None:
         while True:
