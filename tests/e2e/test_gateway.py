@@ -47,7 +47,7 @@ def listens(port: int) -> bool:
 
 
 def page(port: int, name: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=10) as found:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as found:
         return str(found.read().decode())
 
 

@@ -294,7 +294,7 @@ def test_last_is_of_the_history_where_the_broker_has_no_message(
         return logging_in(key, body)
 
     async def locate(port: int) -> int:
-        broker = BrokerTier(StreamUri("127.0.0.1", port, "u", "secret"))
+        broker = BrokerTier(StreamUri("127.0.0.1", port, "u", "secret"), seconds=60)
         with ThreadPoolExecutor(4) as pool:
             remote = RemoteStream(tier.reader(NAME), pool)
             found = await TieredStream("/", "s", remote, broker, None, print).locate(Last())

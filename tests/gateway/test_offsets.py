@@ -102,7 +102,8 @@ def test_a_consumer_that_stores_each_offset_costs_no_write_for_each() -> None:
         assert kept.writes[-1] == 99
 
 
-def test_what_waits_is_written_when_the_client_leaves() -> None:
+def test_what_waits_is_written_when_the_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldstream.gateway.connection._LEAVE_SECONDS", 60.0)
     kept = Slow()
     with Gateway(tier(), offsets=kept) as gateway:
         with RawClient(gateway.port).log_in() as client:

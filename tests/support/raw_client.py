@@ -15,7 +15,7 @@ class RawClient:
     """Blocking, with a limit for each read; not logged in before `log_in`."""
 
     def __init__(self, port: int, *, tls: Any = None) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self._correlation = 0
@@ -90,7 +90,7 @@ class RawClient:
         except TimeoutError:
             return True
         finally:
-            self.socket.settimeout(30)
+            self.socket.settimeout(60)
 
     def hung_up(self) -> bool:
         """Whether the other end is gone, once all it has sent was read."""

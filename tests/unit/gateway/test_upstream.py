@@ -59,7 +59,7 @@ def test_a_broker_that_delivers_more_than_its_credit_is_left_and_fills_no_memory
         return logging_in(key, body)
 
     async def run() -> None:
-        upstream = await Upstream.connect(uri(peers(flooding)), "/", seconds=5)
+        upstream = await Upstream.connect(uri(peers(flooding)), "/", seconds=60)
         feed = await upstream.subscribe("orders", OffsetType.FIRST, credit=2)
         for _ in range(2):
             await feed.next()
@@ -94,7 +94,7 @@ def test_the_number_of_a_subscription_that_nobody_waits_for_is_not_used_again_to
 
     async def run() -> None:
         peer = peers(broker)
-        upstream = await Upstream.connect(uri(peer), "/", seconds=5)
+        upstream = await Upstream.connect(uri(peer), "/", seconds=60)
         given_up = asyncio.create_task(upstream.header("slow", OffsetType.LAST))
         while Key.SUBSCRIBE not in peer.heard:
             await asyncio.sleep(0.001)
@@ -122,7 +122,7 @@ def test_a_chunk_that_comes_late_from_a_broker_under_load_is_not_taken_for_none(
         return logging_in(key, body)
 
     async def run() -> bytes | None:
-        upstream = await Upstream.connect(uri(peers(busy)), "/", seconds=5)
+        upstream = await Upstream.connect(uri(peers(busy)), "/", seconds=60)
         found = await upstream.header("orders", OffsetType.LAST)
         await upstream.close()
         return found and found.header
@@ -141,7 +141,7 @@ def test_a_stream_that_changes_ends_only_what_is_read_of_it(
         return logging_in(key, body)
 
     async def run() -> None:
-        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=5)
+        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=60)
         other = await upstream.subscribe("other", OffsetType.NEXT)
         found = await upstream.header("orders", OffsetType.LAST)
         assert found is not None
@@ -163,7 +163,8 @@ def test_offsets_do_not_pile_up_for_a_broker_that_takes_nothing(
         return logging_in(key, body)
 
     async def run() -> None:
-        upstream = await Upstream.connect(uri(peers(deaf)), "/", seconds=0.2)
+        upstream = await Upstream.connect(uri(peers(deaf)), "/", seconds=60)
+        upstream._seconds = 0.2  # not before: a slow machine logs in slowly
 
         async def store_many() -> None:
             for _ in range(2000):
@@ -196,7 +197,7 @@ def test_a_member_that_does_not_answer_is_not_the_last_word(
         return logging_in(key, body)
 
     async def run() -> None:
-        tier = BrokerTier(uri(peers(without)), seconds=5)
+        tier = BrokerTier(uri(peers(without)), seconds=60)
         last = await tier.last("/", "orders")
         assert last is not None
         assert last.header == CHUNK[:48]
@@ -214,7 +215,7 @@ def test_many_who_ask_a_broker_that_does_not_answer_wait_for_one_attempt(
     peer = peers(lambda key, body: [])
 
     async def run() -> None:
-        tier = BrokerTier(uri(peer), seconds=0.2)
+        tier = BrokerTier(uri(peer), seconds=2)
         asked = (tier.exists("/", f"stream{n}") for n in range(20))
         for each in await asyncio.gather(*asked, return_exceptions=True):
             assert isinstance(each, UnavailableError)

@@ -17,7 +17,7 @@ from tests.support.tier import Tier, chunk
 
 def no_thread_is_left() -> bool:
     """Whether all reading threads end soon: closing a generator does not wait for them."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while reading_threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     return not reading_threads()
