@@ -61,6 +61,8 @@ class Refusing:
         self._reads = reads
 
     def __getattr__(self, name: str) -> Any:
+        if not hasattr(self._target, name):
+            raise AttributeError(name)
         assert name in self._reads, f"a dry run called {name}"
         return getattr(self._target, name)
 

@@ -164,7 +164,7 @@ def check_record(
     )
     assert (timeline.root_key, timeline.reason) == (old.root_key, told.reason)
     late = small.items[len(small.items) - behind :]
-    named = [key_of(item).path(PREFIX) for item in late if item in gone and not item.hole]
+    named = [key_of(item).path(PREFIX) for item in late if item in gone]
     assert [row.key for row in timeline.listed] == named
     assert all(row.size == len(remote.memory.objects[row.key]) for row in timeline.listed)
     assert timeline.complete

@@ -200,7 +200,6 @@ def test_a_filter_finds_words_that_are_longer_than_parquet_tells_bounds_of(
     assert found.column("words").to_pylist() == [long]
 
 
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

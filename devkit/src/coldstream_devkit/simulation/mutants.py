@@ -301,7 +301,9 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "two-marks": Mutant(
             "a record of a grace time ago must name what is deleted",
             2000,
-            lambda: [(collect._CollectStep, "_seen", lambda self, rows, limit_ms: set(rows))],
+            lambda: [
+                (collect._CollectStep, "_seen", lambda self, rows, limit_ms, records: set(rows))
+            ],
         ),
         "re-read": Mutant(
             "the item is read again right before each batch of deletes",

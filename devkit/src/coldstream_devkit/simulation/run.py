@@ -291,6 +291,10 @@ def _traced(seed: int, mutant: str, actions: int) -> int:
     return 1 if failure is not None else 0
 
 
+#: What a mutant raises that does not fit the product any more: nothing was caught then.
+_MISFITS = frozenset({"TypeError", "AttributeError", "NameError"})
+
+
 def _all_mutants(first: int, processes: int) -> int:
     """A line for each mutant; those that nothing needs alone (`seeds` 0) must not be caught."""
     wrong = 0
@@ -302,6 +306,7 @@ def _all_mutants(first: int, processes: int) -> int:
             continue
         seeds, failure = caught(name, first, mutant.seeds or 1000, processes=processes)
         right = (failure is not None) == (mutant.seeds > 0)
+        right = right and (failure is None or failure.kind not in _MISFITS)
         wrong += not right
         verdict = f"caught by seed {failure.seed}: {failure.kind}" if failure else "not caught"
         limit = f"<= {mutant.seeds}" if mutant.seeds else "never"
