@@ -7,11 +7,13 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from rstream import Consumer, ConsumerOffsetSpecification, MessageContext, OffsetType
+from rstream.exceptions import LeaderNotAvailable
 
 from coldstream.copies.restore import restore, target
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
@@ -68,12 +70,20 @@ def consumed(node: BrokerNode, stream: str, count: int) -> list[tuple[int, bytes
                 consumer.stop()
 
         await consumer.start()
-        first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
-        await consumer.subscribe(stream, take, offset_specification=first, decoder=bytes)
-        await asyncio.wait_for(consumer.run(), 120)
-        await consumer.close()
+        try:
+            first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
+            await consumer.subscribe(stream, take, offset_specification=first, decoder=bytes)
+            await asyncio.wait_for(consumer.run(), 120)
+        finally:
+            await consumer.close()
 
-    asyncio.run(consume())
+    def consumes() -> bool:
+        with suppress(LeaderNotAvailable):  # its writer is being elected once more
+            asyncio.run(consume())
+            return True
+        return False
+
+    wait_until(consumes)
     return found
 
 

@@ -338,7 +338,8 @@ def test_a_collection_that_trusts_what_it_sees_once_is_found(
     """It deletes what consolidate is about to name."""
     monkeypatch.setattr("tests.simulation.test_every_interleaving_of_workflows.GRACE_MS", 0)
     monkeypatch.setattr(
-        "coldstream.usecases.collect._CollectStep._seen", lambda self, rows, limit_ms, records: set(rows)
+        "coldstream.usecases.collect._CollectStep._seen",
+        lambda self, rows, limit_ms, records: set(rows),
     )
     # Else who consolidates finds by itself that what it wrote is gone.
     monkeypatch.setattr("coldstream.remote.publish._check_hold", lambda *_: None)
