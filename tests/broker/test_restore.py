@@ -73,12 +73,15 @@ def consumed(node: BrokerNode, stream: str, count: int) -> list[tuple[int, bytes
         try:
             first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
             await consumer.subscribe(stream, take, offset_specification=first, decoder=bytes)
-            await asyncio.wait_for(consumer.run(), 120)
+            await asyncio.wait_for(consumer.run(), 30)
         finally:
             await consumer.close()
 
     def consumes() -> bool:
-        with suppress(LeaderNotAvailable):  # its writer is being elected once more
+        # Its writer may be elected once more: then there is none, or who has subscribed to it hears
+        # nothing any more, because this client does not subscribe again.
+        found.clear()
+        with suppress(LeaderNotAvailable, TimeoutError):
             asyncio.run(consume())
             return True
         return False
