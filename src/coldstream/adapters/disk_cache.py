@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import struct
 import threading
@@ -35,6 +36,7 @@ from coldstream.ports import ObjectInfo, ObjectStore
 _MAGIC = b"CSDC"
 _HEAD = struct.Struct(">4sIIQ")
 _PART = ".part"
+_OURS = re.compile(r"[0-9a-f]{40}(?:\.[0-9a-f]{8}\.part)?")
 #: When it is full, so much of it is left, so that not every write removes something.
 _LEFT = 0.9
 _MAX_DOUBTED = 1000
@@ -151,9 +153,12 @@ class DiskCache:
         """Take over what an earlier process has left."""
         found = []
         for entry in os.scandir(self._base):
+            # Whatever else somebody has put here is not ours: never counted, never removed.
+            if not _OURS.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
             if entry.name.endswith(_PART):
                 Path(entry.path).unlink()
-            elif entry.name != ".lock" and entry.is_file(follow_symlinks=False):
+            else:
                 stat = entry.stat(follow_symlinks=False)
                 found.append((stat.st_mtime_ns, entry.name, stat.st_size))
         for _, name, size in sorted(found):

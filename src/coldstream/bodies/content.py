@@ -16,6 +16,8 @@ from coldstream.errors import CorruptDataError
 
 _PIECE = 2**20
 _ZLIB_OR_GZIP = 47
+_WINDOW = 2**14
+_MAX_MEMBERS = 10_000
 
 
 def inflated(body: bytes, encoding: str, limit: int) -> bytes:
@@ -41,21 +43,30 @@ def inflated(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _gzip(body: bytes, name: str, limit: int) -> bytes:
-    """One member or several, one after the other."""
-    found, rest = bytearray(), body
-    while True:
-        decoder = zlib.decompressobj(_ZLIB_OR_GZIP)
+    """One member or several, one after the other.
+
+    zlib copies what follows a member, so a window of the body is shown at a time: empty members
+    would else cost the square of their number.
+    """
+    found, at, members = bytearray(), 0, 1
+    decoder = zlib.decompressobj(_ZLIB_OR_GZIP)
+    while window := body[at : at + _WINDOW]:
         try:
-            found += decoder.decompress(rest, limit + 1 - len(found))
+            found += decoder.decompress(window, limit + 1 - len(found))
         except zlib.error as exc:
             raise CorruptDataError(f"the body is no {name}: {exc}") from exc
         if len(found) > limit:
             raise _too_large(name, limit)
-        if not decoder.eof:
-            raise CorruptDataError(f"the {name} of the body is cut")
-        rest = decoder.unused_data
-        if not rest:
-            return bytes(found)
+        at += len(window) - len(decoder.unused_data)
+        if decoder.eof:
+            if at == len(body):
+                return bytes(found)
+            decoder, members = zlib.decompressobj(_ZLIB_OR_GZIP), members + 1
+            if members > _MAX_MEMBERS:
+                raise CorruptDataError(
+                    f"the {name} of the body has more than {_MAX_MEMBERS} members"
+                )
+    raise CorruptDataError(f"the {name} of the body is cut")
 
 
 def _zstd(body: bytes, name: str, limit: int) -> bytes:

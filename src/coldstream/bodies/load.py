@@ -55,7 +55,10 @@ def _text(data: bytes) -> str:
 
 def _set_of(file: str) -> str:
     """A FileDescriptorProto as a set of one, both in base64: field 1 of a set is a file."""
-    data = base64.b64decode(file)
+    try:
+        data = base64.b64decode(file)
+    except ValueError as exc:
+        raise InvalidInputError("the registry's Protobuf schema is no base64") from exc
     size, length = len(data), bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)

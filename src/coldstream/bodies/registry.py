@@ -138,20 +138,34 @@ class HttpRegistry:
         if kind not in ("AVRO", "PROTOBUF", "JSON") or not isinstance(text, str):
             raise UnavailableError(f"{self._url}{path} does not answer as a schema registry does")
         found: dict[str, Schema] = {}
-        for each in answer.get("references") or ():
+        for name, below in self._references(path, answer):
             left[0] -= 1
             if left[0] < 0:
                 raise InvalidInputError(f"{path}: more than {_MAX_REFERENCES} references")
-            subject, version = quote(str(each["subject"]), safe=""), int(each["version"])
-            below = f"/subjects/{subject}/versions/{version}"
-            found[str(each["name"])] = self._made(below, self._get(below), left)
+            found[name] = self._made(below, self._get(below), left)
         return Schema(kind, text, found)
+
+    def _references(self, path: str, answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Names of what a schema imports, and the paths of it."""
+        try:
+            return [
+                (
+                    str(each["name"]),
+                    f"/subjects/{quote(str(each['subject']), safe='')}"
+                    f"/versions/{int(each['version'])}",
+                )
+                for each in answer.get("references") or ()
+            ]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise UnavailableError(f"{self._url}{path} has references that are none") from exc
 
     def _fetched(self, path: str) -> Any:
         request = Request(self._url + path, headers={"Accept": "application/json"})  # noqa: S310
         auth = os.environ.get(ENV_AUTH)
         if auth:
-            request.add_header("Authorization", f"Basic {base64.b64encode(auth.encode()).decode()}")
+            # Not handed on to wherever an answer leads.
+            basic = base64.b64encode(auth.encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {basic}")
         try:
             with urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - http, https only
                 data = response.read(_MAX_ANSWER + 1)

@@ -211,7 +211,7 @@ class Stream:
             begin: where to begin.
             end: where to end; the end of what there is now if None.
             columns: names of columns (docs/how-to/spark.md); the usual ones if None.
-            body_format: `auto`, `amqp` or `plain`: how messages are read.
+            body_format: `auto`, `amqp` or `bytes`: how messages are read.
             on_gap: as of `chunks`.
 
         Raises:

@@ -57,6 +57,24 @@ def test_a_directory_belongs_to_one_cache(tmp_path: Path, cache: DiskCache) -> N
         DiskCache(tmp_path / "cache", LARGE)
 
 
+def test_what_somebody_else_has_put_there_is_never_removed(tmp_path: Path) -> None:
+    place = tmp_path / "cache"
+    place.mkdir()
+    theirs = [place / "film.part", place / "a.txt", place / f"{'0' * 40}.txt"]
+    for path in theirs:
+        path.write_bytes(bytes(LARGE))
+    left = place / f"{'0' * 40}.{'1' * 8}.part"
+    left.write_bytes(b"of a process that died")
+
+    cache = DiskCache(place, LARGE)
+    cache.put("a", b"one")
+
+    assert all(path.stat().st_size == LARGE for path in theirs)
+    assert not left.exists()
+    assert cache.get("a", 10) == b"one"
+    cache.close()
+
+
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInputError):
@@ -117,7 +135,7 @@ def test_the_files_never_exceed_the_bound_and_the_latest_stay(tmp_path: Path) ->
 
 def test_what_a_dead_process_left_half_written_is_removed(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "0123.part").write_bytes(b"x")
+    (tmp_path / "cache" / f"{'0' * 40}.{'1' * 8}.part").write_bytes(b"x")
 
     cache = DiskCache(tmp_path / "cache", LARGE)
 

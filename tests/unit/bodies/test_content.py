@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 
 import cramjam
@@ -79,3 +80,13 @@ def test_a_bomb_within_another_or_in_many_members_is_refused() -> None:
 def test_what_is_damaged_or_cut_says_so(encoding: str, body: bytes) -> None:
     with pytest.raises(CorruptDataError, match=encoding):
         inflated(body, encoding, 2**20)
+
+
+def test_members_are_read_wherever_they_end_and_not_without_number() -> None:
+    body = os.urandom(100_000)  # does not shrink, so members lie across what is read at once
+    cut = [body[at : at + 7_001] for at in range(0, len(body), 7_001)]
+    assert inflated(b"".join(map(packed, cut)), "gzip", len(body)) == body
+    assert inflated(packed(body) + packed(b""), "gzip", len(body)) == body
+
+    with pytest.raises(CorruptDataError, match="more than 10000 members"):
+        inflated(packed(b"") * 10_001, "gzip", 1000)

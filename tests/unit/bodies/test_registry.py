@@ -32,6 +32,8 @@ class Served(BaseHTTPRequestHandler):
         status, body = self.answers.get(self.path, (404, {"error_code": 40403}))
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
+        if status == 302:
+            self.send_header("Location", str(body))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -112,3 +114,29 @@ def test_references_that_never_end_are_refused() -> None:
 
 def test_a_process_opens_a_registry_once() -> None:
     assert open_registry("http://r:1") is open_registry("http://r:1")
+
+
+def test_the_secret_is_not_handed_on_to_where_an_answer_leads(
+    served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Served.answers["/schemas/ids/7"] = (302, f"{served}/elsewhere")
+    Served.answers["/elsewhere"] = (200, {"schema": '"string"'})
+    monkeypatch.setenv(ENV_AUTH, "user:secret")
+
+    HttpRegistry(served).schema("7")
+
+    first, second = Served.heads
+    assert first is not None
+    assert second is None
+
+
+@pytest.mark.parametrize(
+    "references", [7, [7], [{"name": "a"}], [{"name": "a", "subject": "s", "version": "x"}]]
+)
+def test_references_that_are_none_are_an_answer_of_no_registry(
+    served: str, references: object
+) -> None:
+    Served.answers["/schemas/ids/7"] = (200, {"schema": '"string"', "references": references})
+
+    with pytest.raises(UnavailableError, match="references that are none"):
+        HttpRegistry(served).schema("7")
