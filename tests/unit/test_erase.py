@@ -50,6 +50,18 @@ def test_the_new_fragments_hold_by_every_check_and_have_the_size_of_the_old_ones
     assert (new.epoch, new.first_offset, new.next_offset) == (1, 0, 10)
 
 
+def test_offsets_that_were_found_before_another_claim_are_not_erased() -> None:
+    """After a fail-over other messages may stand at them, and a person confirms slowly."""
+    site = ErasingSite()
+    before = dict(site.memory.objects)
+
+    with pytest.raises(ConflictError, match="epoch 1 has claimed the stream since"):
+        site.erase((5, 6), epoch=0)
+
+    assert site.memory.objects == before
+    assert site.erase((5, 6), epoch=1).written
+
+
 def test_a_record_says_what_was_erased_and_why_and_nothing_of_it() -> None:
     site = ErasingSite()
 

@@ -151,6 +151,7 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
         refuse_held(item, policies)
     offsets = _wanted(remote, name, options, matching)
     settings: dict[str, Any] = {
+        "epoch": None if item is None else item.epoch,
         "reason": options.reason,
         "now_ms": time.time_ns() // 1_000_000,
         "branching": options.branching,

@@ -72,6 +72,7 @@ def erase(
     now_ms: int,
     branching: int,
     pause: Callable[[int], None],
+    epoch: int | None = None,
     dry_run: bool = False,
 ) -> ErasureReport:
     """Take what is in messages out of a stream's manifest, and finish erasures that died.
@@ -85,19 +86,27 @@ def erase(
         now_ms: ms since the Unix epoch.
         branching: entries of a full group.
         pause: as in `amend`.
+        epoch: of the last claim when the offsets were found; None if that does not matter. A claim
+            may put other messages at the same offsets, which nobody has asked to erase.
         dry_run: only say what would be done; every fragment that is concerned is read.
 
     Raises:
         InvalidInputError: offsets that the manifest does not reach: what is not there yet would
             come in later as it is.
         NotFoundError: the catalog does not know the stream, or a group or a fragment is gone.
-        ConflictError: a legal hold, the stream takes no commits, or other writers won again and
-            again.
+        ConflictError: a legal hold, the stream takes no commits, another claim came since the
+            offsets were found, or other writers won again and again.
         CorruptDataError: the manifest or an erasure record is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """
     loaded = load(context, stream)
     check_hold(loaded.item, policies)
+    if epoch is not None and loaded.item.epoch != epoch:
+        raise ConflictError(
+            f"epoch {loaded.item.epoch} has claimed the stream since the offsets were found: there"
+            " may be other messages at them; run it again",
+            stream=stream,
+        )
     end = loaded.root.next_offset
     if offsets.end > end:
         raise InvalidInputError(
