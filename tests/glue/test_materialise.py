@@ -26,12 +26,15 @@ from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
+from coldstream.jobs.materialise.iceberg import IcebergTable
 from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.sweep import sweep
+from coldstream.jobs.materialise.table import AppendOutcome
 from coldstream.jobs.materialise.times import MAX_MS
 from coldstream.jobs.materialise.transform import first_schema
 from coldstream.manifest.catalog import QueueName
+from coldstream.osiris.amqp import encode_data
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.reader.spec import First
 from coldstream.reader.stream import StreamReader
@@ -108,21 +111,27 @@ class Site:
         reader = StreamReader(self.context.store, self.context.catalog, self.context.prefix, stream)
         return [(m.offset, bytes(m.body)) for m in reader.messages(First())]
 
-    def stream(self, queue: str, fragments: int, body: Any) -> str:
+    def stream(self, queue: str, fragments: int, body: Any, message: Any = None) -> str:
         """A stream of fragments of 25 messages, an hour each, in two claims' worth of manifest."""
         stream = f"__{queue}_{secrets.randbits(40)}"
         anchor(self.context, stream, 0, QueueName(cluster="c", vhost="/", queue=queue))
         claim(self.context, stream, 1, log=NO_HISTORY, pause=no_pause)
-        self.extend(stream, 0, fragments, body)
+        self.extend(stream, 0, fragments, body, message=message)
         return stream
 
     def extend(
-        self, stream: str, first: int, fragments: int, body: Any, begin_ms: int = START_MS
+        self,
+        stream: str,
+        first: int,
+        fragments: int,
+        body: Any,
+        begin_ms: int = START_MS,
+        message: Any = None,
     ) -> None:
         for n in range(first, first + fragments):
             made = fragment(
                 stream, n * 25, n * 25 + 25, body=body, records_per_chunk=4,
-                timestamps=[begin_ms + n * _HOUR_MS],
+                timestamps=[begin_ms + n * _HOUR_MS], message=message,
             )  # fmt: skip
             upload(self.context, made)
         commit_runs(self.context, stream, pause=no_pause)
@@ -287,6 +296,71 @@ def test_a_table_is_planned_then_declared_and_no_clock_stops_it(
     assert {row["placed_at"].isoformat() for row in rows} == {"2026-11-24T07:16:44.500000+00:00"}
     assert [row["coupon"] for row in rows[:2]] == ["7", "A7"]
     assert (rows[-1]["_offset"], rows[-1]["_timestamp"].year) == (124, 9999)
+
+
+def _keyed(offset: int) -> bytes:
+    """Seven keys with values, tombstones and, now and then, a message without a key."""
+    body = b"" if offset % 11 == 3 else b'{"n":%d}' % offset
+    if offset % 25 == 24:
+        return encode_data(body)
+    field = b"\xa1\x02k%d" % (offset % 7)
+    return b"\x00Ss\xc0%c\x01%b" % (len(field) + 1, field) + encode_data(body)
+
+
+def _dictionary(streams: dict[str, int]) -> dict[tuple[str, str], tuple[int, int]]:
+    """What a table of the latest has to be of streams of so many such messages."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for stream, count in streams.items():
+        for offset in (n for n in range(count) if n % 25 != 24):
+            key = (stream, f"k{offset % 7}")
+            if offset % 11 == 3:
+                found.pop(key, None)
+            else:
+                found[key] = (offset, offset)
+    return found
+
+
+def test_the_latest_of_each_key_is_the_dictionary_also_after_a_run_that_died_before_its_commit(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = f"latest-{secrets.token_hex(3)}"
+    one, other = (site.stream(f"{queue}-{n}", n, None, _keyed) for n in (3, 1))
+    arguments = (
+        *("--streams", f"{queue}.*", "--into", "latest", "--body", "json", "--schema", "n: int"),
+        *("--latest", "properties.message_id", "--buckets", "3", "--partition-bytes", "2000"),
+    )
+
+    def latest() -> dict[tuple[str, str], tuple[int, int]]:
+        rows = site.rows("latest").to_pylist()
+        found = {(row["_stream"], row["_key"]): (row["_offset"], row["n"]) for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    said = site.run(*arguments)["tables"][f"{site.database}.latest"]
+    assert latest() == _dictionary({one: 75, other: 25})
+    assert (said["no_key"], said["dead_letters"], said["tombstones"]) == (4, 4, 9)
+
+    site.extend(one, 3, 2, None, message=_keyed)
+    append = IcebergTable.append
+
+    def dies(table: IcebergTable, *args: Any) -> AppendOutcome:
+        if table.name.endswith(".latest"):
+            raise OSError("killed before the commit")
+        return append(table, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "append", dies)
+        site.run(*arguments, ok=False)
+    assert latest() == _dictionary({one: 75, other: 25})
+
+    said = site.run(*arguments)["tables"][f"{site.database}.latest"]
+    assert said["planned"] == {one: [[75, 125]]}
+    assert latest() == _dictionary({one: 125, other: 25})
+    dead = site.rows("latest_dead_letters").select(["stream", "offset"]).to_pylist()
+    assert sorted((row["stream"], row["offset"]) for row in dead) == sorted(
+        [*((one, n) for n in range(24, 125, 25)), (other, 24)]
+    )
+    assert site.run(*arguments)["tables"][f"{site.database}.latest"]["planned"] == {}
 
 
 @pytest.mark.slow  # a Spark for each run; in memory: tests/unit/jobs/test_materialise_run.py

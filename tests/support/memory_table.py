@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
@@ -38,6 +39,9 @@ class StoreFiles:
     def save(self, path: str, content: IO[bytes], size: int) -> None:
         key = path.removeprefix("s3://tables/")
         self._store.put(key, content.read(size), write_id=key)
+
+    def open(self, path: str, size: int) -> IO[bytes]:
+        return io.BytesIO(self._store.get_all(path.removeprefix("s3://tables/"), limit=size))
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class MemoryTable:
         versions: shared by all clients of the table; empty before the first load.
         store: has the files.
         location: URL of the table, `s3://tables/path`.
-        partition, columns, files, new_id: as of `IcebergTable`.
+        partition, columns, files, new_id, buckets: as of `IcebergTable`.
         clock_ms: says when a version is made.
         tick: called before and after each new version; a test may kill there.
     """
@@ -81,6 +85,7 @@ class MemoryTable:
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
+        buckets: Buckets | None = None,
         clock_ms: Callable[[], int] = lambda: 1,
         tick: Callable[[], object] = lambda: None,
     ) -> None:
@@ -92,6 +97,7 @@ class MemoryTable:
         self._columns = columns
         self._files = files
         self._new_id = new_id
+        self._buckets = buckets
         self._clock_ms = clock_ms
         self._tick = tick
 
@@ -125,7 +131,8 @@ class MemoryTable:
         files |= {each.path: self._stored(each) for each in (*append.files, *kept)}
         if loaded.handle != len(self._versions) - 1:
             return AppendOutcome.CONFLICT
-        state = before.state.with_more(append.covered, append.lost, append.epochs)
+        known = before.state.without(append.forgets)
+        state = known.with_more(append.covered, append.lost, append.epochs)
         self._publish(Version(before.schema, state, files, before.appended | {append.id}))
         return AppendOutcome.LANDED
 
@@ -178,7 +185,9 @@ class MemoryTable:
         ]
 
     def _other_rows(self, loaded: Loaded, file: StoredFile, ranges: Ranges) -> list[WrittenFile]:
-        layout = FileLayout(self._location, loaded.schema, self._partition, self._columns)
+        layout = FileLayout(
+            self._location, loaded.schema, self._partition, self._columns, buckets=self._buckets
+        )
         writer = TableWriter(layout, file.stream, self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.path):

@@ -76,6 +76,7 @@ def build_fragment(
     records_per_chunk: int = 10,
     body_size: int = 8,
     body: Callable[[int], bytes] | None = None,
+    message: Callable[[int], bytes] | None = None,
     segment_offset: int | None = None,
     segment_position: int = 8,
 ) -> SyntheticFragment:
@@ -93,6 +94,7 @@ def build_fragment(
         records_per_chunk: the last chunk may have fewer.
         body_size: bytes of each record's body, at least 8; the first are its offset.
         body: gives the body of the record at an offset instead.
+        message: gives all of the record at an offset instead.
         segment_offset: first offset of its segment; its own by default.
         segment_position: byte position of its first chunk in that segment.
     """
@@ -111,7 +113,8 @@ def build_fragment(
         )
         records = min(records_per_chunk, next_offset - offset)
         make = body or (lambda n: n.to_bytes(8, "big").ljust(body_size, b"."))
-        messages = [encode_data(make(offset + i)) for i in range(records)]
+        wire = message or (lambda n, make=make: encode_data(make(n)))
+        messages = [wire(offset + i) for i in range(records)]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))
         chunks.append(chunk)

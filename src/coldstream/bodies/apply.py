@@ -36,13 +36,15 @@ class BodyMaker:
 
     Args:
         steps: to do.
+        keep_empty: an empty body stays what it is.
 
     Raises:
         InvalidInputError: a schema is none.
     """
 
-    def __init__(self, steps: BodySteps) -> None:
+    def __init__(self, steps: BodySteps, *, keep_empty: bool = False) -> None:
         self._steps = steps
+        self._keep_empty = keep_empty
         self._transcode = transcoder(steps)
 
     def made(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -65,7 +67,8 @@ class BodyMaker:
         errors, encodings = self._errors(batch), self._encodings(batch)
         begin = size = 0
         for row, body in enumerate(bodies):
-            if body is not None and errors[row] is None:
+            kept = body == b"" and self._keep_empty
+            if body is not None and errors[row] is None and not kept:
                 encoding = None if encodings is None else encodings[row]
                 try:
                     bodies[row] = body = self._one(body, encoding)

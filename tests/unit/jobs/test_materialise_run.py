@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +18,15 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, InvalidInputError
 from coldstream.jobs.materialise import task
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.declared import parse_declared
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, merge
 from coldstream.jobs.materialise.maintain import Kept, maintain
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
@@ -76,6 +80,9 @@ class Store(MemoryObjectStore):
         key = path.removeprefix("s3://tables/")
         self.put(key, content.read(size), write_id=key)
 
+    def open(self, path: str, size: int) -> IO[bytes]:
+        return io.BytesIO(self.get_all(path.removeprefix("s3://tables/"), limit=size))
+
 
 @dataclass
 class Source:
@@ -121,6 +128,7 @@ class Engine:
     performed: int = 0
     forgetful: bool = False
     pieces_left: int = 10**9
+    source: type[Source] = Source
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
         return [
@@ -138,7 +146,7 @@ class Engine:
             self.performed += 1
             if self.performed > self.pieces_left:
                 raise Killed
-            source = Source(piece.stream, self.bodies[piece.stream], piece.span)
+            source = self.source(piece.stream, self.bodies[piece.stream], piece.span)
             result = perform(
                 piece.stream, source, rules, self.store, lambda: f"{next(self.ids):016x}",
                 now_ms=0, row_limit=row_limit,
@@ -146,6 +154,13 @@ class Engine:
             if self.forgetful:
                 result.covered = result.covered[:0]
             results.append(result)
+        self.store.clock.tick()
+        return results
+
+    def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
+        self.store.clock.tick()
+        ids = lambda: f"{next(self.ids):016x}"  # noqa: E731
+        results = [merge(each, layout, self.store, ids) for each in pieces]
         self.store.clock.tick()
         return results
 
@@ -162,24 +177,27 @@ class Site:
     versions: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     ledger: Ledger = field(default_factory=lambda: Ledger.of([(1, 0)]))
     erased: OffsetSet = field(default_factory=OffsetSet)
+    source: type[Source] = Source
 
-    def table(self, name: str, columns: tuple[str, str, str]) -> Table:
+    def table(
+        self, name: str, columns: tuple[str, str, str], buckets: Buckets | None = None
+    ) -> Table:
         return MemoryTable(
             self.versions[name], self.store, f"s3://tables/{name}", partition=self.rule.partition,
             columns=columns, files=self.store, new_id=lambda: f"{next(self.ids):016x}",
-            tick=lambda: self.store.clock.tick(),
+            tick=lambda: self.store.clock.tick(), buckets=buckets,
         )  # fmt: skip
 
     @property
     def tables(self) -> Tables:
         return Tables(
-            self.table(self.rule.table, columns_of(self.rule.body)),
+            self.table(self.rule.table, columns_of(self.rule.body), self.rule.buckets),
             self.table(self.rule.dead_letters, KEY_COLUMNS),
         )
 
     @property
     def engine(self) -> Engine:
-        return Engine(self.bodies, self.store, self.ids)
+        return Engine(self.bodies, self.store, self.ids, source=self.source)
 
     def run(self, engine: Engine | None = None, **settings: Any) -> Any:
         runner = Runner(
@@ -198,7 +216,7 @@ class Site:
     def rows(self, dead: bool = False) -> pa.Table:
         table = self.tables.dead if dead else self.tables.rows
         loaded = table.load(
-            dead_schema() if dead else first_schema(self.rule.body, self.rule.schema)
+            dead_schema() if dead else new_schema(self.rule)
         )
         batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
         return pa.Table.from_batches(batches, loaded.schema)

@@ -339,6 +339,20 @@ class TableSuite:
         assert table.append(after, stale) is AppendOutcome.CONFLICT
         assert offsets(site, "db.t") == list(range(60))
 
+    def test_offsets_that_are_forgotten_may_come_again_in_the_same_step(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        loaded = _commit(table, append_of(site, table.load(SCHEMA), 0, 30))
+        gone = {STREAM: Ranges.of([(0, 40)])}
+        again = append_of(site, loaded, 5, 10)
+        old = [file.path for file in table.files(loaded)]
+        after = _commit(table, replace(again, forgets=gone, removes=old))
+        assert after.state.of(STREAM).spans == ((5, 10),)
+        assert offsets(site, "db.t") == [5, 6, 7, 8, 9]
+        _commit(table, append_of(site, after, 10, 12))
+        assert offsets(site, "db.t") == [*range(5, 12)]
+
     def test_a_file_says_when_its_youngest_row_was_written(self, site: TableSite) -> None:
         table = site.open("db.t")
         after = _commit(table, append_of(site, table.load(SCHEMA), 190, 210))

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from coldstream.jobs.materialise.engine import Engine, TaskPiece
 from coldstream.jobs.materialise.kinds import name_of
-from coldstream.jobs.materialise.rule_fit import with_rule
+from coldstream.jobs.materialise.latest import key_column
+from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import (
     KEY_COLUMNS,
@@ -27,7 +29,6 @@ from coldstream.jobs.materialise.schema import (
 )
 from coldstream.jobs.materialise.survey import OTHERS, Counts, Survey
 from coldstream.jobs.materialise.task import TaskRules, with_found
-from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.
@@ -68,6 +69,9 @@ class TablePlan:
         dead_letters: that it would become.
         reasons: of some of these.
         columns: of the table, then fields without one.
+        latest: what its key is and how many buckets it has, in words; "" for a row of each message.
+        no_key: messages of the sample without a key.
+        tombstones: messages of the sample that delete their key; they count as `rows`, too.
     """
 
     table: str
@@ -76,6 +80,9 @@ class TablePlan:
     dead_letters: int = 0
     reasons: list[str] = field(default_factory=list)
     columns: list[ColumnPlan] = field(default_factory=list)
+    latest: str = ""
+    no_key: int = 0
+    tombstones: int = 0
 
     def told(self) -> str:
         """As lines for a person."""
@@ -96,6 +103,11 @@ class TablePlan:
             f"the table is {self.table}; of {self.messages:,} messages in the sample {self.rows:,}"
             f" would be rows, {self.dead_letters:,} dead letters"
         ]
+        if self.latest:
+            told.append(
+                f"the last row of each key, {self.latest}: {self.tombstones:,} of these rows only"
+                f" delete theirs, {self.no_key:,} messages have none"
+            )
         told += [f"  dead letter: {reason}" for reason in self.reasons]
         for line in (head, *lines):
             cells = [
@@ -138,7 +150,7 @@ def plan_columns(
     Raises:
         InvalidInputError: the rule does not fit the table.
     """
-    first = first_schema(rule.body, rule.schema, rule.columns)
+    first = new_schema(rule)
     after = with_rule(rule, first if present is None else present, first)
     if grows(rule) and sample:
         learnt = engine.perform(sample, _rules(rule, after), sample_rows)
@@ -154,12 +166,17 @@ def plan_columns(
         survey.dead,
         survey.reasons,
         [*_columns(rule, present, after, survey), *_fields(rule, after, survey)],
+        "" if rule.buckets is None else rule.buckets.told(),
+        survey.no_key,
+        survey.tombstones,
     )
 
 
 def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskRules:
     """For tasks that only look: nothing is written, so nowhere is good enough."""
-    rows = FileLayout("", schema, rule.partition, columns_of(rule.body))
+    if rule.latest is not None:
+        schema = staged_schema(schema)
+    rows = FileLayout("", schema, rule.partition, columns_of(rule.body), buckets=rule.buckets)
     dead = FileLayout("", dead_schema(), rule.partition, KEY_COLUMNS)
     return TaskRules(
         rule.body,
@@ -171,6 +188,7 @@ def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskR
         survey,
         rule.steps,
         rule.columns,
+        rule.latest,
     )
 
 
@@ -187,7 +205,7 @@ def _columns(
             action = "kept" if known == column.type else "wider"
             why = "the table has it" if action == "kept" else f"it is {name_of(known)} now"
         kinds = survey.kinds.get(column.name, {})
-        ours = not fields_of_bodies or column.name.lower() in RESERVED
+        ours = not fields_of_bodies or column.name.lower() in RESERVED or _is_key(rule, column.name)
         reasons = [why, _origin(rule, column.name, ours, kinds)]
         found.append(
             ColumnPlan(
@@ -202,7 +220,13 @@ def _columns(
     return found
 
 
+def _is_key(rule: TableRule, name: str) -> bool:
+    return rule.latest is not None and name == key_column(rule.body)
+
+
 def _origin(rule: TableRule, name: str, ours: bool, kinds: Counts) -> str:
+    if rule.latest is not None and _is_key(rule, name):
+        return f"the key: {rule.latest.key}"
     if name == RESCUED:
         return "what has no column, or does not fit its column"
     if ours:
@@ -234,14 +258,14 @@ def _fields(rule: TableRule, after: pa.Schema, survey: Survey) -> list[ColumnPla
             survey.rescued.get(name, 0),
         )
         for name, kinds in sorted(survey.kinds.items())
-        if name not in after.names or name.lower() in RESERVED
+        if name not in after.names or name.lower() in RESERVED or _is_key(rule, name)
     ]
 
 
 def _no_column(rule: TableRule, name: str, lower: set[str], columns: int) -> str:
     if name == OTHERS:
         return "more names than are counted"
-    if name.lower() in RESERVED:
+    if name.lower() in RESERVED or _is_key(rule, name):
         return "the name is one of ours"
     if not can_be_column(name):
         return "no catalog takes the name"

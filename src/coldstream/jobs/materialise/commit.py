@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from coldstream.errors import ConflictError, UnknownOutcomeError
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, Table
 
 _ATTEMPTS = 20
@@ -18,6 +19,7 @@ def commit(
     *,
     first_schema: pa.Schema,
     pause: Callable[[int], None],
+    complete: Callable[[Loaded, Append], Append] | None = None,
 ) -> Loaded:
     """Append, and do not come back before it is known whether it landed.
 
@@ -30,6 +32,8 @@ def commit(
         append: the change.
         first_schema: see `Table.load`.
         pause: waits after attempt n (from 1 on), with jitter.
+        complete: makes the change one of the table as it was just loaded, where its files depend on
+            those that the table has.
 
     Raises:
         ConflictError: another run has materialised some of these offsets; names stream and offset.
@@ -42,7 +46,8 @@ def commit(
         if append.id in loaded.appended:
             return loaded
         for stream, ranges in append.covered.items():
-            taken = loaded.state.of(stream) & (ranges - append.replaces.get(stream, type(ranges)()))
+            known = loaded.state.of(stream) - append.forgets.get(stream, Ranges())
+            taken = known & (ranges - append.replaces.get(stream, Ranges()))
             if taken:
                 raise ConflictError(
                     f"another run has put {taken.offsets} of these offsets into {table.name};"
@@ -50,8 +55,9 @@ def commit(
                     stream=stream,
                     offset=taken.spans[0][0],
                 )
+        whole = append if complete is None else complete(loaded, append)
         try:
-            unknown, outcome = None, table.append(loaded, append)
+            unknown, outcome = None, table.append(loaded, whole)
             if outcome is AppendOutcome.LANDED:
                 return table.load(first_schema)
         except UnknownOutcomeError as error:

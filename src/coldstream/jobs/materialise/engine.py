@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.task import TaskResult, TaskRules
+from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.offsets import OffsetSet
 
@@ -70,4 +72,8 @@ class Engine(Protocol):
         row_limit: int | None = None,
     ) -> list[TaskResult]:
         """Do tasks, all at once; results in the order of the pieces."""
+        ...
+
+    def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
+        """Bring buckets of a table up to date; results in the order of the pieces."""
         ...

@@ -1,15 +1,19 @@
-"""Where finished Parquet files go: S3, or a disk in tests and benchmarks."""
+"""Where finished Parquet files go, and come from: S3, or a disk in tests and benchmarks."""
 
 from __future__ import annotations
 
 import mmap
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from coldstream.adapters.s3 import S3ObjectStore
-from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.errors import InvalidInputError, NotFoundError, UnavailableError
+
+#: What is asked for at once of a file that is read.
+_PART_BYTES = 16 * 2**20
 
 
 class Files(Protocol):
@@ -21,6 +25,20 @@ class Files(Protocol):
         Raises:
             AlreadyExistsError: another file has this name.
             UnavailableError, PermissionDeniedError, UnknownOutcomeError: from the store.
+        """
+        ...
+
+
+class ReadableFiles(Files, Protocol):
+    """Gives them back as well."""
+
+    def open(self, path: str, size: int) -> IO[bytes]:
+        """What the URL `path` names, `size` bytes of it, as a file of this machine.
+
+        Raises:
+            NotFoundError: there is nothing of this name.
+            CorruptDataError: it has fewer bytes.
+            UnavailableError, PermissionDeniedError: from the store.
         """
         ...
 
@@ -37,6 +55,36 @@ class StoredFiles:
         self._open = partial(S3ObjectStore, region=region, endpoint=endpoint)
         self._stores: dict[str, S3ObjectStore] = {}
 
+    def open(self, path: str, size: int) -> IO[bytes]:
+        where = urlsplit(path)
+        if where.scheme == "file" and not where.netloc:
+            try:
+                return Path(where.path).open("rb")
+            except FileNotFoundError as exc:
+                raise NotFoundError("no such file", key=path) from exc
+            except OSError as exc:
+                raise UnavailableError(f"cannot read the file: {exc.strerror}", key=path) from exc
+        store = self._store(path)
+        content = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who asked for it
+        try:
+            for begin in range(0, size, _PART_BYTES):
+                end = min(size, begin + _PART_BYTES)
+                content.write(store.get(where.path.removeprefix("/"), begin, end))
+            content.seek(0)
+        except BaseException:
+            content.close()
+            raise
+        return content
+
+    def _store(self, path: str) -> S3ObjectStore:
+        where = urlsplit(path)
+        if where.scheme != "s3" or not where.netloc:
+            raise InvalidInputError(f"{path!r} is no place for a file")
+        store = self._stores.get(where.netloc)
+        if store is None:
+            store = self._stores[where.netloc] = self._open(bucket=where.netloc)
+        return store
+
     def save(self, path: str, content: IO[bytes], size: int) -> None:
         where = urlsplit(path)
         if where.scheme == "file" and not where.netloc:
@@ -45,11 +93,9 @@ class StoredFiles:
             except OSError as exc:
                 raise UnavailableError(f"cannot write the file: {exc.strerror}", key=path) from exc
             return
-        if where.scheme != "s3" or not where.netloc or not size:
-            raise InvalidInputError(f"{path!r} is no place for a file")
-        store = self._stores.get(where.netloc)
-        if store is None:
-            store = self._stores[where.netloc] = self._open(bucket=where.netloc)
+        if not size:
+            raise InvalidInputError(f"{path!r} is no place for a file of nothing")
+        store = self._store(path)
         content.flush()
         # The bytes go from the page cache to the socket; the name is new, so it is the write's id.
         with mmap.mmap(content.fileno(), size, prot=mmap.PROT_READ) as mapped:

@@ -41,10 +41,11 @@ from coldstream.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file
 from coldstream.jobs.materialise.files import Files
-from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create
+from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create, divided
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
     STATE_PROPERTY,
@@ -100,6 +101,7 @@ class IcebergTable:
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
         new_id: gives a name that is used once.
+        buckets: of its files, in the place of `partition`.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class IcebergTable:
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
+        buckets: Buckets | None = None,
     ) -> None:
         if catalog.properties.get("py-io-impl") != FILE_IO:
             raise InvalidInputError("the Iceberg catalog has no KeepingFileIO")
@@ -119,6 +122,7 @@ class IcebergTable:
         self._catalog = catalog
         self._new_location = location
         self._partition = partition
+        self._buckets = buckets
         self._stream, self._offset, self._time = columns
         self._files = files
         self._new_id = new_id
@@ -163,9 +167,10 @@ class IcebergTable:
 
     def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         table: IcebergMetadata = loaded.handle
-        state = loaded.state.with_more(append.covered, append.lost, append.epochs)
+        before = loaded.state.without(append.forgets) if append.forgets else loaded.state
+        state = before.with_more(append.covered, append.lost, append.epochs)
         pointer = find_pointer(self.name, table.metadata).url
-        if append.covered or append.lost or pointer is None:
+        if append.covered or append.lost or append.forgets or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
             pointer = f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
             with table.io.new_output(pointer).create() as out:
@@ -295,7 +300,9 @@ class IcebergTable:
         self, loaded: Loaded, file: DataFile, stream: str, ranges: Ranges
     ) -> list[WrittenFile]:
         columns = (self._stream, self._offset, self._time)
-        layout = FileLayout(loaded.location, loaded.schema, self._partition, columns)
+        layout = FileLayout(
+            loaded.location, loaded.schema, self._partition, columns, buckets=self._buckets
+        )
         writer = TableWriter(layout, stream, self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.file_path):
@@ -314,7 +321,9 @@ class IcebergTable:
         # Never a place that another table has, or had: its files are not ours to delete.
         location = f"{self._new_location}-{self._new_id()}"
         columns = (self._stream, self._offset, self._time)
-        create(self._catalog, self.name, schema, location, self._partition, columns)
+        create(
+            self._catalog, self.name, schema, location, self._partition, columns, self._buckets
+        )
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:
@@ -323,10 +332,11 @@ class IcebergTable:
             raise InvalidInputError(
                 f"the table {self.name} exists and was not made by coldstream: choose another name"
             )
-        if properties[PARTITION] != self._partition:
+        wanted = divided(self._partition, self._buckets)
+        if properties[PARTITION] != wanted:
             raise InvalidInputError(
                 f"the table {self.name} is partitioned by {properties[PARTITION]},"
-                f" the rule says {self._partition}"
+                f" the rule says {wanted}"
             )
 
     def _loaded(self, table: IcebergMetadata) -> Loaded:

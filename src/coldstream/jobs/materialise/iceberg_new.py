@@ -9,8 +9,15 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    Transform,
+)
 
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.rules import TablePartition
 
 RETRIES = "commit.retry.num-retries"
@@ -22,6 +29,11 @@ _TRANSFORMS: Mapping[TablePartition, Transform[Any, Any]] = {
 }
 
 
+def divided(partition: TablePartition, buckets: Buckets | None) -> str:
+    """How a table's files are divided, as its property says it."""
+    return partition.value if buckets is None else buckets.told()
+
+
 def create(
     catalog: Catalog,
     name: str,
@@ -29,6 +41,7 @@ def create(
     location: str,
     partition: TablePartition,
     columns: tuple[str, str, str],
+    buckets: Buckets | None = None,
 ) -> None:
     """Make a table, unless there is one already: another writer may be quicker.
 
@@ -39,6 +52,7 @@ def create(
         location: URL below which its files will lie.
         partition: of its files, by time.
         columns: names of the columns with stream, offset and time.
+        buckets: of its files, in the place of `partition`; then rows are in no order.
 
     Raises:
         NoSuchNamespaceError: there is no such database.
@@ -49,7 +63,7 @@ def create(
         # A commit has a manifest of its own, and readers open all that there are.
         "commit.manifest-merge.enabled": "true",
         "write.parquet.compression-codec": "zstd",
-        PARTITION: partition.value,
+        PARTITION: divided(partition, buckets),
     }
     with suppress(TableAlreadyExistsError, CommitFailedException):
         new = catalog.create_table_transaction(
@@ -58,8 +72,12 @@ def create(
         with new:
             with new.update_spec() as spec:
                 spec.add_field(stream, IdentityTransform(), f"{stream}_identity")
-                if partition in _TRANSFORMS:
+                if buckets is not None:
+                    by_key: Transform[Any, Any] = BucketTransform(buckets.count)
+                    spec.add_field(buckets.column, by_key, f"{buckets.column}_bucket")
+                elif partition in _TRANSFORMS:
                     spec.add_field(time, _TRANSFORMS[partition], f"{time}_{partition}")
-            with new.update_sort_order() as order:
-                order.asc(stream, IdentityTransform())
-                order.asc(offset, IdentityTransform())
+            if buckets is None:
+                with new.update_sort_order() as order:
+                    order.asc(stream, IdentityTransform())
+                    order.asc(offset, IdentityTransform())

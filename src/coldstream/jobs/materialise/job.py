@@ -9,7 +9,6 @@ import random
 import secrets
 import sys
 import time
-import traceback
 from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 from coldstream import names
 from coldstream.adapters.documents import read_document
 from coldstream.adapters.place import Place, connect
-from coldstream.errors import (
-    ColdstreamError,
-    InternalError,
-    InvalidInputError,
-    LostRangeError,
-    NotFoundError,
-)
+from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
 from coldstream.jobs.arguments import (
     DATABASE,
     WAREHOUSE,
@@ -34,13 +27,17 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.engine import StreamNow
+from coldstream.jobs.materialise.failures import failed, mixed
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.latest import DEFAULT_BUCKETS, Keyless, rule_latest
 from coldstream.jobs.materialise.maintain import maintain
 from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rule_bodies import rule_body
+from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import (
     TablePartition,
     TableRule,
@@ -49,14 +46,14 @@ from coldstream.jobs.materialise.rules import (
     parse_rules,
     rule_for,
 )
-from coldstream.jobs.materialise.run import Runner, RunSettings, TableReport, Tables
+from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
-from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
-from coldstream.jobs.report import JobReport, raised_by_worker
+from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import StreamState
 from coldstream.osiris.body import BodyFormat
 from coldstream.plans.probe import is_probe
@@ -65,9 +62,6 @@ from coldstream.quantities import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: Java's errors go on for pages; the log has them.
-_MAX_REASON = 4000
 
 DESCRIPTION = "Put streams into tables, exactly once; compact the tables and remove old rows."
 
@@ -120,6 +114,22 @@ COLUMNS = Argument(
     "Columns that the table has beside the usual ones, with commas, such as header.",
     "",
 )
+LATEST = Argument(
+    "latest",
+    text,
+    "One row a key and stream, the last message of each; an empty body deletes it. The key:"
+    " properties.NAME, application_properties.NAME or body.PATH.",
+    "",
+)
+KEYLESS = Argument(
+    "keyless", one_of(*Keyless), "With --latest: what becomes of a message without a key.", ""
+)
+BUCKETS: Argument[int | None] = Argument(
+    "buckets",
+    whole_number,
+    f"With --latest: parts of a stream's rows that a run writes anew; {DEFAULT_BUCKETS} by default.",
+    None,
+)
 PARTITION = Argument(
     "partition", one_of(*TablePartition), "Divide files by time of the chunk.", "day"
 )
@@ -163,8 +173,8 @@ PLAN = Argument(
 
 ARGUMENTS: tuple[Argument[Any], ...] = (
     WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
-    MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, PARTITION, START, KEEP, RULES, FROM, TO,
-    OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
+    MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, LATEST, KEYLESS, BUCKETS, PARTITION, START, KEEP,
+    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -193,6 +203,11 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         "registry": given[REGISTRY],
         "subject": given[SUBJECT],
     }
+    of_latest = {
+        "latest": given[LATEST],
+        "keyless": given[KEYLESS],
+        "buckets": "" if given[BUCKETS] is None else str(given[BUCKETS]),
+    }
     table = given[INTO] if "." in given[INTO] else f"{given[DATABASE]}.{given[INTO]}"
     made = rule_body({word: text for word, text in of_bodies.items() if text}, read)
     rule = TableRule(
@@ -208,6 +223,7 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         given[SUPER_STREAMS],
         made.steps,
         names_in(given[COLUMNS]),
+        rule_latest({word: each for word, each in of_latest.items() if each}),
     )
     return check_rules([rule])
 
@@ -256,41 +272,17 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
                 del tables[table]["plan"]
             _count(report, table, done)
             errors |= {
-                f"{table} {stream}": _mixed(table, stream, spans)
+                f"{table} {stream}": mixed(rule, stream, spans)
                 for stream, spans in done.cut_off.items()
             }
             if given[MAINTAIN]:
                 tables[table]["maintenance"] = _maintained(rule, pair, place, given)
         except Exception as exc:  # whatever one table does, the others are filled
-            errors[table] = _ours(table, exc)
+            errors[table] = failed(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
     _report_lag(report, tables)
     if errors:
         raise next(iter(errors.values()))
-
-
-def _ours(table: str, error: Exception) -> ColdstreamError:
-    """What is told of a table that failed."""
-    known = error if isinstance(error, ColdstreamError) else raised_by_worker(error)
-    if known is None:
-        traceback.print_exception(error)  # the run's log; of several tables only one is raised
-        known = InternalError(f"{table}: {type(error).__name__}: {error}"[:_MAX_REASON])
-    if known is not error:
-        known.__cause__ = error
-    return known
-
-
-def _mixed(table: str, stream: str, spans: list[list[int]]) -> LostRangeError:
-    """What is told of a table that has rows of a history that was cut off."""
-    first, next_offset = spans[0][0], spans[-1][1]
-    return LostRangeError(
-        f"{table} has offsets {first} to {next_offset - 1} of a history that was cut off since, and"
-        " other messages may stand there now, so nothing of this stream was taken in."
-        f" --from {first} --overwrite, with this stream alone, makes them anew when the stream has"
-        f" grown to {next_offset} again; `coldstream quarantine list` says where the old ones are",
-        stream=stream,
-        offset=first,
-    )
 
 
 def _streams(
@@ -345,10 +337,17 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
     files = StoredFiles(region=place.region, endpoint=place.endpoint)
     now_ms, expire = time.time_ns() // 10**6, given[EXPIRE]
 
-    def kept(table: Table, first: Any, columns: tuple[str, str, str]) -> dict[str, Any]:
+    def kept(
+        table: Table, first: Any, columns: tuple[str, str, str], buckets: Buckets | None
+    ) -> dict[str, Any]:
         def writer(loaded: Loaded, stream: str) -> TableWriter:
             layout = FileLayout(
-                loaded.location, loaded.schema, rule.partition, columns, given[FILE_BYTES]
+                loaded.location,
+                loaded.schema,
+                rule.partition,
+                columns,
+                given[FILE_BYTES],
+                buckets=buckets,
             )
             return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
 
@@ -373,10 +372,8 @@ def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> di
         return done
 
     return {
-        "rows": kept(
-            pair.rows, first_schema(rule.body, rule.schema, rule.columns), columns_of(rule.body)
-        ),
-        "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS),
+        "rows": kept(pair.rows, new_schema(rule), columns_of(rule.body), rule.buckets),
+        "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS, None),
     }
 
 

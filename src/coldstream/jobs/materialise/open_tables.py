@@ -10,6 +10,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from coldstream.adapters.place import Place, client
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import TableRule
@@ -59,7 +60,9 @@ def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
     def new_id() -> str:
         return secrets.token_hex(8)
 
-    def table(name: str, columns: tuple[str, str, str]) -> Table:
+    def table(
+        name: str, columns: tuple[str, str, str], buckets: Buckets | None = None
+    ) -> Table:
         return IcebergTable(
             glue_catalog(place, warehouse),
             name,
@@ -68,6 +71,10 @@ def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
             columns=columns,
             files=files,
             new_id=new_id,
+            buckets=buckets,
         )
 
-    return Tables(table(rule.table, columns_of(rule.body)), table(rule.dead_letters, KEY_COLUMNS))
+    return Tables(
+        table(rule.table, columns_of(rule.body), rule.buckets),
+        table(rule.dead_letters, KEY_COLUMNS),
+    )

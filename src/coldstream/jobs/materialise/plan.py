@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rules import TableRule
+from coldstream.jobs.materialise.state import TableState
+from coldstream.names import MAX_OFFSET
 
 _NONE = Ranges()
 
@@ -98,6 +102,66 @@ def wanted(
             return Wanted(refused=cut_off)
         lost = cut_off - alive
     return Wanted(read, lost, (read | lost) & covered)
+
+
+def wanted_latest(
+    covered: Ranges,
+    first_offset: int,
+    next_offset: int,
+    *,
+    start: str,
+    window: BackfillWindow,
+    cut_off: Ranges = _NONE,
+) -> Wanted:
+    """The same for a table that has the last message of each key.
+
+    Its messages must come in the order of offsets, because a tombstone leaves no trace: after it an
+    older message of its key would be taken for a new one. So nothing is filled in later, and to make
+    rows anew is to begin a stream anew, also where a history was cut off. Rows of messages that the
+    stream has no more stay then, if they were not cut off: no later message has replaced them.
+
+    Args:
+        covered, first_offset, next_offset, start, window, cut_off: as for `wanted`.
+
+    Raises:
+        InvalidInputError: the window leaves something out.
+    """
+    if window.first is None:
+        return wanted(
+            covered, first_offset, next_offset, start=start, window=window, cut_off=cut_off
+        )
+    if window.first or window.next_offset is not None or not window.overwrite:
+        raise InvalidInputError(
+            "a table of the latest of each key takes its streams in from the beginning on: only"
+            " --from 0 --overwrite, without --to, makes it anew"
+        )
+    alive = Ranges.of([(first_offset, next_offset)])
+    if not alive:
+        return Wanted(refused=cut_off)
+    return Wanted(alive, replaces=(covered & Ranges.of([(first_offset, MAX_OFFSET)])) | cut_off)
+
+
+def todo_of(
+    rule: TableRule, state: TableState, streams: Iterable[StreamNow], window: BackfillWindow
+) -> list[tuple[StreamNow, Wanted]]:
+    """What is to be done about each stream, where that is anything.
+
+    Raises:
+        InvalidInputError: as `wanted_latest`.
+    """
+    todo = []
+    for now in streams:
+        each = (wanted if rule.latest is None else wanted_latest)(
+            state.of(now.stream),
+            now.first_offset,
+            now.next_offset,
+            start=rule.start,
+            window=window,
+            cut_off=state.cut_off(now.stream, now.ledger),
+        )
+        if each.read or each.lost or each.refused:
+            todo.append((now, each))
+    return todo
 
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,13 +11,21 @@ import pyarrow.parquet as pq
 from coldstream.jobs.materialise.ranges import Ranges
 
 
-def batches_of(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """A file's rows, a row group at a time.
 
     Columns are found by name: they are never renamed, and what the file has not is null.
+
+    Args:
+        file: to read.
+        schema: of what is wanted.
+        columns: names of those to read, where `schema` has few and none has others inside; all of
+            the file's by default.
     """
     for number in range(file.num_row_groups):
-        group = file.read_row_group(number)
+        group = file.read_row_group(number, columns=None if columns is None else list(columns))
         columns = [
             with_type(group.column(each.name).combine_chunks(), each.type)
             if each.name in group.column_names

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.kinds import name_of
+from coldstream.jobs.materialise.latest import key_column
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import (
     NAME_COLUMNS,
@@ -20,6 +21,7 @@ from coldstream.jobs.materialise.schema import (
     columns_of,
     grown,
 )
+from coldstream.jobs.materialise.transform import first_schema
 
 _CLASSES = (
     (pa.types.is_boolean,),
@@ -30,6 +32,18 @@ _CLASSES = (
     (pa.types.is_date,),
     (pa.types.is_time,),
 )
+
+
+def new_schema(rule: TableRule) -> pa.Schema:
+    """The columns that a rule gives a new table.
+
+    Raises:
+        InvalidInputError: as `first_schema`.
+    """
+    first = first_schema(rule.body, rule.schema, rule.columns)
+    if rule.latest is None:
+        return first
+    return pa.schema([pa.field(key_column(rule.body), pa.string()), *first])
 
 
 def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schema:
@@ -45,6 +59,7 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
             type than the rule's function makes.
     """
     needed = [*columns_of(rule.body), *_REST.get(rule.body, ())]
+    needed += [] if rule.latest is None else [key_column(rule.body)]
     lacking = [name for name in needed if name not in present.names]
     if lacking:
         raise InvalidInputError(

@@ -3,7 +3,9 @@
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
                  "partition": "day", "keep": "400d", "body_format": "auto",
-                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"}]}
+                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"},
+                {"streams": "customers", "table": "shop.customers", "body": "json",
+                 "latest": "properties.message_id", "keyless": "skip", "buckets": 16}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -22,7 +24,10 @@ import pyarrow as pa
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.latest import WORDS as LATEST_WORDS
+from coldstream.jobs.materialise.latest import Latest, key_column, rule_latest
 from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
 from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
 from coldstream.jobs.materialise.schema import EXTRA_COLUMNS
@@ -69,6 +74,8 @@ class TableRule:
         misfits: what becomes of a body that does not fit `schema`.
         steps: what is done to bodies first.
         columns: some of `schema.EXTRA_COLUMNS`, which the table has beside the usual ones.
+        latest: where the table has one row a key and stream, its last message; None for a row of
+            every message.
     """
 
     streams: str
@@ -83,6 +90,7 @@ class TableRule:
     super_streams: str = ""
     steps: BodySteps = NO_STEPS
     columns: tuple[str, ...] = ()
+    latest: Latest | None = None
 
     def __post_init__(self) -> None:
         for pattern in (self.streams, self.super_streams):
@@ -111,11 +119,29 @@ class TableRule:
             raise InvalidInputError(f"a schema is for a body of json, not {self.body}")
         if self.schema is None and self.misfits is not Misfits.RESCUE:
             raise InvalidInputError(f"misfits: {self.misfits} needs a schema")
+        if self.latest is not None:
+            self._check_latest()
+
+    def _check_latest(self) -> None:
+        if _FUNCTION.fullmatch(self.body):
+            raise InvalidInputError("latest is for messages as they are, not for a function's rows")
+        if self.partition is not TablePartition.DAY:
+            raise InvalidInputError("latest: files are divided by key, so there is no partition")
+        if self.keep_seconds is not None:
+            raise InvalidInputError("latest: a key stays until a tombstone deletes it; no keep")
+        column = key_column(self.body)
+        if self.schema is not None and column in self.schema.names:
+            raise InvalidInputError(f"the schema has a field {column}, which is the key's column")
 
     @property
     def database(self) -> str:
         """Before the point."""
         return self.table.partition(".")[0]
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """Of the table's files, in the place of `partition`."""
+        return None if self.latest is None else self.latest.divided(self.body)
 
     @property
     def dead_letters(self) -> str:
@@ -198,6 +224,7 @@ _WORDS = {
     "body_format": "body_format",
     "misfits": "misfits",
     "columns": "columns",
+    **dict.fromkeys(LATEST_WORDS, ""),
 }
 
 
@@ -228,11 +255,15 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         raise InvalidInputError(f"{word!r} is missing")
     arguments: dict[str, Any] = {"streams": ".*"}
     of_bodies: dict[str, Any] = {}
+    of_latest: dict[str, Any] = {}
     for word, each in value.items():
-        if type(each) is not str and word != "schema":
+        if type(each) is not str and word not in ("schema", "buckets"):
             raise InvalidInputError(f"{word} is no text")
         if word in BODY_WORDS:
             of_bodies[word] = each
+            continue
+        if word in LATEST_WORDS:
+            of_latest[word] = each
             continue
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
     if "columns" in arguments:
@@ -242,5 +273,6 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
     for word, words in (("partition", TablePartition), ("misfits", Misfits)):
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])
+    arguments["latest"] = rule_latest(of_latest)
     made = rule_body(of_bodies, read)
     return TableRule(body=made.body, schema=made.schema, steps=made.steps, **arguments)

@@ -14,19 +14,21 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from coldstream.jobs.materialise.column_plan import TablePlan, grows, plan_columns, sample_of
+from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
-from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, wanted, windows
+from coldstream.jobs.materialise.latest_commit import Merging
+from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, todo_of, windows
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rule_fit import with_rule
+from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded, Table
+from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling, with_found
-from coldstream.jobs.materialise.transform import first_schema
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
@@ -53,70 +55,6 @@ class RunSettings:
     sample_rows: int = 20_000
     dry_run: bool = False
     columns: bool = False
-
-
-@dataclass(slots=True)
-class TableReport:
-    """What a run did to a table; sizes in bytes, times in ms since the Unix epoch.
-
-    Attributes:
-        table: its name.
-        streams: that go into it and are not deleted.
-        planned: by stream, the ranges of offsets that were to be taken in.
-        rows: written.
-        dead_letters: written.
-        lost_offsets: that existed nowhere any more.
-        files: of both tables.
-        file_bytes: of them.
-        bytes_read: of messages, uncompressed.
-        commits: of the table.
-        columns_added: while it ran.
-        times_moved: that lay outside of the years 1 to 9999.
-        erased_rows: of messages that were erased, out of both tables.
-        oldest_last_ms: of the last messages of all streams, the oldest.
-        cut_off: by stream, what the table has of a history that was cut off: such a stream was left
-            as it is.
-        deleted: by stream that was deleted, the lost offsets that the table never had of it.
-        plan: what would become of its columns; None where nobody asked.
-    """
-
-    table: str
-    streams: int = 0
-    planned: dict[str, list[list[int]]] = field(default_factory=dict)
-    rows: int = 0
-    dead_letters: int = 0
-    lost_offsets: int = 0
-    files: int = 0
-    file_bytes: int = 0
-    bytes_read: int = 0
-    commits: int = 0
-    columns_added: list[str] = field(default_factory=list)
-    times_moved: int = 0
-    erased_rows: int = 0
-    oldest_last_ms: int | None = None
-    cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
-    deleted: dict[str, list[list[int]]] = field(default_factory=dict)
-    plan: TablePlan | None = None
-
-    def add(self, other: TableReport) -> None:
-        """Take in what another part of the same run did to the table."""
-        self.streams += other.streams
-        self.planned |= other.planned
-        self.cut_off |= other.cut_off
-        self.deleted |= other.deleted
-        for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read",
-                     "times_moved", "erased_rows"):  # fmt: skip
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.commits += other.commits
-        self.columns_added += other.columns_added
-        self.plan = self.plan or other.plan
-        self.heard(other.oldest_last_ms)
-
-    def heard(self, last_ms: int | None) -> None:
-        """Remember the time of a stream's last message, if it is the oldest so far."""
-        if last_ms is not None:
-            known = self.oldest_last_ms
-            self.oldest_last_ms = last_ms if known is None else min(known, last_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +102,7 @@ class Runner:
         if settings.dry_run:
             self._only_told(rule, tables, streams, settings, report)
             return report
-        begin = first_schema(rule.body, rule.schema, rule.columns)
+        begin = new_schema(rule)
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
         todo = todo_of(rule, loaded.state, streams, settings.window)
@@ -191,8 +129,8 @@ class Runner:
                 expected = _head(left[stream], ranges) if stream in later else left[stream]
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
-            within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
-            self._commit(tables, begin, results, covered, within, epochs, report)
+            change = self._change(rule, covered, replaces, epochs)
+            self._commit(rule, tables, begin, results, change, settings, report)
             self.say(
                 f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
                 f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
@@ -200,6 +138,21 @@ class Runner:
         both = ((tables.rows, begin), (tables.dead, dead_schema()))
         report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
         return report
+
+    def _change(
+        self,
+        rule: TableRule,
+        covered: Mapping[str, Ranges],
+        replaces: dict[str, Ranges],
+        epochs: Mapping[str, int],
+    ) -> Append:
+        """The commit of a window, but for its files."""
+        if rule.latest is None:
+            within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
+            return Append(self.new_id(), covered=covered, replaces=within, epochs=epochs)
+        # With the first of its messages a stream begins anew, not before: a run may die.
+        forgets = {s: replaces.pop(s) for s in covered if s in replaces}
+        return Append(self.new_id(), covered=covered, forgets=forgets, epochs=epochs)
 
     def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
         for now, each in todo:
@@ -242,7 +195,7 @@ class Runner:
         """Say what would be done; neither table is made or changed."""
         there = tables.rows.peek()
         if there is not None:
-            with_rule(rule, there.schema, first_schema(rule.body, rule.schema, rule.columns))
+            with_rule(rule, there.schema, new_schema(rule))
         state = TableState() if there is None else there.state
         todo = todo_of(rule, state, streams, settings.window)
         self._plan_told(todo, report)
@@ -308,51 +261,64 @@ class Runner:
         self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
     ) -> TaskRules:
         dead = tables.dead.grow(tables.dead.load(dead_schema()), dead_schema())
-        rows = FileLayout(
-            loaded.location,
-            loaded.schema,
-            rule.partition,
-            columns_of(rule.body),
-            settings.target_bytes,
-        )
+        rows = layout_of(rule, loaded, settings)
+        if rule.latest is not None:
+            staged = f"{loaded.location}/data/staged"
+            rows = replace(rows, location=staged, schema=staged_schema(loaded.schema))
         return TaskRules(
             rule.body,
             rows,
-            replace(rows, location=dead.location, schema=dead.schema, columns=KEY_COLUMNS),
+            FileLayout(
+                dead.location, dead.schema, rule.partition, KEY_COLUMNS, settings.target_bytes
+            ),
             rule.body_format,
             rule.schema,
             rule.misfits,
             steps=rule.steps,
             columns=rule.columns,
+            latest=rule.latest,
         )
 
     def _commit(
         self,
+        rule: TableRule,
         tables: Tables,
         begin: pa.Schema,
         results: Sequence[TaskResult],
-        covered: Mapping[str, Ranges],
-        replaces: Mapping[str, Ranges],
-        epochs: Mapping[str, int],
+        change: Append,
+        settings: RunSettings,
         report: TableReport,
     ) -> None:
         """Dead letters first: a message that is in neither table would be lost."""
         dead_files = [each for result in results for each in result.dead_files]
         # A run that died between the two commits has left its dead letters: ours replace them.
         known = tables.dead.load(dead_schema()).state
-        before = {stream: ranges & known.of(stream) for stream, ranges in covered.items()}
+        before = {stream: ranges & known.of(stream) for stream, ranges in change.covered.items()}
         if dead_files or any(before.values()):
-            dead = Append(self.new_id(), dead_files, covered, replaces=before)
+            dead = Append(self.new_id(), dead_files, change.covered, replaces=before)
             commit(tables.dead, dead, first_schema=dead_schema(), pause=self.pause)
         lost: dict[str, Ranges] = defaultdict(Ranges)
         for result in results:
             lost[result.stream] |= Ranges.of(result.lost)
         files = [each for result in results for each in result.files]
+        rows = sum(result.rows for result in results)
         gone = {stream: ranges for stream, ranges in lost.items() if ranges}
-        append = Append(self.new_id(), files, covered, gone, replaces, epochs=epochs)
-        commit(tables.rows, append, first_schema=begin, pause=self.pause)
-        report.rows += sum(result.rows for result in results)
+        if rule.latest is None:
+            append = replace(change, files=files, lost=gone)
+            commit(tables.rows, append, first_schema=begin, pause=self.pause)
+        else:
+            merging = Merging(
+                self.engine, tables.rows, lambda now: layout_of(rule, now, settings), files
+            )
+            append = replace(change, lost=gone)
+            commit(
+                tables.rows, append, first_schema=begin, pause=self.pause, complete=merging.complete
+            )
+            files, rows = merging.files, merging.rows
+        report.rows += rows
         report.dead_letters += sum(result.dead for result in results)
+        report.no_key += sum(result.no_key for result in results)
+        report.tombstones += sum(result.tombstones for result in results)
         report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
         report.bytes_read += sum(result.bytes_read for result in results)
         report.times_moved += sum(result.times_moved for result in results)
@@ -367,23 +333,16 @@ class Runner:
             report.heard(last_ms)
 
 
-def todo_of(
-    rule: TableRule, state: TableState, streams: Sequence[StreamNow], window: BackfillWindow
-) -> list[tuple[StreamNow, Wanted]]:
-    """What is to be done about each stream, where that is anything."""
-    todo = []
-    for now in streams:
-        each = wanted(
-            state.of(now.stream),
-            now.first_offset,
-            now.next_offset,
-            start=rule.start,
-            window=window,
-            cut_off=state.cut_off(now.stream, now.ledger),
-        )
-        if each.read or each.lost or each.refused:
-            todo.append((now, each))
-    return todo
+def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLayout:
+    """How the files of a rule's table are written."""
+    return FileLayout(
+        loaded.location,
+        loaded.schema,
+        rule.partition,
+        columns_of(rule.body),
+        settings.target_bytes,
+        buckets=rule.buckets,
+    )
 
 
 def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:

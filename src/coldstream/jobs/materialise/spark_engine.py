@@ -22,6 +22,13 @@ from coldstream.columns.schema import select
 from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erased_now
 from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.latest_merge import (
+    MergePiece,
+    MergeResult,
+    encode_merged,
+    merge,
+    parse_merged,
+)
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import READ_COLUMNS
 from coldstream.jobs.materialise.task import (
@@ -32,6 +39,7 @@ from coldstream.jobs.materialise.task import (
     parse_result,
     perform,
 )
+from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
@@ -47,6 +55,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH_ROWS = 2**20
+#: Tasks that bring buckets up to date; each does its share of them one after the other.
+_MAX_MERGES = 2000
+#: What a worker does with the numbers of its tasks.
+_Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,43 +144,75 @@ class SparkEngine:
         self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
     ) -> list[TaskResult]:
         work = _working(self._place, [piece.split for piece in pieces], rules, row_limit)
-        numbers = self._spark.range(0, len(pieces), 1, max(1, len(pieces)))
+        return [parse_result(each) for each in self._results(work, len(pieces), len(pieces))]
+
+    def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
+        if not pieces:
+            return []
+        work = _merging(self._place, pieces, layout)
+        tasks = min(len(pieces), _MAX_MERGES)
+        return [parse_merged(each) for each in self._results(work, len(pieces), tasks)]
+
+    def _results(self, work: _Work, count: int, tasks: int) -> list[str]:
+        """What the workers say of things 0 to `count` - 1, in this order."""
+        numbers = self._spark.range(0, count, 1, max(1, tasks))
         rows = numbers.mapInArrow(work, "number long, result string").collect()
-        results = {row.number: parse_result(row.result) for row in rows}
-        return [results[number] for number in range(len(pieces))]
+        results = {row.number: row.result for row in rows}
+        return [results[number] for number in range(count)]
 
 
 def _working(
     place: Place, splits: Sequence[_Split], rules: TaskRules, row_limit: int | None
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> _Work:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare()
         remote = connect(place)
         files = StoredFiles(region=place.region, endpoint=place.endpoint)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                each = splits[number]
-                result = perform(
-                    each.planned.stream,
-                    SplitSource(
-                        each.planned,
-                        decode_split(each.split),
-                        remote,
-                        rules.body_format,
-                        rules.steps,
-                        rules.columns,
-                    ),
-                    rules,
-                    files,
-                    lambda: secrets.token_hex(8),
-                    now_ms=time.time_ns() // 10**6,
-                    row_limit=row_limit,
-                    origin=each.planned.origin,
-                )
-                columns = [pa.array([number]), pa.array([encode_result(result)])]
-                yield pa.RecordBatch.from_arrays(columns, ["number", "result"])
+        for number in _numbers(batches):
+            each = splits[number]
+            result = perform(
+                each.planned.stream,
+                SplitSource(
+                    each.planned,
+                    decode_split(each.split),
+                    remote,
+                    rules.body_format,
+                    rules.steps,
+                    rules.columns,
+                    keep_empty=rules.latest is not None,
+                ),
+                rules,
+                files,
+                lambda: secrets.token_hex(8),
+                now_ms=time.time_ns() // 10**6,
+                row_limit=row_limit,
+                origin=each.planned.origin,
+            )
+            yield _said(number, encode_result(result))
 
     return run
+
+
+def _merging(place: Place, pieces: Sequence[MergePiece], layout: FileLayout) -> _Work:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare()
+        files = StoredFiles(region=place.region, endpoint=place.endpoint)
+        for number in _numbers(batches):
+            result = merge(pieces[number], layout, files, lambda: secrets.token_hex(8))
+            yield _said(number, encode_merged(result))
+
+    return run
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _said(number: int, result: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([number]), pa.array([result])], ["number", "result"]
+    )
 
 
 class SplitSource:
@@ -181,6 +225,7 @@ class SplitSource:
         body_format: how its messages are read.
         steps: what is made of their bodies.
         columns: that are wanted beside READ_COLUMNS.
+        keep_empty: no step is done to an empty body.
     """
 
     def __init__(
@@ -191,6 +236,8 @@ class SplitSource:
         body_format: BodyFormat = BodyFormat.AUTO,
         steps: BodySteps = NO_STEPS,
         columns: tuple[str, ...] = (),
+        *,
+        keep_empty: bool = False,
     ) -> None:
         self._planned = planned
         self._split = split
@@ -198,13 +245,15 @@ class SplitSource:
         self._body_format = body_format
         self._steps = steps
         self._columns = (*READ_COLUMNS, *columns)
+        self._keep_empty = keep_empty
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         found = self._decoded(covered, gaps)
         if not self._steps.any:
             yield from found
             return
-        maker, schema = BodyMaker(self._steps), select(self._columns).schema
+        maker = BodyMaker(self._steps, keep_empty=self._keep_empty)
+        schema = select(self._columns).schema
         for batch in found:
             yield from maker.made(batch, schema)
 

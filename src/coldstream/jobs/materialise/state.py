@@ -92,6 +92,26 @@ class TableState:
             under[stream] = {known: ranges for known, ranges in by_epoch.items() if ranges}
         return TableState(_merged(self.covered, covered), _merged(self.lost, lost), under)
 
+    def without(self, forgets: Mapping[str, Ranges]) -> TableState:
+        """This state where a table has some offsets no longer.
+
+        Args:
+            forgets: offsets by stream.
+        """
+
+        def left(known: Mapping[str, Ranges]) -> dict[str, Ranges]:
+            rest = {name: each - forgets.get(name, Ranges()) for name, each in known.items()}
+            return {name: each for name, each in rest.items() if each}
+
+        under = {
+            name: {epoch: ranges - forgets.get(name, Ranges()) for epoch, ranges in each.items()}
+            for name, each in self.under.items()
+        }
+        kept = {name: {e: r for e, r in each.items() if r} for name, each in under.items()}
+        return TableState(
+            left(self.covered), left(self.lost), {name: each for name, each in kept.items() if each}
+        )
+
     def encode(self) -> bytes:
         """As JSON."""
         document = {

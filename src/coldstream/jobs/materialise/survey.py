@@ -33,6 +33,8 @@ class Survey:
         kinds: by field of a JSON body, how many values are of which kind of JSON.
         rescued: by field, how many values would be.
         reasons: of the dead letters, the first few.
+        no_key: messages without a key, where the table has the latest of each.
+        tombstones: messages that delete their key; they count as rows, too.
     """
 
     messages: int = 0
@@ -41,12 +43,16 @@ class Survey:
     kinds: dict[str, Counts] = field(default_factory=dict)
     rescued: Counts = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    no_key: int = 0
+    tombstones: int = 0
 
     def add(self, batch: pa.RecordBatch, done: Transformed) -> None:
         """Count a batch of messages and what became of it."""
         self.messages += batch.num_rows
         self.rows += done.rows.num_rows
         self.dead += done.dead.num_rows
+        self.no_key += done.no_key
+        self.tombstones += done.tombstones
         self._remember(done.dead.column("error").to_pylist())
         if RESCUED in done.rows.schema.names:
             self._count_bodies(batch.column("body"))
@@ -56,7 +62,7 @@ class Survey:
 
     def merge(self, other: Survey) -> None:
         """Count what another task has counted, too."""
-        for name in ("messages", "rows", "dead"):
+        for name in ("messages", "rows", "dead", "no_key", "tombstones"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name, counts in other.kinds.items():
             for kind, count in counts.items():

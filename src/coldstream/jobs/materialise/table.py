@@ -38,8 +38,8 @@ class WrittenFile:
         size: bytes.
         rows: how many.
         stream: of all its rows.
-        time_unit: hours or days since the Unix epoch of all its rows, as the table is partitioned;
-            None where it is not.
+        time_unit: hours or days since the Unix epoch of all its rows, as the table is partitioned,
+            or their bucket; None where it is not.
         first_offset: lowest offset in it.
         last_offset: highest offset in it.
         footer: the file's own metadata, as a Parquet file without rows.
@@ -69,6 +69,7 @@ class Append:
         replaces: offsets by stream whose rows go away in the same step.
         removes: files of the table, by path, that go away in the same step.
         epochs: of the manifests that `covered` was read from, by stream, where known.
+        forgets: offsets by stream that the table has no longer; what is in `covered`, it has again.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Append:
     replaces: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     removes: Sequence[str] = ()
     epochs: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
+    forgets: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from coldstream.columns.schema import Origin
 from coldstream.errors import ColdstreamError, InternalError
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.latest import Latest
+from coldstream.jobs.materialise.latest_rows import last_of, latest_rows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown, merged
 from coldstream.jobs.materialise.survey import Survey
@@ -33,6 +35,7 @@ from coldstream.jobs.materialise.table import WrittenFile
 from coldstream.jobs.materialise.times import bounded
 from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter, attempt
+from coldstream.jobs.materialise.written import written_from, written_json
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
@@ -63,7 +66,8 @@ class TaskRules:
 
     Attributes:
         body: as in a rule.
-        rows: how the table's files are written.
+        rows: how the table's files are written; where it has the latest of each key, those with its
+            new messages (`latest_rows.staged_schema`).
         dead: the same for its dead letters.
         body_format: as in a rule.
         declared: fields of bodies, as in a rule.
@@ -71,6 +75,7 @@ class TaskRules:
         survey: whether a task that only looks counts what it sees.
         steps: as in a rule.
         columns: as in a rule.
+        latest: as in a rule.
     """
 
     body: str
@@ -82,6 +87,7 @@ class TaskRules:
     survey: bool = False
     steps: BodySteps = NO_STEPS
     columns: tuple[str, ...] = ()
+    latest: Latest | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +107,8 @@ class TaskResult:
         times_moved: that lay outside of the years that a table can hold.
         found: fields of bodies that the table has no column for.
         survey: what a task that only looked has seen.
+        no_key: messages without a key, where the table has the latest of each.
+        tombstones: messages that delete their key.
     """
 
     stream: str
@@ -115,6 +123,8 @@ class TaskResult:
     times_moved: int = 0
     found: pa.Schema = field(default_factory=lambda: pa.schema([]))
     survey: Survey = field(default_factory=Survey)
+    no_key: int = 0
+    tombstones: int = 0
 
 
 def perform(
@@ -156,7 +166,10 @@ _Way = Callable[[pa.RecordBatch, TaskRules], Transformed]
 
 def transform_all(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
     """A batch as rows and dead letters, in good faith that all can be written."""
-    return transform(batch, rules.body, rules.rows.schema, rules.declared, rules.misfits)
+    what = (rules.body, rules.rows.schema, rules.declared, rules.misfits)
+    if rules.latest is not None:
+        return latest_rows(batch, rules.latest, *what)
+    return transform(batch, *what)
 
 
 def transform_what_can_be(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
@@ -239,8 +252,11 @@ def _fill(
         if batch.num_rows:
             last = batch.column("timestamp")[batch.num_rows - 1].value
             result.last_ms = None if last is None else last // 1000
-        result.rows += done.rows.num_rows
-        result.files += rows.write(done.rows)
+        result.no_key += done.no_key
+        result.tombstones += done.tombstones
+        new = done.rows if rules.latest is None else _last(done.rows, rules.rows)
+        result.rows += new.num_rows
+        result.files += rows.write(new)
         result.dead += done.dead.num_rows
         result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
     for gap in gaps:
@@ -248,6 +264,12 @@ def _fill(
         told = _with_schema(_gap_row(origin, gap, now_ms), rules.dead.schema)
         result.dead += told.num_rows
         result.dead_files += dead.write(told)
+
+
+def _last(rows: pa.RecordBatch, layout: FileLayout) -> pa.RecordBatch:
+    """The last row of each key in a batch: nobody asks for the others."""
+    assert layout.buckets is not None
+    return last_of(rows, layout.buckets.column, layout.columns[1])
 
 
 def _gap_row(origin: Origin, gap: Gap, now_ms: int) -> pa.RecordBatch:
@@ -287,11 +309,7 @@ def encode_result(result: TaskResult) -> str:
     document["found"] = base64.b64encode(result.found.serialize().to_pybytes()).decode()
     document["survey"] = asdict(result.survey)
     for name in ("files", "dead_files"):
-        footers = [base64.b64encode(each.footer).decode() for each in document[name]]
-        document[name] = [
-            asdict(each) | {"footer": footer}
-            for each, footer in zip(document[name], footers, strict=True)
-        ]
+        document[name] = [written_json(each) for each in document[name]]
     return json.dumps(document)
 
 
@@ -301,9 +319,7 @@ def parse_result(text: str) -> TaskResult:
     document["found"] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["found"])))
     document["survey"] = Survey(**document["survey"])
     for name in ("files", "dead_files"):
-        for each in document[name]:
-            each["footer"] = base64.b64decode(each["footer"])
-        document[name] = [WrittenFile(**each) for each in document[name]]
+        document[name] = [written_from(each) for each in document[name]]
     for name in ("covered", "lost"):
         document[name] = [tuple(span) for span in document[name]]
     return TaskResult(**document)

@@ -48,11 +48,15 @@ class Transformed:
         rows: for the table, in the order of offsets.
         dead: for the table of dead letters.
         found: fields that rows have and the table has not; they were rescued meanwhile.
+        no_key: how many messages have none, where a table has the latest of each key.
+        tombstones: how many of `rows` only delete their key.
     """
 
     rows: pa.RecordBatch
     dead: pa.RecordBatch
     found: pa.Schema
+    no_key: int = 0
+    tombstones: int = 0
 
 
 def first_schema(
@@ -130,6 +134,8 @@ def joined(first: Transformed, second: Transformed) -> Transformed:
         pa.concat_batches([first.rows, second.rows]),
         _joined(first.dead, second.dead),
         grown(first.found, second.found),
+        first.no_key + second.no_key,
+        first.tombstones + second.tombstones,
     )
 
 

@@ -1,7 +1,7 @@
 """Rows into Parquet files below a table's location: what a worker does.
 
-A file belongs to one stream and one unit of time. Rows come in the order of offsets and nearly in
-that of time, so few files are open at once. A file gets a name that nobody else will ever use; if
+A file belongs to one stream and one unit of time (or one bucket of keys). Rows come in the order of
+offsets and nearly in that of time, so few files are open at once. A file gets a name that nobody else will ever use; if
 the task dies or is done twice, what it wrote is no part of any table. Nothing here removes it: it
 stays below the table's location until `sweep` takes it.
 """
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import WrittenFile
@@ -40,6 +41,7 @@ class FileLayout:
         columns: names of the columns with stream, offset and time.
         target_bytes: bytes at which a file is closed.
         compression_level: of zstd.
+        buckets: in the place of `partition`, where a table has one row a key.
     """
 
     location: str
@@ -48,6 +50,17 @@ class FileLayout:
     columns: tuple[str, str, str]
     target_bytes: int = 256 * 2**20
     compression_level: int = 1
+    buckets: Buckets | None = None
+
+    @property
+    def unit_name(self) -> str:
+        """What the numbers mean that divide a stream's files."""
+        return self.partition if self.buckets is None else "bucket"
+
+    @property
+    def max_open(self) -> int:
+        """Files open at once."""
+        return _MAX_OPEN if self.buckets is None else max(_MAX_OPEN, self.buckets.count)
 
 
 @dataclass(slots=True)
@@ -111,7 +124,7 @@ class TableWriter:
             opened.writer.write_batch(part)
             if opened.content.tell() >= self._layout.target_bytes:
                 yield self._closed(unit)
-            elif len(self._open) > _MAX_OPEN:
+            elif len(self._open) > self._layout.max_open:
                 yield self._closed(next(iter(self._open)))
 
     def close(self) -> Iterator[WrittenFile]:
@@ -142,7 +155,7 @@ class TableWriter:
                 self._layout.location,
                 "data",
                 self._stream,
-                *(() if unit is None else (f"{self._layout.partition}={unit}",)),
+                *(() if unit is None else (f"{self._layout.unit_name}={unit}",)),
                 self._directory,
                 f"{opened.first:020d}-{opened.last:020d}-{self._new_id()}.parquet",
             )
@@ -166,14 +179,20 @@ class TableWriter:
 def by_unit(
     rows: pa.RecordBatch, layout: FileLayout
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Neighbouring rows of one unit of time, as slices."""
+    """Neighbouring rows of one unit of time, or all of one bucket, as slices."""
     if not rows.num_rows:
         return
-    if layout.partition not in _UNIT_US:
+    if layout.buckets is not None:
+        units = layout.buckets.of(rows.column(layout.buckets.column))
+        if (np.diff(units) < 0).any():
+            order = np.argsort(units, kind="stable")
+            rows, units = rows.take(pa.array(order)), units[order]
+    elif layout.partition in _UNIT_US:
+        times = rows.column(layout.columns[2]).cast(pa.int64()).to_numpy()
+        units = np.floor_divide(times, _UNIT_US[layout.partition])
+    else:
         yield None, rows
         return
-    times = rows.column(layout.columns[2]).cast(pa.int64()).to_numpy()
-    units = np.floor_divide(times, _UNIT_US[layout.partition])
     ends = [*(np.flatnonzero(np.diff(units)) + 1).tolist(), rows.num_rows]
     begin = 0
     for end in ends:

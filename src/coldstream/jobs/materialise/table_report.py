@@ -1,0 +1,75 @@
+"""What a run of materialise says that it did to a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coldstream.jobs.materialise.column_plan import TablePlan
+
+
+@dataclass(slots=True)
+class TableReport:
+    """What a run did to a table; sizes in bytes, times in ms since the Unix epoch.
+
+    Attributes:
+        table: its name.
+        streams: that go into it and are not deleted.
+        planned: by stream, the ranges of offsets that were to be taken in.
+        rows: written; where a table has one row a key, those of new messages.
+        dead_letters: written.
+        lost_offsets: that existed nowhere any more.
+        files: of both tables.
+        file_bytes: of them.
+        bytes_read: of messages, uncompressed.
+        commits: of the table.
+        columns_added: while it ran.
+        times_moved: that lay outside of the years 1 to 9999.
+        erased_rows: of messages that were erased, out of both tables.
+        no_key: messages without a key, where the table has the latest of each; dead letters or not.
+        tombstones: messages that delete their key there.
+        oldest_last_ms: of the last messages of all streams, the oldest.
+        cut_off: by stream, what the table has of a history that was cut off: such a stream was left
+            as it is.
+        deleted: by stream that was deleted, the lost offsets that the table never had of it.
+        plan: what would become of its columns; None where nobody asked.
+    """
+
+    table: str
+    streams: int = 0
+    planned: dict[str, list[list[int]]] = field(default_factory=dict)
+    rows: int = 0
+    dead_letters: int = 0
+    lost_offsets: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    bytes_read: int = 0
+    commits: int = 0
+    columns_added: list[str] = field(default_factory=list)
+    times_moved: int = 0
+    erased_rows: int = 0
+    no_key: int = 0
+    tombstones: int = 0
+    oldest_last_ms: int | None = None
+    cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
+    deleted: dict[str, list[list[int]]] = field(default_factory=dict)
+    plan: TablePlan | None = None
+
+    def add(self, other: TableReport) -> None:
+        """Take in what another part of the same run did to the table."""
+        self.streams += other.streams
+        self.planned |= other.planned
+        self.cut_off |= other.cut_off
+        self.deleted |= other.deleted
+        for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read",
+                     "times_moved", "erased_rows", "no_key", "tombstones"):  # fmt: skip
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.commits += other.commits
+        self.columns_added += other.columns_added
+        self.plan = self.plan or other.plan
+        self.heard(other.oldest_last_ms)
+
+    def heard(self, last_ms: int | None) -> None:
+        """Remember the time of a stream's last message, if it is the oldest so far."""
+        if last_ms is not None:
+            known = self.oldest_last_ms
+            self.oldest_last_ms = last_ms if known is None else min(known, last_ms)
