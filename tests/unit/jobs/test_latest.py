@@ -1,4 +1,4 @@
-"""A table of the latest of each key is a dictionary that was given the stream's messages in order."""
+"""A table of the latest is a dictionary that was given the messages of a stream in order."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldstream.columns.schema import COLUMNS, select
+from coldstream.columns.schema import select
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.latest import Keyless, Latest, LatestKey
@@ -50,7 +50,13 @@ def test_a_key_is_a_text_a_number_or_a_truth_value_at_a_path_of_the_body() -> No
     found = ["x", "7", "7.50", "1e3", "true", None, None, None, str(2**80), None]
     assert _keys("body.a.0.b", *rows) == found
     others = (b'{"a":[]}', b'{"a":{"0":{"b":1}}}', b'{"a":5}', b"", None)
-    assert _keys("body.a.0.b", *({"body": each} for each in others)) == [None, "1", None, None, None]
+    assert _keys("body.a.0.b", *({"body": each} for each in others)) == [
+        None,
+        "1",
+        None,
+        None,
+        None,
+    ]
 
 
 def test_a_body_that_cannot_be_searched_for_a_key_says_why() -> None:

@@ -17,8 +17,8 @@ from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.spark_engine import SparkEngine
+from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root

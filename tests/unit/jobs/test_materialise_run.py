@@ -215,9 +215,7 @@ class Site:
 
     def rows(self, dead: bool = False) -> pa.Table:
         table = self.tables.dead if dead else self.tables.rows
-        loaded = table.load(
-            dead_schema() if dead else new_schema(self.rule)
-        )
+        loaded = table.load(dead_schema() if dead else new_schema(self.rule))
         batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
         return pa.Table.from_batches(batches, loaded.schema)
 

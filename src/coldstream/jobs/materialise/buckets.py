@@ -1,4 +1,4 @@
-"""Divisions of a table by a key: Iceberg's own bucket transform, so that readers prune by the key."""
+"""Divisions of a table by a key: Iceberg's own bucket transform, so that readers prune by it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Buckets:
     source: str = ""
 
     def of(self, keys: pa.Array) -> NDArray[np.int64]:
-        """The bucket of each key, from 0 on (Iceberg's specification, appendix B: murmur3, 32 bits)."""
+        """The bucket of each key, from 0 on: Iceberg's specification, appendix B (murmur3)."""
         # Only who has such a table waits for the import.
         from pyiceberg.transforms import BucketTransform
         from pyiceberg.types import StringType

@@ -321,9 +321,7 @@ class IcebergTable:
         # Never a place that another table has, or had: its files are not ours to delete.
         location = f"{self._new_location}-{self._new_id()}"
         columns = (self._stream, self._offset, self._time)
-        create(
-            self._catalog, self.name, schema, location, self._partition, columns, self._buckets
-        )
+        create(self._catalog, self.name, schema, location, self._partition, columns, self._buckets)
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:

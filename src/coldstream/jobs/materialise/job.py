@@ -127,7 +127,8 @@ KEYLESS = Argument(
 BUCKETS: Argument[int | None] = Argument(
     "buckets",
     whole_number,
-    f"With --latest: parts of a stream's rows that a run writes anew; {DEFAULT_BUCKETS} by default.",
+    f"With --latest: parts of a stream's rows, written anew when touched; {DEFAULT_BUCKETS} if not"
+    " given.",
     None,
 )
 PARTITION = Argument(
@@ -174,7 +175,8 @@ PLAN = Argument(
 ARGUMENTS: tuple[Argument[Any], ...] = (
     WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
     MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, LATEST, KEYLESS, BUCKETS, PARTITION, START, KEEP,
-    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE, DRY_RUN, PLAN,
+    RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
+    DRY_RUN, PLAN,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""What a rule says of a table that has the last message of each key: which key, and what without one.
+"""What a rule says of a table of the last message of each key: which key, and what without one.
 
-    {"streams": "customers", "table": "shop.customers", "body": "json",
-     "latest": "properties.message_id", "buckets": 16, "keyless": "dead-letter"}
+{"streams": "customers", "table": "shop.customers", "body": "json",
+ "latest": "properties.message_id", "buckets": 16, "keyless": "dead-letter"}
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class LatestKey:
             )
         if section == Section.PROPERTIES and rest not in KEY_PROPERTIES:
             raise InvalidInputError(
-                f"latest: no key is in properties.{rest[:80]}; there are {', '.join(KEY_PROPERTIES)}"
+                f"latest: no key is in properties.{rest[:80]};"
+                f" there are {', '.join(KEY_PROPERTIES)}"
             )
         return cls(Section(section), parts)
 
@@ -79,9 +80,7 @@ class LatestKey:
 
 #: The properties of AMQP that are text.
 KEY_PROPERTIES = tuple(
-    name
-    for name, kind in PROPERTIES.items()
-    if kind == pa.string() and not name.endswith("_type")
+    name for name, kind in PROPERTIES.items() if kind == pa.string() and not name.endswith("_type")
 )
 
 

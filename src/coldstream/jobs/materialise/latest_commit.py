@@ -1,8 +1,8 @@
 """The second half of a window of a table of the latest: staged messages into its buckets.
 
 The buckets are written anew from the files that the table has at that moment, and the commit holds
-only for these (`Append.removes`). Where somebody else has changed one of them meanwhile (an erasure,
-a compaction), that is done again; where other files were changed, what was written is good.
+only for these (`Append.removes`). Where somebody else has changed one of them meanwhile (an
+erasure, a compaction), that is done again; where others were changed, what was written is good.
 """
 
 from __future__ import annotations

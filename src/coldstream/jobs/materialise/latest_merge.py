@@ -25,8 +25,8 @@ from coldstream.jobs.materialise.latest_rows import TOMBSTONE, newest
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
-from coldstream.jobs.materialise.written import written_from, written_json
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.written import written_from, written_json
 
 #: Rows whose keys are looked at together, at least.
 _ROWS_AT_ONCE = 2**20
@@ -144,9 +144,7 @@ def merge(
     return MergeResult(tuple(written), taken)
 
 
-def _lasting(
-    piece: MergePiece, layout: FileLayout, files: ReadableFiles
-) -> NDArray[np.int64]:
+def _lasting(piece: MergePiece, layout: FileLayout, files: ReadableFiles) -> NDArray[np.int64]:
     """Offsets of the rows that stay, in order: the last of each key that is no tombstone."""
     assert layout.buckets is not None
     key, offset = layout.buckets.column, layout.columns[1]

@@ -93,9 +93,13 @@ def latest_rows(
         if sound[number].as_py():
             result = joined(result, refused(batch.slice(number, 1), schema, reason))
     if latest.keyless is Keyless.DEAD_LETTER:
-        words = f"there is no key: {latest.key} is missing, empty or longer than {MAX_KEY_BYTES} bytes"
+        words = (
+            f"there is no key: {latest.key} is missing, empty or longer than {MAX_KEY_BYTES} bytes"
+        )
         result = joined(result, refused(batch.filter(without), schema, words))
-    return replace(result, no_key=pc.sum(without).as_py() or 0, tombstones=pc.sum(deletes).as_py() or 0)
+    return replace(
+        result, no_key=pc.sum(without).as_py() or 0, tombstones=pc.sum(deletes).as_py() or 0
+    )
 
 
 def keys_of(batch: pa.RecordBatch, key: LatestKey) -> Keys:
@@ -195,9 +199,7 @@ def _keyed(rows: pa.RecordBatch, keys: pa.Array, schema: pa.Schema, column: str)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _deleting(
-    batch: pa.RecordBatch, keys: pa.Array, schema: pa.Schema, body: str
-) -> Transformed:
+def _deleting(batch: pa.RecordBatch, keys: pa.Array, schema: pa.Schema, body: str) -> Transformed:
     """Rows that have nothing but what says which key they delete, and when."""
     stream, offset, time = columns_of(body)
     own = {

@@ -60,9 +60,7 @@ def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
     def new_id() -> str:
         return secrets.token_hex(8)
 
-    def table(
-        name: str, columns: tuple[str, str, str], buckets: Buckets | None = None
-    ) -> Table:
+    def table(name: str, columns: tuple[str, str, str], buckets: Buckets | None = None) -> Table:
         return IcebergTable(
             glue_catalog(place, warehouse),
             name,

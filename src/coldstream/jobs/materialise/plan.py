@@ -116,9 +116,9 @@ def wanted_latest(
     """The same for a table that has the last message of each key.
 
     Its messages must come in the order of offsets, because a tombstone leaves no trace: after it an
-    older message of its key would be taken for a new one. So nothing is filled in later, and to make
-    rows anew is to begin a stream anew, also where a history was cut off. Rows of messages that the
-    stream has no more stay then, if they were not cut off: no later message has replaced them.
+    older message of its key would be taken for a new one. So nothing is filled in later, and to
+    make rows anew is to begin a stream anew, also where a history was cut off. Rows of messages
+    that the stream has no more stay then, if they were not cut off: no later one replaced them.
 
     Args:
         covered, first_offset, next_offset, start, window, cut_off: as for `wanted`.

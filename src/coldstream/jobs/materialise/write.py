@@ -1,9 +1,9 @@
 """Rows into Parquet files below a table's location: what a worker does.
 
 A file belongs to one stream and one unit of time (or one bucket of keys). Rows come in the order of
-offsets and nearly in that of time, so few files are open at once. A file gets a name that nobody else will ever use; if
-the task dies or is done twice, what it wrote is no part of any table. Nothing here removes it: it
-stays below the table's location until `sweep` takes it.
+offsets and nearly in that of time, so few files are open at once. A file gets a name that nobody
+else will ever use; if the task dies or is done twice, what it wrote is no part of any table.
+Nothing here removes it: it stays below the table's location until `sweep` takes it.
 """
 
 from __future__ import annotations
