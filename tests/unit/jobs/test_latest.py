@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -486,6 +486,8 @@ def test_only_touched_buckets_are_written_anew() -> None:
         MergePiece(ORDERS, 1, (("b", 5), ("c", 5)), (("e", 5),)),
         MergePiece(ORDERS, 2, (), (("f", 5),)),
     )
+    with pytest.raises(InvalidInputError, match="delete file"):
+        plan_merge([replace(files[1], masked=True)], staged, {})
     with pytest.raises(InternalError, match="in no bucket"):
         plan_merge(files, [_written(ORDERS, None, "g")], {})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,11 @@ def test_small_neighbours_become_one_file_in_the_order_of_offsets() -> None:
 def test_files_of_two_streams_or_two_days_stay_apart() -> None:
     files = [_file(1), _file(2, stream="t"), _file(3, unit=1), _file(4, unit=1)]
     assert plan_compaction(files, 100) == [(files[2], files[3])]
+
+
+def test_a_file_of_which_others_have_deleted_rows_is_left_alone() -> None:
+    files = [_file(1), _file(2), replace(_file(3), masked=True)]
+    assert plan_compaction(files, 100) == [(files[0], files[1])]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 200)), max_size=40))

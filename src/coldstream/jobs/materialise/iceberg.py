@@ -68,6 +68,7 @@ from coldstream.jobs.materialise.table import (
     StoredFile,
     Versions,
     WrittenFile,
+    masked,
 )
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.names import check_stream
@@ -212,6 +213,8 @@ class IcebergTable:
             if not ranges:
                 continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
+                if task.delete_files:
+                    raise masked(task.file.file_path)
                 if task.file.file_path not in removed:
                     removed[task.file.file_path] = task.file
                     kept += self._other_rows(loaded, task.file, stream, ranges)
@@ -246,7 +249,10 @@ class IcebergTable:
             raise CorruptDataError(f"a manifest of {self.name} is gone: {exc}") from exc
 
     def files(self, loaded: Loaded) -> list[StoredFile]:
-        table: IcebergMetadata = loaded.handle
+        with answers(self.name):
+            return self._stored(loaded.handle)
+
+    def _stored(self, table: IcebergMetadata) -> list[StoredFile]:
         ids = table.schema().find_field
         offset, time = ids(self._offset).field_id, ids(self._time).field_id
         found = []
@@ -262,6 +268,7 @@ class IcebergTable:
                     time_unit=file.partition[1] if len(file.partition) > 1 else None,
                     first_offset=0 if low is None else _LONG.unpack(low)[0],
                     last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
+                    masked=bool(task.delete_files),
                 )
             )
         return found

@@ -24,7 +24,7 @@ from coldstream.jobs.materialise.files import ReadableFiles
 from coldstream.jobs.materialise.latest_rows import TOMBSTONE, newest
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
-from coldstream.jobs.materialise.table import StoredFile, WrittenFile
+from coldstream.jobs.materialise.table import StoredFile, WrittenFile, masked
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.materialise.written import written_from, written_json
 
@@ -80,6 +80,9 @@ def plan_merge(
         files: of the table now.
         staged: that were written for it.
         forgets: by stream that is made anew, the offsets whose rows go.
+
+    Raises:
+        InvalidInputError: others have deleted rows of such a file, which would come back.
     """
     present: dict[tuple[str, int], list[Place]] = {}
     for file in files:
@@ -88,6 +91,9 @@ def plan_merge(
     for each in staged:
         new.setdefault(_bucket(each), []).append((each.path, each.size))
     touched = new.keys() | {each for each in present if forgets.get(each[0])}
+    for file in files:
+        if file.masked and _bucket(file) in touched:
+            raise masked(file.path)
     return tuple(
         MergePiece(
             *each,

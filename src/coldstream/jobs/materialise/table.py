@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.state import TableState
 
@@ -94,6 +95,7 @@ class StoredFile:
         time_unit: as in `WrittenFile`.
         first_offset: lowest offset in it.
         last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
+        masked: whether others have deleted rows of it by a delete file, which we do not read.
     """
 
     path: str
@@ -103,6 +105,16 @@ class StoredFile:
     time_unit: int | None
     first_offset: int
     last_ms: int | None
+    masked: bool = False
+
+
+def masked(path: str) -> InvalidInputError:
+    """What is told where such a file would have to be written anew: its rows would come back."""
+    return InvalidInputError(
+        "others have deleted rows of this file by a delete file; have it compacted first"
+        " (OPTIMIZE in Athena)",
+        key=path,
+    )
 
 
 @dataclass(frozen=True, slots=True)
