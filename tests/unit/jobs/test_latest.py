@@ -391,6 +391,48 @@ def test_rows_of_messages_that_retention_took_stay_when_a_table_is_made_anew(mak
     assert site.latest() == dictionary(site.bodies)
 
 
+def test_a_run_that_goes_on_while_another_one_begins_anew_leaves_no_gap_and_no_old_value() -> None:
+    site = LatestSite({ORDERS: [b"k%d:%d" % (n % 4, n) for n in range(20)]})
+    site.run()
+    site.bodies[ORDERS] += [b"k1:", b"k2:new"]
+    engine, other = site.engine, site.engine
+    other.pieces_left, other.piece = 2, 5
+    inner = engine.merge
+
+    def meanwhile(pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
+        results = inner(pieces, layout)
+        if other.performed == 0:
+            with pytest.raises(Killed):
+                site.run(other, window=BackfillWindow(first=0, overwrite=True), window_bytes=1)
+        return results
+
+    engine.merge = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="begun this stream anew"):
+        site.run(engine)
+    assert site.run().planned == {ORDERS: [[10, 22]]}
+    assert site.latest() == dictionary(site.bodies)
+
+
+@pytest.mark.parametrize("first", [10, 25, 60])
+def test_what_was_cut_off_and_is_gone_from_the_stream_has_no_row_and_is_lost(
+    make: Make, first: int
+) -> None:
+    site = make()
+    _cut_off(site)
+    site.bodies[ORDERS] += [b"k%d:later" % (n % 3) for n in range(60)]
+    site.first = first
+
+    report = site.run(window=BackfillWindow(first=0, overwrite=True))
+
+    kept = {key: row for key, row in dictionary(site.bodies).items() if row[0] >= first}
+    old = {(ORDERS, f"k{n % 8}"): (n, b"%d" % n) for n in range(min(first, 20))}
+    assert site.latest() == {
+        **{key: row for key, row in old.items() if site.latest().get(key) == row}, **kept,
+    }  # fmt: skip
+    assert report.lost_offsets == {10: 0, 25: 5, 60: 40}[first]
+    assert (site.run().planned, site.run().cut_off) == ({}, {})
+
+
 JSON = TableRule(".*", "db.t", body="json", latest=Latest(KEY, buckets=2))
 
 

@@ -13,6 +13,27 @@ from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, Tab
 _ATTEMPTS = 20
 
 
+def _check(name: str, loaded: Loaded, append: Append) -> None:
+    """What is to be put in is not there yet, and comes next where order counts."""
+    for stream, ranges in append.covered.items():
+        known = loaded.state.of(stream) - append.forgets.get(stream, Ranges())
+        taken = known & (ranges - append.replaces.get(stream, Ranges()))
+        if taken:
+            raise ConflictError(
+                f"another run has put {taken.offsets} of these offsets into {name};"
+                " its rows stay, ours are dropped",
+                stream=stream,
+                offset=taken.spans[0][0],
+            )
+        if append.in_order and known and ranges and known.spans[-1][1] != ranges.spans[0][0]:
+            raise ConflictError(
+                f"another run has begun this stream anew in {name}; its rows stay, ours are"
+                " dropped: run again",
+                stream=stream,
+                offset=ranges.spans[0][0],
+            )
+
+
 def commit(
     table: Table,
     append: Append,
@@ -45,16 +66,7 @@ def commit(
         loaded = table.load(first_schema)
         if append.id in loaded.appended:
             return loaded
-        for stream, ranges in append.covered.items():
-            known = loaded.state.of(stream) - append.forgets.get(stream, Ranges())
-            taken = known & (ranges - append.replaces.get(stream, Ranges()))
-            if taken:
-                raise ConflictError(
-                    f"another run has put {taken.offsets} of these offsets into {table.name};"
-                    " its rows stay, ours are dropped",
-                    stream=stream,
-                    offset=taken.spans[0][0],
-                )
+        _check(table.name, loaded, append)
         whole = append if complete is None else complete(loaded, append)
         try:
             unknown, outcome = None, table.append(loaded, whole)

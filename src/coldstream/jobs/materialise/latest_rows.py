@@ -76,22 +76,21 @@ def latest_rows(
     """
     keys = keys_of(batch, latest.key)
     sound = pc.is_null(batch.column("error"))
+    # A message that cannot be read has no body that could be searched.
     broken = pa.array([number in keys.broken for number in range(batch.num_rows)], pa.bool_())
     without = pc.and_(pc.and_(sound, pc.is_null(keys.values)), pc.invert(broken))
     deletes = pc.and_(pc.and_(sound, pc.is_valid(keys.values)), tombstones(batch))
     column = key_column(body)
     table = pa.schema([each for each in schema if each.name not in (column, TOMBSTONE)])
 
-    plain = pc.invert(pc.or_(pc.or_(without, deletes), pc.and_(sound, broken)))
+    plain = pc.invert(pc.or_(pc.or_(without, deletes), broken))
     done = transform(batch.filter(plain), body, table, declared, misfits)
     at = pc.index_in(done.rows.column(columns_of(body)[1]), value_set=batch.column("offset"))
     result = replace(done, rows=_keyed(done.rows, keys.values.take(at), schema, column))
     result = joined(
         result, _deleting(batch.filter(deletes), keys.values.filter(deletes), schema, body)
     )
-    for number, reason in keys.broken.items():
-        if sound[number].as_py():
-            result = joined(result, refused(batch.slice(number, 1), schema, reason))
+    result = joined(result, refused(batch.filter(broken), schema, list(keys.broken.values())))
     if latest.keyless is Keyless.DEAD_LETTER:
         words = (
             f"there is no key: {latest.key} is missing, empty or longer than {MAX_KEY_BYTES} bytes"

@@ -11,7 +11,6 @@ from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.state import TableState
-from coldstream.names import MAX_OFFSET
 
 _NONE = Ranges()
 
@@ -138,7 +137,12 @@ def wanted_latest(
     alive = Ranges.of([(first_offset, next_offset)])
     if not alive:
         return Wanted(refused=cut_off)
-    return Wanted(alive, replaces=(covered & Ranges.of([(first_offset, MAX_OFFSET)])) | cut_off)
+    gone = Ranges.of([(0, first_offset)])
+    lost = cut_off & gone
+    if covered:
+        end = covered.spans[-1][1]
+        lost |= Ranges.of([(end, max(end, first_offset))])
+    return Wanted(alive, lost, (covered - gone) | (covered & lost))
 
 
 def todo_of(

@@ -115,7 +115,7 @@ class Runner:
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
         if grows(rule) and pieces and loaded.schema.equals(begin):
             loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
-        replaces = {now.stream: each.replaces for now, each in todo if each.replaces}
+        replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
         left = {now.stream: each.read for now, each in todo}
         sized = ((piece, piece.size) for piece in pieces)
         for window in windows(sized, max_bytes=settings.window_bytes, max_items=_MAX_TASKS):
@@ -152,7 +152,7 @@ class Runner:
             return Append(self.new_id(), covered=covered, replaces=within, epochs=epochs)
         # With the first of its messages a stream begins anew, not before: a run may die.
         forgets = {s: replaces.pop(s) for s in covered if s in replaces}
-        return Append(self.new_id(), covered=covered, forgets=forgets, epochs=epochs)
+        return Append(self.new_id(), covered=covered, forgets=forgets, epochs=epochs, in_order=True)
 
     def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
         for now, each in todo:

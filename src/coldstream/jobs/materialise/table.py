@@ -71,6 +71,7 @@ class Append:
         removes: files of the table, by path, that go away in the same step.
         epochs: of the manifests that `covered` was read from, by stream, where known.
         forgets: offsets by stream that the table has no longer; what is in `covered`, it has again.
+        in_order: whether `covered` must go on where that ends which the table has of a stream.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Append:
     removes: Sequence[str] = ()
     epochs: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
     forgets: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

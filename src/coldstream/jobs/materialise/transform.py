@@ -114,24 +114,25 @@ def transform(
     return _by_user(good, dead, schema, body)
 
 
-def refused(batch: pa.RecordBatch, schema: pa.Schema, reason: str) -> Transformed:
+def refused(batch: pa.RecordBatch, schema: pa.Schema, reason: str | Sequence[str]) -> Transformed:
     """Messages of which no row can be made, as dead letters.
 
     Args:
         batch: as for `transform`.
         schema: of the table.
-        reason: why; that of a message which has one already stays.
+        reason: why, of all or of each; that of a message which has one already stays.
     """
-    words = reason[:_MAX_REASON].encode(errors="backslashreplace").decode()
+    reasons = [reason] * batch.num_rows if isinstance(reason, str) else reason
+    words = [each[:_MAX_REASON].encode(errors="backslashreplace").decode() for each in reasons]
     given = batch.column("error").to_pylist()
-    dead = _dead(batch, [each or words for each in given])
+    dead = _dead(batch, [each or ours for each, ours in zip(given, words, strict=True)])
     return Transformed(_empty(schema), dead, _NOTHING_NEW)
 
 
 def joined(first: Transformed, second: Transformed) -> Transformed:
     """What became of a batch whose halves were looked at one by one."""
     return Transformed(
-        pa.concat_batches([first.rows, second.rows]),
+        pa.concat_batches([first.rows, second.rows]) if second.rows.num_rows else first.rows,
         _joined(first.dead, second.dead),
         grown(first.found, second.found),
         first.no_key + second.no_key,
