@@ -173,6 +173,10 @@ bench-cost: setup ## Dollars a month without storage, from counted requests and 
 bench-materialise: setup ## Materialise against Spark writing the same rows
 	$(BIN)/python -m bench.materialise $(BENCH)
 
+.PHONY: bench-latest
+bench-latest: setup ## A bucket of a table of the latest brought up to date, beside a plain copy
+	$(BIN)/python -m bench.latest $(BENCH)
+
 .PHONY: soak-jobs
 soak-jobs: setup ## A stream of several GB through every Glue job, rows exact (GB=3)
 	$(BIN)/python -m bench.soak_jobs $(or $(GB),3)

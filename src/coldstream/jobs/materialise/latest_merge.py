@@ -127,7 +127,7 @@ def merge(
         NotFoundError: a file is gone.
         UnavailableError, PermissionDeniedError: from the store.
     """
-    stay = _lasting(piece, layout, files)
+    stay = lasting(piece, layout, files)
     taken = 0
     written: list[WrittenFile] = []
     with TableWriter(layout, piece.stream, files, new_id) as writer:
@@ -150,8 +150,15 @@ def merge(
     return MergeResult(tuple(written), taken)
 
 
-def _lasting(piece: MergePiece, layout: FileLayout, files: ReadableFiles) -> NDArray[np.int64]:
-    """Offsets of the rows that stay, in order: the last of each key that is no tombstone."""
+def lasting(piece: MergePiece, layout: FileLayout, files: ReadableFiles) -> NDArray[np.int64]:
+    """Offsets of the rows that stay, in order: the last of each key that is no tombstone.
+
+    Args:
+        piece, layout, files: as for `merge`.
+
+    Raises:
+        NotFoundError, UnavailableError, PermissionDeniedError: as `merge`.
+    """
     assert layout.buckets is not None
     key, offset = layout.buckets.column, layout.columns[1]
     wanted = pa.schema(
