@@ -369,11 +369,43 @@ def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site) -> 
     stream = site.stream(queue, 24, _json)
     arguments = ("--streams", queue, "--into", "killed", "--body", "json")
     small = ("--partition-bytes", "1000", "--window-bytes", "4000")
+    assert _killed(site, *arguments, *small)
+    done = site.program(*arguments)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = site.rows("killed").column("_offset").to_pylist()
+    dead = site.rows("killed_dead_letters").column("offset").to_pylist()
+    expected = [offset for offset, _ in site.messages(stream)]
+    assert sorted(rows + dead) == expected
+    assert sorted(dead) == [n for n in expected if n % 40 == 13]
+
+
+@pytest.mark.slow  # as above; in memory: tests/unit/jobs/test_latest.py
+def test_a_table_of_the_latest_whose_job_is_killed_and_run_again_is_the_dictionary(
+    site: Site,
+) -> None:
+    queue = f"killed-{secrets.token_hex(3)}"
+    stream = site.stream(queue, 24, None, _keyed)
+    arguments = (
+        *("--streams", queue, "--into", "killed", "--body", "json"),
+        *("--latest", "properties.message_id", "--buckets", "3"),
+    )
+    assert _killed(site, *arguments, "--partition-bytes", "1000", "--window-bytes", "4000")
+    done = site.program(*arguments)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = site.rows("killed").to_pylist()
+    assert {(row["_stream"], row["_key"]): (row["_offset"], row["n"]) for row in rows} == (
+        _dictionary({stream: 600})
+    )
+    assert len(rows) == len(_dictionary({stream: 600}))
+
+
+def _killed(site: Site, *arguments: str) -> int:
+    """Runs that were killed while they filled a table, of three."""
     rng = random.Random(4)
     killed = 0
     for _ in range(3):
         process = subprocess.Popen(
-            site.command(*arguments, *small), env=site.environment, cwd=ROOT,
+            site.command(*arguments), env=site.environment, cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert process.stderr is not None
@@ -384,14 +416,7 @@ def test_a_job_that_is_killed_and_run_again_gives_every_row_once(site: Site) -> 
         killed += process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    assert killed
-    done = site.program(*arguments)
-    assert done.returncode == 0, done.stderr[-2000:]
-    rows = site.rows("killed").column("_offset").to_pylist()
-    dead = site.rows("killed_dead_letters").column("offset").to_pylist()
-    expected = [offset for offset, _ in site.messages(stream)]
-    assert sorted(rows + dead) == expected
-    assert sorted(dead) == [n for n in expected if n % 40 == 13]
+    return killed
 
 
 def test_maintenance_makes_few_files_of_many_and_removes_what_is_too_old(site: Site) -> None:
