@@ -212,28 +212,30 @@ def test_a_key_of_one_stream_is_not_that_of_another(make: Make) -> None:
 
 def test_a_run_that_is_killed_anywhere_and_run_again_gives_the_same_table() -> None:
     rng = random.Random(7)
-    bodies = {ORDERS: random_messages(rng, 60), BILLS: random_messages(rng, 20)}
-    later = {stream: random_messages(rng, 20) for stream in bodies}
+    bodies = {ORDERS: random_messages(rng, 16), BILLS: random_messages(rng, 6)}
+    later = {ORDERS: random_messages(rng, 18), BILLS: random_messages(rng, 5)}
+    rule = TableRule(".*", "db.t", latest=Latest(KEY, buckets=2))
 
     def half_way() -> LatestSite:
-        site = LatestSite({stream: list(each) for stream, each in bodies.items()})
-        site.run()
+        site = LatestSite({stream: list(each) for stream, each in bodies.items()}, rule)
+        site.run(window_bytes=10**9)
         for stream, each in later.items():
             site.bodies[stream] += each
         site.store.clock = Clock()
         return site
 
     whole = half_way()
-    whole.run()
+    whole.run(window_bytes=2)
     expected = whole.latest(), whole.dead()
     assert expected[0] == dictionary(whole.bodies)
+    assert expected[1]
     calls = whole.store.clock.calls
     assert calls > 20
     for kill_at in range(1, calls + 1):
         site = half_way()
         site.store.clock = Clock(kill_at)
         with pytest.raises(Killed):
-            site.run()
+            site.run(window_bytes=2)
         site.store.clock = Clock()
         site.run()
         assert (site.latest(), site.dead()) == expected, f"killed at call {kill_at}"

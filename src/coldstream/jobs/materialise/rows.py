@@ -26,13 +26,13 @@ def batches_of(
     """
     for number in range(file.num_row_groups):
         group = file.read_row_group(number, columns=None if columns is None else list(columns))
-        columns = [
+        found = [
             with_type(group.column(each.name).combine_chunks(), each.type)
             if each.name in group.column_names
             else pa.nulls(group.num_rows, each.type)
             for each in schema
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatch:
