@@ -327,7 +327,7 @@ def test_the_latest_of_each_key_is_the_dictionary_also_after_a_run_that_died_bef
     one, other = (site.stream(f"{queue}-{n}", n, None, _keyed) for n in (3, 1))
     arguments = (
         *("--streams", f"{queue}.*", "--into", "latest", "--body", "json", "--schema", "n: int"),
-        *("--latest", "properties.message_id", "--buckets", "3", "--partition-bytes", "2000"),
+        *("--latest", "properties.message_id", "--buckets", "2"),
     )
 
     def latest() -> dict[tuple[str, str], tuple[int, int]]:
