@@ -102,6 +102,8 @@ def build_fragment(
     index: list[IndexRecord] = []
     epochs: list[int] = []
     position = 0
+    make = body or (lambda n: n.to_bytes(8, "big").ljust(body_size, b"."))
+    wire = message or (lambda n: encode_data(make(n)))
     for number, offset in enumerate(range(first_offset, next_offset, records_per_chunk)):
         epochs.append(
             chunk_epochs[min(number, len(chunk_epochs) - 1)] if len(chunk_epochs) else epoch
@@ -112,8 +114,6 @@ def build_fragment(
             else (timestamps[-1] if len(timestamps) else START_MS + first_offset) + number
         )
         records = min(records_per_chunk, next_offset - offset)
-        make = body or (lambda n: n.to_bytes(8, "big").ljust(body_size, b"."))
-        wire = message or (lambda n, make=make: encode_data(make(n)))
         messages = [wire(offset + i) for i in range(records)]
         chunk = build_chunk(offset, epochs[-1], timestamp, messages)
         index.append(IndexRecord(offset, timestamp, position))

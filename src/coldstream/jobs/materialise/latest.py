@@ -80,7 +80,9 @@ class LatestKey:
 
 #: The properties of AMQP that are text.
 KEY_PROPERTIES = tuple(
-    name for name, kind in PROPERTIES.items() if kind == pa.string() and not name.endswith("_id_type")
+    name
+    for name, kind in PROPERTIES.items()
+    if kind == pa.string() and not name.endswith("_id_type")
 )
 
 
