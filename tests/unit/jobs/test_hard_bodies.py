@@ -110,8 +110,14 @@ def test_a_field_that_begins_with_an_underscore_is_a_column_like_any_other(
     assert _rescued(site) == [{}, {}]
 
 
-@pytest.mark.parametrize("name", ["_offset", "_Stream", "_rescued", "_chunk_id", "_file", "_POS"])
-def test_a_field_named_like_one_of_our_columns_or_of_a_reader_s_is_rescued(
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("_offset", "_Stream", "_rescued", "_chunk_id", "_file", "_POS"),
+        *("_stream_identity", "_timestamp_day", "_Timestamp_hour", "_key_bucket"),
+    ],
+)
+def test_a_field_named_like_something_of_ours_or_of_a_reader_s_is_rescued(
     site_of: MakeSite, name: str
 ) -> None:
     site = site_of(json.dumps({"n": 1, name: "x"}).encode())

@@ -53,8 +53,9 @@ KEY_COLUMNS = ("stream", "offset", "timestamp")
 #: Fields of a body that do not fit their column, as JSON text by name of the field.
 RESCUED = "_rescued"
 RESCUED_TYPE = pa.map_(pa.string(), pa.string())
-#: Lower-case names that no field of a body gets: ours, those that we may need one day, and those of
-#: the columns that readers of Iceberg tables add by themselves.
+#: Lower-case names that no field of a body gets: ours, those that we may need one day, those of the
+#: columns that readers of Iceberg tables add by themselves, and those of partitions
+#: (`iceberg_new`), beside which Iceberg allows no column.
 RESERVED = frozenset(
     {
         RESCUED,
@@ -62,6 +63,7 @@ RESERVED = frozenset(
         *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
         *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
         "_commit_snapshot_id",
+        *("_stream_identity", "_timestamp_hour", "_timestamp_day", "_key_bucket"),
     }
 )
 #: More columns than this are no table any more; what comes later goes to `_rescued`.
