@@ -53,6 +53,12 @@ class Gateway:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """As a signal does it; twice is as good as once."""
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(60)
         assert not self._thread.is_alive()
