@@ -31,6 +31,7 @@ from coldstream.fragment import (
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.node import Node
+from coldstream.manifest.outline import Outline
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.names import DataKey, GroupKey, parse_data_key, parse_metadata_key, root_path
@@ -76,6 +77,7 @@ class Petabyte:
             first_offset=root.first_offset,
             next_offset=root.next_offset,
             ledger=root.ledger,
+            outline=Outline.of(_ROOT_UID, root),
         )
 
     def get_all(self, key: str, *, limit: int) -> bytes:
