@@ -13,6 +13,7 @@ from coldstream.cli.agent_options import LogFormat
 from coldstream.cli.options import size_option
 from coldstream.errors import InvalidInputError
 from coldstream.names import ENV_MANAGEMENT_URI, ENV_STREAM_URI
+from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
     from coldstream.gateway.users import Users
@@ -117,6 +118,16 @@ class GatewayOptions:
             envvar=f"{_ENV}MEMORY",
         ),
     ] = 256 * _MIB
+    read_policy: Annotated[
+        ReadPolicy,
+        typer.Option(
+            envvar=f"{_ENV}READ_POLICY",
+            help="Where both tiers have what is read. not-in-mem: S3 all that the manifest has, the"
+            " broker only what is newer; not-in-disk: the broker all that its log has, S3 what is"
+            " older; force: S3 alone, and messages come when they are published there; disable: the"
+            " broker alone, S3 is not read.",
+        ),
+    ] = ReadPolicy.NOT_IN_MEM
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -145,6 +156,13 @@ class GatewayOptions:
             raise InvalidInputError(
                 "--data-dir needs --stream-uri: files prove nothing without their broker"
             )
+        local = (ReadPolicy.DISABLE, ReadPolicy.NOT_IN_DISK)
+        if self.read_policy in local and not self.stream_uri:
+            raise InvalidInputError(
+                f"--read-policy {self.read_policy} needs --stream-uri: a broker that is read"
+            )
+        if self.read_policy is ReadPolicy.FORCE and self.data_dir is not None:
+            raise InvalidInputError("--read-policy force reads no files, and --data-dir names some")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInputError("--tls-cert and --tls-key go together")
 

@@ -24,8 +24,8 @@ from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import in_order, workers
-from coldstream.reader.shared import Lease, Place
+from coldstream.reader.prefetch import Ticket, in_order, started, workers
+from coldstream.reader.shared import Place
 
 _OPEN_AHEAD = 2
 
@@ -107,7 +107,7 @@ class _Fetches:
 
     def fetches(self, root: Root) -> Generator[Fetch[FetchedChunks | Gap], None, None]:
         """In order; waits for the index of a large fragment when its turn has come."""
-        ahead: deque[tuple[Entry, Lease[OpenFragment] | None]] = deque()
+        ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]] = deque()
         try:
             yield from self._fetches(root, ahead)
         finally:
@@ -116,7 +116,7 @@ class _Fetches:
                     opened.release()
 
     def _fetches(
-        self, root: Root, ahead: deque[tuple[Entry, Lease[OpenFragment] | None]]
+        self, root: Root, ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]]
     ) -> Iterator[Fetch[FetchedChunks | Gap]]:
         settings = self.objects.settings
         sizes = _doubling(settings.first_range_size, settings.range_size)
@@ -158,14 +158,15 @@ class _Fetches:
         inside = entry.first_offset < self.start or entry.next_offset > self.end
         return inside or entry.size > settings.range_size
 
-    def _opening(self, entry: Entry, *, needed: bool) -> Lease[OpenFragment] | None:
+    def _opening(self, entry: Entry, *, needed: bool) -> Ticket[OpenFragment] | None:
         path = self.objects.fragments.path(entry)
         fetch = Fetch(
             min(self.objects.settings.index_guess, entry.size),
             partial(self.objects.fragments.open, entry),
             Span((path, "index"), entry.first_offset, entry.next_offset),
         )
-        return self.place.lease(fetch, self.pool, needed=needed)
+        budget = self.objects.budget
+        return started(fetch, self.pool, budget=budget, place=self.place, needed=needed)
 
     def _whole(self, entry: Entry) -> Fetch[FetchedChunks | Gap]:
         fragments = self.objects.fragments
@@ -179,7 +180,7 @@ class _Fetches:
         )
 
     def _ranges(
-        self, opened: Lease[OpenFragment], sizes: Iterator[int]
+        self, opened: Ticket[OpenFragment], sizes: Iterator[int]
     ) -> Iterator[Fetch[FetchedChunks | Gap]]:
         settings, fragments = self.objects.settings, self.objects.fragments
         try:
