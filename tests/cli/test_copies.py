@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from coldstream.cli.exit_codes import ExitCode
 from tests.support.tier import DATA, Tier, chunk
 
 Run = Callable[..., Result]
@@ -75,6 +76,38 @@ def test_an_export_goes_on_and_says_so(tier: Tier, run: Run, tmp_path: Path) -> 
     assert "went on at offset 500" in second.stderr
     assert "1500 messages up to offset 1999 in 1 file" in second.stderr
     assert run("export", stream, "--to", str(tmp_path)).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("restore",), ("export", "--format", "jsonl"), ("export", "--format", "segments")],
+    ids=" ".join,
+)
+def test_a_target_that_cannot_be_written_is_named_with_what_to_do(
+    tier: Tier, run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """It was a traceback, and "a bug in coldstream"."""
+    tier.add("s", [[chunk(0, b"0")]])
+    (tmp_path / "file").write_text("mine")
+    command, *more = words
+
+    done = run(command, "s", "--to", str(tmp_path / "file"), *more)
+
+    assert done.exit_code == ExitCode.OUTPUT, done.stderr
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "file") in done.stderr
+    assert "name a directory that can be written" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_that_is_no_number_is_refused(tier: Tier, run: Run, rate: str) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+
+    done = run("replay", stream, "--to", "rabbitmq-stream://127.0.0.1:1", "--rate", rate)
+
+    assert done.exit_code == ExitCode.USAGE, done.stderr
+    assert "--rate" in done.stderr
 
 
 @pytest.mark.parametrize(

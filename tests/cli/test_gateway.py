@@ -38,6 +38,15 @@ def test_options_that_do_not_go_together_are_refused(options: GatewayOptions, wo
         options.check()
 
 
+def test_a_data_directory_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    """Every tail came from the broker's port instead, and nobody heard of it."""
+    options = GatewayOptions(
+        users=Path("u"), stream_uri="rabbitmq-stream://h", data_dir=tmp_path / "none"
+    )
+    with pytest.raises(InvalidInputError, match="--data-dir cannot be read"):
+        options.check()
+
+
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("none")
     options = GatewayOptions(tls_cert=tmp_path / "c", tls_key=tmp_path / "c")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,8 @@ class GatewayOptions:
             )
         if self.read_policy is ReadPolicy.FORCE and self.data_dir is not None:
             raise InvalidInputError("--read-policy force reads no files, and --data-dir names some")
+        if self.data_dir is not None:
+            _check_listed(self.data_dir)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInputError("--tls-cert and --tls-key go together")
 
@@ -197,3 +200,18 @@ class GatewayOptions:
                 key=str(self.tls_cert),
             ) from exc
         return context
+
+
+def _check_listed(directory: Path) -> None:
+    """See that a directory can be read: else every tail would quietly come from the broker's port.
+
+    Raises:
+        InvalidInputError: it cannot.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            next(entries, None)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"--data-dir cannot be read: {exc.strerror or exc}", key=str(directory)
+        ) from exc

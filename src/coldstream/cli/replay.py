@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote, urlsplit
@@ -106,6 +107,8 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
     from coldstream.reader import StreamReader
 
     uri = StreamUri.parse(options.to)
+    if not math.isfinite(options.rate):
+        raise InvalidInputError(f"--rate {options.rate} is no number of messages a second")
     remote = where.connect()
     name = readable(remote.catalog, stream)
     item = item_of(remote.catalog, name)
