@@ -26,6 +26,7 @@ from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
     from coldstream.adapters.place import Remote
+    from coldstream.manifest.catalog import CatalogItem
     from coldstream.manifest.root import Root
     from coldstream.osiris.bloom import FilterMatcher
     from coldstream.ports import ObjectStore
@@ -213,11 +214,11 @@ def _messages(reader: StreamReader, options: ReadOptions) -> Generator[Message]:
     """What the options ask for, but for conditions."""
     from coldstream.reader import Offset
 
-    root = reader.snapshot().root
-    spec, bound = spec_of(options.start, root), bound_of(options.to, root)
+    extent = reader.glance().extent
+    spec, bound = spec_of(options.start, extent), bound_of(options.to, extent)
     check_order(spec, bound, "--to")
     if isinstance(spec, Offset):
-        _tell_place(spec.value, root)
+        _tell_place(spec.value, extent)
 
     def on_gap(gap: Gap) -> None:
         _tell_gap(gap, options.output)
@@ -261,9 +262,9 @@ def _tell_gap(gap: Gap, output: Output) -> None:
         message.write_gap(gap)
 
 
-def _tell_place(offset: int, root: Root) -> None:
+def _tell_place(offset: int, stream: Root | CatalogItem) -> None:
     """Say so if the manifest does not reach to where the read is to begin."""
-    if offset < root.first_offset:
-        note(f"the stream begins at offset {root.first_offset}; {offset} is not in it")
-    elif offset > root.next_offset:
-        note(f"the stream ends before offset {root.next_offset}; {offset} is not in it yet")
+    if offset < stream.first_offset:
+        note(f"the stream begins at offset {stream.first_offset}; {offset} is not in it")
+    elif offset > stream.next_offset:
+        note(f"the stream ends before offset {stream.next_offset}; {offset} is not in it yet")
