@@ -87,17 +87,15 @@ def test_an_output_that_cannot_be_written_is_74_and_never_success(
     assert "  failed" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["export s --format jsonl", "export s", "restore s"], ids=["lines", "rows", "files"]
-)
+@pytest.mark.parametrize("command", ["export s", "restore s"])
 def test_a_target_whose_disk_is_full_is_named_and_the_same_command_goes_on_later(
     command: str, tmp_path: Path
 ) -> None:
     """It said that standard output could not be written."""
     line = f"$RUN {command} --to {tmp_path} --quiet"
     # A limit of a file's size, in 512 bytes, says what a full disk says.
-    full = shell(f"ulimit -f 200; {line}", count=100_000)
-    later = shell(line, count=100_000)
+    full = shell(f"ulimit -f 1; {line}", count=1000)
+    later = shell(line, count=1000)
 
     assert full.returncode == 74, full.stderr
     assert "Traceback" not in full.stderr

@@ -162,9 +162,7 @@ def test_what_a_client_has_sent_before_the_gateway_ends_is_written() -> None:
     kept = Watched()
     with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
         kept.query_until = lambda: not gateway.metrics.connections or kept.writes
-        client.send(
-            Key.QUERY_OFFSET, struct.pack(">I", 99) + string("app") + string("orders")
-        )
+        client.send(Key.QUERY_OFFSET, struct.pack(">I", 99) + string("app") + string("orders"))
         assert kept.asked.wait(60)
         store(client, 9)
         gateway.end()
@@ -186,8 +184,10 @@ def test_an_offset_that_is_not_written_in_time_at_the_end_is_told(
 
     told = [each for each in gateway.said if "is not stored" in each]
     assert len(told) == 2
-    assert "'one'" in told[0] and "7" in told[0]
-    assert "'two'" in told[1] and "8" in told[1]
+    assert "'one'" in told[0]
+    assert "7" in told[0]
+    assert "'two'" in told[1]
+    assert "8" in told[1]
 
 
 @pytest.mark.parametrize("make", [Forbidden, lambda: None], ids=["no right", "nobody"])

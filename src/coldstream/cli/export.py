@@ -27,8 +27,8 @@ from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
-from coldstream.cli.target import writing_into
 from coldstream.cli.restore import RestoreOptions, restore_to
+from coldstream.cli.target import writing_into
 
 if TYPE_CHECKING:
     from coldstream.copies.export import Exported, Format

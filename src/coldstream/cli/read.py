@@ -121,8 +121,8 @@ class ReadOptions:
         typer.Option(
             help="not-in-disk: the bucket is asked for what --cache-dir does not have; not-in-mem "
             "and force: for everything, and --cache-dir is neither read nor written; disable: for "
-            "nothing, so what --cache-dir does not have is an error. What says which messages there "
-            "are, the table and the manifest, is always asked.",
+            "nothing, so what --cache-dir does not have is an error. What says which messages "
+            "there are, the table and the manifest, is always asked.",
         ),
     ] = ReadPolicy.NOT_IN_DISK
 

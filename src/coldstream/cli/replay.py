@@ -165,6 +165,7 @@ def refuse_itself(target: Connection, queue: str, reader: StreamReader) -> None:
         SameLogError: it is.
         As `Connection.header`, and `StreamReader.chunks`.
     """
+    from coldstream.broker.answers import NoMemberError
     from coldstream.broker.frames import OffsetType
     from coldstream.osiris.chunk import parse_chunk_header
     from coldstream.reader import Offset
@@ -172,8 +173,8 @@ def refuse_itself(target: Connection, queue: str, reader: StreamReader) -> None:
     for where in (OffsetType.FIRST, OffsetType.LAST):
         try:
             data = target.header(queue, where)
-        except PermissionDeniedError:
-            return  # who may only write there cannot look
+        except (PermissionDeniedError, NoMemberError):
+            return  # who may only write there cannot look, and a node without a member neither
         if data is None:
             return
         header, stream = parse_chunk_header(data), reader.glance().extent

@@ -146,7 +146,8 @@ def test_disable_says_what_is_not_kept_and_that_waiting_does_not_help(site: Site
 
     error = caught.value
     assert (error.stream, error.may_retry) == ("s", False)
-    assert error.key is not None and error.key.endswith(".fragment")
+    assert error.key is not None
+    assert error.key.endswith(".fragment")
     assert error.offset is not None
     assert site.asked() == 0
 
