@@ -122,33 +122,43 @@ class _Fetches:
         sizes = _doubling(settings.first_range_size, settings.range_size)
         entries = leaves_between(root, self.start, self.end, self.objects.groups)
         failed: ColdstreamError | None = None
-        while True:
-            while len(ahead) <= _OPEN_AHEAD:
+
+        def look_ahead(many: int) -> None:
+            nonlocal failed
+            while len(ahead) < many:
                 try:
                     entry = next(entries, None)
                 except ColdstreamError as error:
                     # A group that cannot be read; the generator has ended, so this comes once.
                     failed, entry = error, None
                 if entry is None:
-                    break
+                    return
                 opening = self._opening(entry, needed=False) if self._by_ranges(entry) else None
                 ahead.append((entry, opening))
-            if not ahead:
-                if failed is not None:
-                    yield Fetch(0, partial(_failed, failed))
-                return
+
+        look_ahead(1)  # nothing is asked for before what the first chunk needs
+        while ahead:
             entry, opened = ahead.popleft()
-            if entry.kind is EntryKind.HOLE:
-                first, next_offset = entry.first_offset, entry.next_offset
-                yield Fetch(
-                    0, partial(_told, Gap(max(first, self.start), min(next_offset, self.end)))
-                )
-            elif not self._by_ranges(entry):
-                yield self._whole(entry)
-            else:
-                opened = opened or self._opening(entry, needed=True)
-                assert opened is not None
-                yield from self._ranges(opened, sizes)
+            for fetch in self._of_entry(entry, opened, sizes):
+                yield fetch
+                look_ahead(_OPEN_AHEAD)
+        if failed is not None:
+            yield Fetch(0, partial(_failed, failed))
+
+    def _of_entry(
+        self, entry: Entry, opened: Ticket[OpenFragment] | None, sizes: Iterator[int]
+    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+        """The fetches of a fragment or hole, at least one."""
+        if entry.kind is EntryKind.HOLE:
+            first, next_offset = entry.first_offset, entry.next_offset
+            gap = Gap(max(first, self.start), min(next_offset, self.end))
+            yield Fetch(0, partial(_told, gap))
+        elif not self._by_ranges(entry):
+            yield self._whole(entry)
+        else:
+            opened = opened or self._opening(entry, needed=True)
+            assert opened is not None
+            yield from self._ranges(opened, sizes)
 
     def _by_ranges(self, entry: Entry) -> bool:
         """Whether a fragment is fetched by ranges of its index, or whole by one GET."""

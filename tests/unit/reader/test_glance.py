@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from coldstream.manifest.outline import MOST, Outline
 from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.reader import First, Last, Next, Offset, Timestamp
 from coldstream.remote.roots import Snapshots
-from tests.support.tier import PREFIX
+from tests.support.tier import PREFIX, SMALL
 from tests.unit.reader.test_look_up import FRAGMENTS, Stream
 
 END = 4 * FRAGMENTS
@@ -54,6 +56,46 @@ def test_a_read_of_old_history_needs_no_root_for_its_first_chunk(
         next(chunks)
     assert len(roots(stream)) == 1, "and then the item is held against its root, once"
     chunks.close()
+
+
+class Ordered:
+    """Passes everything on, and remembers in which order objects were asked for."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.asked: list[str] = []
+
+    def get(self, key: str, start: int, end: int) -> Any:
+        self.asked.append("chunks")
+        return self._store.get(key, start, end)
+
+    def get_suffix(self, key: str, length: int) -> Any:
+        self.asked.append("index")
+        return self._store.get_suffix(key, length)
+
+    def get_all(self, key: str, *, limit: int) -> Any:
+        self.asked.append("root" if key.endswith(".manifest") else "group")
+        return self._store.get_all(key, limit=limit)
+
+
+def test_nothing_is_asked_for_before_what_the_first_chunk_needs(stream: Stream) -> None:
+    """The indexes of the next two fragments were, and where they begin a group, that group."""
+    stream.tier.store = store = Ordered(stream.tier.store)
+    ranges = replace(SMALL, range_size=80, first_range_size=80, pool=lambda _: one_after_another())
+    for offset in range(0, END, 37):
+        store.asked.clear()
+        chunks = stream.tier.reader("s", ranges).chunks(Offset(offset))
+        next(chunks)
+        chunks.close()
+
+        before = store.asked[: store.asked.index("chunks")]
+        assert before.count("index") == 1
+        assert before.count("group") <= 3
+        assert before.count("root") == (0 if offset < told(stream) else 1)
+
+
+def one_after_another() -> Executor:
+    return ThreadPoolExecutor(1)
 
 
 @pytest.mark.parametrize("spec", [Last(), Next(), Offset(END - 1)], ids=str)
