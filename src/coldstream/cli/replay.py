@@ -39,7 +39,6 @@ class NoTargetError(NotFoundError):
 class SameLogError(InvalidInputError):
     """The target is the stream that is read."""
 
-    why = "the same log"
     remedy = "name another stream with --queue, or another broker with --to"
 
 
