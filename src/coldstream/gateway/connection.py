@@ -340,11 +340,16 @@ class Connection:
     async def _last_stores(self) -> None:
         """Of the frames that the client has sent by now, those that store offsets."""
         last = self._loop.time() + _LAST_FRAMES_SECONDS
-        # A client that hangs up, breaks the protocol, or sends no more.
-        with contextlib.suppress(ConnectionError, FrameError, FrameTooLargeError, TimeoutError):
-            while True:
-                async with asyncio.timeout_at(last):
-                    data = await self._frame()
+        looks = 2  # what came at the very moment at which the first one ended is there by then
+        # A client that hangs up, or breaks the protocol, sends no more.
+        with contextlib.suppress(ConnectionError, FrameError, FrameTooLargeError):
+            while looks:
+                try:
+                    async with asyncio.timeout_at(last):
+                        data = await self._frame()
+                except TimeoutError:
+                    looks -= 1
+                    continue
                 action = self._session.decide(parse(data))
                 if isinstance(action, Perform) and isinstance(action.request, Store):
                     await self._store(action.request)
