@@ -47,14 +47,16 @@ from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
+    OWN_PLACE,
     STATE_PROPERTY,
     Pointer,
+    StatePlace,
     find_pointer,
     history,
     note,
     read_state,
 )
-from coldstream.jobs.materialise.iceberg_versions import Unchanged, forgettable, referenced
+from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
 from coldstream.jobs.materialise.rules import TablePartition
@@ -95,11 +97,12 @@ class IcebergTable:
         catalog: where it is registered; its property `py-io-impl` is `FILE_IO`.
         name: `database.table`.
         location: URL that the place of a new table's files begins with, without "/" at the end; the
-            rest of it is new.
+            rest of it is new. None where the catalog gives the place.
         partition: of its files, by time.
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
         new_id: gives a name that is used once.
+        states: where state objects lie.
     """
 
     def __init__(
@@ -107,11 +110,12 @@ class IcebergTable:
         catalog: Catalog,
         name: str,
         *,
-        location: str,
+        location: str | None,
         partition: TablePartition,
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
+        states: StatePlace = OWN_PLACE,
     ) -> None:
         if catalog.properties.get("py-io-impl") != FILE_IO:
             raise InvalidInputError("the Iceberg catalog has no KeepingFileIO")
@@ -122,6 +126,7 @@ class IcebergTable:
         self._stream, self._offset, self._time = columns
         self._files = files
         self._new_id = new_id
+        self._states = states
         self._seen: int | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
@@ -167,8 +172,8 @@ class IcebergTable:
         pointer = find_pointer(self.name, table.metadata).url
         if append.covered or append.lost or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
-            pointer = f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
-            with table.io.new_output(pointer).create() as out:
+            pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
+            with self._states.io_of(table).new_output(pointer).create() as out:
                 out.write(state.encode())
         summary = {STATE_PROPERTY: pointer, **_summary(append, state)}
         try:
@@ -223,11 +228,10 @@ class IcebergTable:
         gone = forgettable(before.metadata, before_ms) if known else frozenset()
         needed = self._referenced(before, gone)
         if gone and not dry_run:
-            same = Unchanged(loaded=before.metadata)
+            same = unchanged(self._catalog, before.metadata)
             removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
             try:
-                # Its type lists the requirements that a REST catalog knows.
-                self._catalog.commit_table(before, (same,), (removal,))  # type: ignore[arg-type]
+                self._catalog.commit_table(before, same, (removal,))
             except CommitFailedException:
                 return None
         now = self._catalog.load_table(self.name)
@@ -312,12 +316,14 @@ class IcebergTable:
 
     def _created(self, schema: pa.Schema) -> IcebergMetadata:
         # Never a place that another table has, or had: its files are not ours to delete.
-        location = f"{self._new_location}-{self._new_id()}"
+        location = self._new_location and f"{self._new_location}-{self._new_id()}"
         columns = (self._stream, self._offset, self._time)
         create(self._catalog, self.name, schema, location, self._partition, columns)
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:
+        if not isinstance(table.io, KeepingFileIO):
+            raise InvalidInputError(f"the catalog or {self.name} itself asks for other file access")
         properties = table.metadata.properties
         if PARTITION not in properties:
             raise InvalidInputError(
@@ -351,7 +357,7 @@ class IcebergTable:
                 appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
         return Loaded(
             schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
-            state=read_state(table.io, pointer),
+            state=read_state(self._states.io_of(table), pointer),
             location=table.location().rstrip("/"),
             appended=frozenset(appended - {""}),
             handle=table,

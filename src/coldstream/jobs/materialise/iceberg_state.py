@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -41,6 +42,34 @@ class Pointer:
 
     url: str | None
     own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlace:
+    """Where state objects lie.
+
+    Attributes:
+        url: below which new ones go, for catalogs that have a table's own place swept by others; ""
+            for the table's own place.
+        io: that reads and writes them then.
+    """
+
+    url: str = ""
+    io: FileIO | None = None
+
+    def io_of(self, table: Table) -> FileIO:
+        """What reads and writes those of a table."""
+        return self.io or table.io
+
+    def below(self, table: Table) -> str:
+        """URL below which those of a table go, without "/" at the end; of no other table."""
+        if self.url:
+            return f"{self.url}/{table.metadata.table_uuid}"
+        return f"{table.location().rstrip('/')}/coldstream"
+
+
+#: Each table's own.
+OWN_PLACE = StatePlace()
 
 
 def history(metadata: TableMetadata) -> Iterator[Snapshot]:

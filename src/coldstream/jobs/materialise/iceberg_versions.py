@@ -6,13 +6,20 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice, pairwise
 from typing import Any
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import ValidatableTableRequirement
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    TableRequirement,
+    ValidatableTableRequirement,
+)
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.iceberg_state import ancestry, state_of
@@ -38,6 +45,26 @@ class Unchanged(ValidatableTableRequirement):
         """Raise CommitFailedException if it is not."""
         if base_metadata != self.loaded:
             raise CommitFailedException("the table was changed meanwhile")
+
+
+def unchanged(catalog: Catalog, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """What a commit asks for, that is to happen only if the table is as it was loaded.
+
+    A REST catalog checks by itself, and knows no more than that: it is the same table, and each
+    branch and tag is where it was. One that is made at this very moment it does not see.
+
+    Args:
+        catalog: that is to check it.
+        metadata: as loaded.
+    """
+    if not isinstance(catalog, RestCatalog):
+        # Its type lists the requirements that a REST catalog knows.
+        return (Unchanged(loaded=metadata),)  # type: ignore[return-value]
+    named = [
+        AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id)
+        for name, ref in metadata.refs.items()
+    ]
+    return (AssertTableUUID(uuid=metadata.table_uuid), *named)
 
 
 def forgettable(metadata: TableMetadata, before_ms: int) -> frozenset[int]:

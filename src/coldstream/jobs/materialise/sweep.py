@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -26,6 +27,19 @@ from coldstream.remote.listing import Lists, pages
 #: A run's files have no name in the table until it commits; Glue ends ours long before this.
 MIN_AGE_SECONDS = 2 * 86_400
 
+
+class Swept(StrEnum):
+    """What a sweep takes: all that it may, or state objects only, and then it forgets nothing."""
+
+    ALL = "all"
+    STATES = "states"
+
+
+#: Folder, begin and end of the names that this job gives; metadata and commits are not among them.
+_NAMES = {
+    Swept.ALL: (("data", "", ".parquet"), ("coldstream", "state-", ".json")),
+    Swept.STATES: (("coldstream", "state-", ".json"),),
+}
 
 #: Opens a bucket by its name, for reading and for deleting.
 OpenBucket = Callable[[str], tuple[Lists, Deleter]]
@@ -73,6 +87,7 @@ def sweep(
     open_bucket: OpenBucket,
     *,
     before_ms: int,
+    what: Swept = Swept.ALL,
     dry_run: bool = False,
 ) -> SweptTable | None:
     """Forget the versions of a table that were replaced before a time, and delete their files.
@@ -82,6 +97,7 @@ def sweep(
         first_schema: see `Table.load`.
         open_bucket: opens the bucket of its files.
         before_ms: ms since the Unix epoch.
+        what: it takes.
         dry_run: only say what would be done.
 
     Returns:
@@ -96,8 +112,10 @@ def sweep(
     if not under.strip("/"):
         raise InternalError(f"{loaded.location} is no place that can be swept")
     store, deleter = open_bucket(loaded.location.partition("://")[2].partition("/")[0])
-    objects = list(_ours(store, under))
-    versions = table.forget(loaded, before_ms, dry_run=dry_run)
+    objects = list(_ours(store, under, what))
+    # Nothing was replaced before time began.
+    forget_ms = before_ms if what is Swept.ALL else 0
+    versions = table.forget(loaded, forget_ms, dry_run=dry_run)
     if versions is None:
         return None
     needed = frozenset(map(key_of, versions.needed))
@@ -107,9 +125,8 @@ def sweep(
     return SweptTable(versions.forgotten, len(doomed), sum(each.size for each in doomed))
 
 
-def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:
-    """Objects with names that this job gives; metadata and commits are not among them."""
-    for folder, begin, end in (("data", "", ".parquet"), ("coldstream", "state-", ".json")):
+def _ours(store: Lists, under: str, what: Swept) -> Iterator[ObjectInfo]:
+    for folder, begin, end in _NAMES[what]:
         for page in pages(store, f"{under}/{folder}/{begin}"):
             yield from (each for each in page if each.key.endswith(end))
 
